@@ -47,7 +47,7 @@ def _bypassed() -> Alert:
             "Run vllm-specdec-exporter check against the server: n-gram may find nothing to draft in this traffic; "
             "otherwise check vLLM's log for the reason."
         ),
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value="0 drafts, " + this(COUNT) + " tokens in 30m",
         why=(
             "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
@@ -79,7 +79,7 @@ def _collapsed() -> Alert:
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
         ),
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value=this(PERCENT) + " accepted",
         threshold=in_force("collapsed_acceptance_ratio", PERCENT),
         sample=drafts("5m"),

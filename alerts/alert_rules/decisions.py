@@ -169,7 +169,7 @@ def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
             f"hour, because {because}."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
-        dashboard="cost",
+        dashboard="deep-dive",
         value=of_model("model:vllm_specdec_num_speculative_tokens:max", COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=drafts("30m"),
@@ -201,7 +201,7 @@ def _switch() -> Alert:
             f"and acceptance is below what the method usually reaches."
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
-        dashboard="cost",
+        dashboard="deep-dive",
         value=of_model(SPEEDUP, TIMES),
         sample=drafts("30m"),
         context=_SPEED,

@@ -76,7 +76,7 @@ def _poor() -> Alert:
             "beneficial."
         ),
         action=_RETUNE,
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value="".join(shown),
         threshold="".join(in_force(limit, form, words) for _, limit, form, words in measures),
         sample=drafts("30m"),
@@ -135,7 +135,7 @@ def _dropped() -> Alert:
             "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
             "one replica. Then retune K or switch the method."
         ),
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value=this(NUMBER),
         threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
         sample=drafts("5m"),
@@ -165,7 +165,7 @@ def _high() -> Alert:
             f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
         ),
         action="Read some answers. If they loop, check sampling penalties and the chat template; K is not the cause.",
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value=this(PERCENT) + " accepted",
         threshold=in_force("abnormal_acceptance_ratio", PERCENT),
         sample=drafts("30m"),
@@ -205,7 +205,7 @@ def _outlier() -> Alert:
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with the others'; drain and restart it."
         ),
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value=this(NUMBER) + " accepted per draft",
         threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
         sample=drafts("1h", " of the model"),
@@ -242,7 +242,7 @@ def _step() -> Alert:
             "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
         ),
         action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
-        dashboard="acceptance",
+        dashboard="deep-dive",
         value=f"{this(PERCENT)} lower",
         threshold=in_force("step_acceptance_ratio", PERCENT),
         sample=drafts("1h"),

@@ -88,7 +88,7 @@ class Alert:
     description: str
     action: str
     keep: str = ""
-    dashboard: str = "payoff"
+    dashboard: str = "overview"
     value: str = ""
     threshold: str = ""
     sample: str = ""

@@ -32,12 +32,14 @@ def _variables(*labels: str) -> str:
     )
 
 
-_MODEL_PAGE = ("cluster", "namespace", "model_name")
+_MODEL_PAGE = _variables("cluster", "namespace", "model_name")
+#: An ad hoc filter: key, operator and value, separated by "|".
+_INSTANCE = "{{ with $labels.instance }}&var-filters=instance%7C%3D%7C{{ urlquery . }}{{ end }}"
 _PAGES = {
     "": _variables("cluster", "namespace"),
-    "instance": _variables("instance"),
-    "model": _variables(*_MODEL_PAGE),
-    "engine": _variables(*_MODEL_PAGE, "instance", "engine"),
+    "instance": _INSTANCE,
+    "model": _MODEL_PAGE,
+    "engine": _MODEL_PAGE + _INSTANCE,
 }
 
 

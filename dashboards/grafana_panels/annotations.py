@@ -1,4 +1,4 @@
-"""Annotations: what happened, drawn into every panel."""
+"""Annotations: what happened, drawn into every panel; and the alerts that fire."""
 
 from __future__ import annotations
 
@@ -7,33 +7,28 @@ from typing import TYPE_CHECKING
 from .palette import BLUE, GREY, VERMILION
 from .promql import IDENTITY, MODEL, gauge
 from .target import DATASOURCE
-from .variables import ENGINE, selector
+from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:
     from .field import Json
 
-#: What is chosen, as far as alerts name it; "or nothing", because alerts of an exporter name no model.
-PLACES = f'{selector(("cluster", "namespace"))},model_name=~"$model_name|"'
-#: What all alerts begin with; see alerts/.
-ALERTS = 'alertname=~"VLLMSpecDecode.+"'
+#: Firing alerts of the selection; "or nothing", because alerts of an exporter have no model.
+FIRING = (
+    'ALERTS{alertname=~"VLLMSpecDecode.+",alertstate="firing",severity!="none",'
+    f'{TARGETS},model_name=~"$model_name|"}}'
+)
+#: The same on a dashboard without models.
+FIRING_OF_TARGETS = FIRING.replace(',model_name=~"$model_name|"', "")
 
 
-def firing(places: str = PLACES, *more: str) -> str:
-    """Return the alerts that fire for what is chosen. One of a model has no engine, so that is no filter."""
-    matchers = (ALERTS, 'alertstate="firing"', 'severity!="none"', places, *more)
-    return f"ALERTS{{{','.join(matchers)}}}"
-
-
-def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
-    """Return the annotations of every dashboard.
+def marks(*, models: bool = True) -> list[Json]:
+    """Return the annotations of every dashboard; without `models`, those of a dashboard without that variable.
 
     A step back is `$__interval`, whatever the range. Changes are those of an engine, and those of a model: a
     rollout makes new pods, each with a K that never changes.
-
-    Args:
-        select: what selects the engines whose changes and starts are drawn.
-        places: what selects the alerts that are drawn.
     """
+    firing = _by_alert(FIRING if models else FIRING_OF_TARGETS)
+    select = MODELS if models else TARGETS
     k = gauge("num_speculative_tokens", select)
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     each = f'count_values by ({MODEL}) ("value", {k})'
@@ -51,7 +46,7 @@ def usual(select: str = ENGINE, places: str = PLACES) -> list[Json]:
         _query(
             "Alerts",
             VERMILION,
-            f"{_by_alert(firing(places))} unless {_by_alert(firing(places) + ' offset $__interval')}",
+            f"{firing} unless {firing.removesuffix(')')} offset $__interval)",
             "{{alertname}} began",
             "{{severity}} {{namespace}} {{model_name}}",
         ),

@@ -10,7 +10,8 @@ from grafanalib import core
 from grafanalib._gen import DashboardEncoder  # what its own command writes with
 
 from .field import Json
-from .panel import Panel, Row
+from .panel import PLUGIN_VERSION, Panel, Row
+from .variables import INPUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,22 +19,24 @@ if TYPE_CHECKING:
 
 #: Of Grafana 10.4; later versions migrate from it.
 SCHEMA_VERSION = 39
-TAG = "vllm-specdec"
+#: The first one is of these dashboards alone: links between them find it.
+TAGS = ("vllm-specdec", "vllm", "speculative-decoding")
+FAMILY = "vLLM / Speculative decoding"
 COLUMNS = 24
 
-_DROPPED = ("__inputs", "gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
+_DROPPED = ("gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
 
 
 @attr.s(auto_attribs=True, kw_only=True)
 class Dashboard(core.Dashboard):
-    """A dashboard that answers one question.
+    """A dashboard.
 
     Attributes:
         uid: of its address; never changes.
-        title: what it is called.
+        title: its name within the family.
         description: the question that it answers.
         sections: headings, each with its panels; an empty heading has no row.
-        folded: headings below which nothing is shown until somebody clicks them; they come last.
+        folded: headings below which nothing is shown until somebody opens them.
         variables: what can be chosen.
         marks: annotations.
         links: to other dashboards.
@@ -55,18 +58,21 @@ class Dashboard(core.Dashboard):
             document.pop(key, None)
         document.update(
             {
+                "__inputs": [_input()],
+                "__requires": list(_requirements(self.sections)),
                 "annotations": {"list": list(self.marks)},
-                "editable": False,
+                "editable": True,
                 "graphTooltip": 1,
                 "links": list(self.links),
                 "panels": list(_laid_out(self.sections, self.folded)),
                 "refresh": "30s",
                 "schemaVersion": SCHEMA_VERSION,
-                "tags": [TAG],
+                "tags": list(TAGS),
                 "templating": {"list": list(self.variables)},
                 "time": {"from": "now-3h", "to": "now"},
                 "timepicker": {},
                 "timezone": "browser",
+                "title": f"{FAMILY} / {self.title}",
             }
         )
         return document
@@ -78,12 +84,32 @@ def encode(dashboard: Dashboard) -> str:
     return json.dumps(_without_nulls(plain), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def _input() -> Json:
+    """Return what Grafana asks for at an import: the data source."""
+    return {
+        "name": INPUT,
+        "label": "Prometheus",
+        "description": "A Prometheus that scrapes the exporter.",
+        "type": "datasource",
+        "pluginId": "prometheus",
+        "pluginName": "Prometheus",
+    }
+
+
+def _requirements(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[Json]:
+    """Yield the Grafana and the plugins that a dashboard needs; all come with Grafana."""
+    yield {"type": "grafana", "id": "grafana", "name": "Grafana", "version": PLUGIN_VERSION}
+    yield {"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}
+    for kind in sorted({panel.KIND for _, panels in sections for panel in panels}):
+        yield {"type": "panel", "id": kind, "name": kind.replace("-", " ").capitalize(), "version": ""}
+
+
 def _laid_out(
     sections: Iterable[tuple[str, Sequence[Panel]]], folded: Sequence[str]
 ) -> Iterator[Panel | Row]:
     """Yield the panels with ids and places: from left to right, a new line where one does not fit.
 
-    A folded row holds its panels, in the places that they have once it is opened.
+    A folded row holds its panels, in their places below it; Grafana moves the rest down when it is opened.
     """
     y, number = 0, 0
     for heading, panels in sections:
@@ -92,20 +118,20 @@ def _laid_out(
             number += 1
             row = Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
             y += 1
-        x, tallest, placed = 0, 0, list[Panel]()
+        x, line, tallest, placed = 0, y, 0, list[Panel]()
         for panel in panels:
             if x + panel.width > COLUMNS:
-                x, y, tallest = 0, y + tallest, 0
+                x, line, tallest = 0, line + tallest, 0
             number += 1
-            placed.append(attr.evolve(panel, id=number, gridPos=_place(x, y, panel.width, panel.rows)))
+            placed.append(attr.evolve(panel, id=number, gridPos=_place(x, line, panel.width, panel.rows)))
             x, tallest = x + panel.width, max(tallest, panel.rows)
-        y += tallest
         if row is not None and heading in folded:
             yield attr.evolve(row, folded=placed)
             continue
         if row is not None:
             yield row
         yield from placed
+        y = line + tallest
 
 
 def _place(x: int, y: int, width: int, height: int) -> Json:

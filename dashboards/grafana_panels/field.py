@@ -57,10 +57,11 @@ def colored(colors: Mapping[str, str]) -> list[Json]:
 
 
 def limits(color: str = NEUTRAL) -> Json:
-    """Return the override that draws thresholds in force as thin dashed lines."""
+    """Return the override that draws thresholds in force as thin dashed lines, which the legend leaves out."""
     return matching(
         f"^{LIMIT}.*",
         color=fixed(color),
+        custom__hideFrom={"legend": True, "tooltip": False, "viz": False},
         custom__lineStyle={"fill": "dash", "dash": [8, 6]},
         custom__lineWidth=1,
         custom__fillOpacity=0,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .dashboard import TAG
-from .variables import ENGINE_LABELS
+from .dashboard import TAGS
+from .variables import LABELS
 
 if TYPE_CHECKING:
     from .field import Json
+
+#: What the Deep dive is called in links.
+DEEP_DIVE = "vllm-specdec-deep-dive"
 
 
 def to_all() -> list[Json]:
@@ -19,7 +22,7 @@ def to_all() -> list[Json]:
             "icon": "external link",
             "includeVars": True,
             "keepTime": True,
-            "tags": [TAG],
+            "tags": [TAGS[0]],
             "targetBlank": False,
             "title": "Speculative decoding",
             "type": "dashboards",
@@ -27,41 +30,43 @@ def to_all() -> list[Json]:
     ]
 
 
-def to_row(title: str, uid: str, *labels: str) -> Json:
-    """Return a data link from a table row to a dashboard; what the row does not say stays as it is chosen.
+def to_model(title: str) -> Json:
+    """Return a data link from a table row to the Deep dive of its model.
+
+    The columns that `named_or_all` adds choose the variables; they are there in every row.
+    """
+    chosen = (f"var-{label}=${{__data.fields.{_chosen(label)}:percentencode}}" for label in LABELS)
+    parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen)
+    return {"targetBlank": False, "title": title, "url": f"/d/{DEEP_DIVE}?{'&'.join(parts)}"}
+
+
+def only(uid: str, title: str, label: str, column: str, variables: tuple[str, ...]) -> Json:
+    """Return a data link to the same dashboard with an ad hoc filter: a label has the value of a column.
 
     Args:
-        title: what the link says.
         uid: of the dashboard.
-        labels: columns that choose the variable of their name. Such a column must be there in every row;
-            `named_or_all` sees to that for labels that may be absent.
+        title: of the link.
+        label: that the filter matches.
+        column: heading of the label's column.
+        variables: that keep their values.
     """
-    kept = ("datasource", "window", *(label for label in ENGINE_LABELS if label not in labels))
-    parts = (
-        "${__url_time_range}",
-        *(f"${{{name}:queryparam}}" for name in kept),
-        *(f"var-{label}=${{__data.fields.{chosen(label)}:percentencode}}" for label in labels),
-    )
+    kept = (f"${{{name}:queryparam}}" for name in variables)
+    filtered = f"var-filters={label}%7C%3D%7C${{__data.fields.{column}:percentencode}}"
+    parts = ("${__url_time_range}", *kept, filtered)
     return {"targetBlank": False, "title": title, "url": f"/d/{uid}?{'&'.join(parts)}"}
 
 
-def to_here(title: str, uid: str) -> Json:
-    """Return a data link from a tile to a dashboard with everything as it is."""
-    return {
-        "targetBlank": False,
-        "title": title,
-        "url": f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}",
-    }
-
-
-def chosen(label: str) -> str:
-    """Return the name of the column that a link takes a label's value from."""
+def _chosen(label: str) -> str:
     return f"chosen_{label}"
 
 
-def named_or_all(expr: str, *labels: str) -> str:
-    """Return an expression with a further label for each label: its value, or All where it is absent."""
-    for label in labels:
-        expr = f'label_replace({expr}, "{chosen(label)}", "$1", "{label}", "(.+)")'
-        expr = f'label_replace({expr}, "{chosen(label)}", "All", "{chosen(label)}", "")'
+#: Labels that `named_or_all` adds.
+CHOSEN = tuple(_chosen(label) for label in LABELS)
+
+
+def named_or_all(expr: str) -> str:
+    """Return an expression with a further label for each variable: the value of its label, or All without one."""
+    for label in LABELS:
+        expr = f'label_replace({expr}, "{_chosen(label)}", "$1", "{label}", "(.+)")'
+        expr = f'label_replace({expr}, "{_chosen(label)}", "All", "{_chosen(label)}", "")'
     return expr

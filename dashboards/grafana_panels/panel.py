@@ -193,17 +193,26 @@ class StateTimeline(Panel):
     """Words over time, a row for each series; their colours are those of the mappings.
 
     With colours by thresholds Grafana would merge values by thresholds, and all states would be one.
+
+    Attributes:
+        legend: whether the words are explained below.
     """
 
     KIND = "state-timeline"
 
     color: Json = attr.ib(factory=lambda: fixed(NEUTRAL))
+    legend: bool = True
 
     def options(self) -> Json:
         """Return the options of a state timeline."""
         return {
             "alignValue": "left",
-            "legend": {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True},
+            "legend": {
+                "calcs": [],
+                "displayMode": "list",
+                "placement": "bottom",
+                "showLegend": self.legend,
+            },
             "mergeValues": True,
             "rowHeight": 0.8,
             "showValue": "auto",
@@ -287,6 +296,7 @@ class Table(Panel):
 
     Attributes:
         sort: the column to sort by, and whether the greatest comes first.
+        header: whether the columns have headings.
     """
 
     KIND = "table"
@@ -294,6 +304,7 @@ class Table(Panel):
     width: int = 24
     color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
     sort: tuple[str, bool] | None = None
+    header: bool = True
 
     def options(self) -> Json:
         """Return the options of a table."""
@@ -301,7 +312,7 @@ class Table(Panel):
         return {
             "cellHeight": "sm",
             "footer": {"show": False},
-            "showHeader": True,
+            "showHeader": self.header,
             "sortBy": by,
         }
 

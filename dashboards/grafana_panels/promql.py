@@ -1,32 +1,37 @@
 """PromQL: the expressions that panels share.
 
-Ratios are never averaged: numerator and denominator are summed apart, and divided at the end. Tiles and
-tables use what the exporter derived over its own window, as it judges; lines use rates over what Grafana
-finds right for the zoom.
+Ratios are never averaged: numerator and denominator are summed separately and divided at the end. Tables use what
+the exporter derived over its own window, as its judgement does; lines use rates over Grafana's rate interval.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .variables import ENGINE, TARGET
+from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What an engine is known by; absent labels are no matter.
+#: Labels that identify an engine; any of them may be absent.
 IDENTITY = "cluster, namespace, job, instance, pod, target, model_name, engine"
-#: What an exporter is known by.
+#: Labels that identify an exporter.
 PLACE = "cluster, namespace, job, instance, pod"
-#: One model, whatever its replicas.
+#: Labels that identify a model with all its replicas.
 MODEL = "cluster, namespace, model_name"
-#: How a model is called in a legend; absent labels leave nothing.
+#: A model in a legend; absent labels leave nothing.
 MODEL_LEGEND = "{{cluster}} {{namespace}} {{model_name}}"
 
 INTERVAL = "$__rate_interval"
-
-#: What tells the exporters among all that Prometheus scrapes: All jobs would be the jobs of others, too.
-KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGET}}}[1d])"
+#: Selects the exporters among all scrape targets.
+KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGETS}}}[1d])"
+#: Whether each scraped exporter answers: those seen within a day, or with the job name that the rules expect.
+EXPORTERS = (
+    f"(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} "
+    f'or max by ({PLACE}) (up{{{TARGETS},job=~"(.+/)?vllm-specdec-exporter"}}))'
+)
+#: Always fires where the rules are loaded: tells "no alert" from "no rules".
+WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 
 
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
@@ -34,80 +39,70 @@ def total(inner: str, by: str = "", operator: str = "sum") -> str:
     return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
 
 
-def gauge(series: str, select: str = ENGINE, **matchers: str) -> str:
+def gauge(series: str, select: str = MODELS, **matchers: str) -> str:
     """Return one of the exporter's series."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
     return f"vllm_specdec_{series}{{{select}{own}}}"
 
 
-def windowed(series: str, select: str = ENGINE, **matchers: str) -> str:
+def windowed(series: str, **matchers: str) -> str:
     """Return one of the exporter's gauges over the chosen window."""
-    return gauge(series, select, window="$window", **matchers)
+    return gauge(series, window="$window", **matchers)
 
 
-def rate(name: str, by: str = "", select: str = ENGINE) -> str:
+#: Drafts and generated tokens per second of each engine, which ratios and speedups are weighted with.
+DRAFTS = windowed("drafts_per_second")
+GENERATED = windowed("generation_tokens_per_second")
+
+
+def rate(name: str, by: str = "") -> str:
     """Return the rate of one of the exporter's counters, summed."""
-    return total(f"rate({gauge(name + '_total', select)}[{INTERVAL}])", by)
+    return counted(f"vllm_specdec_{name}_total", by=by)
 
 
-def exporters() -> str:
-    """Return whether Prometheus reaches each exporter: those known today, or of the name that the rules expect."""
-    # One of each place, however many ports of it are scraped.
-    named = f'up{{{TARGET},job=~"(.+/)?vllm-specdec-exporter"}}'
-    return f"(max by ({PLACE}) (up{{{TARGET}}}) and {KNOWN} or max by ({PLACE}) ({named}))"
-
-
-def threshold(name: str, select: str = TARGET) -> str:
-    """Return a threshold in force; the lowest, where exporters disagree."""
-    return f"min({gauge('threshold', select, name=name)})"
-
-
-def threshold_of(name: str, by: str) -> str:
-    """Return a threshold in force for each model or engine: that of the exporter which watches it."""
-    own = f"max by ({PLACE}) ({gauge('threshold', TARGET, name=name)})"
-    return f"min by ({by}) ({own} * on ({PLACE}) group_right () {gauge('info')})"
-
-
-def per_request(select: str = ENGINE, keep: str = "", *, now: bool = False) -> str:
-    """Return the tokens a second of each request in the batches: what a user feels, with drafts or without.
-
-    Both over the same time: requests come and go faster than they are looked at.
-    """
-    over = "5m" if now else INTERVAL
-    running = f"avg_over_time({gauge('requests_running', select)}[{over}])"
-    tokens = f"rate({gauge('generation_tokens_total', select)}[{over}])"
-    return f"{total(tokens + keep)} / ({total(running + keep)} > 0)"
-
-
-def counted(series: str, select: str, by: str = "", *, over: str = INTERVAL, **matchers: str) -> str:
+def counted(series: str, select: str = MODELS, by: str = "", *, over: str = INTERVAL, **matchers: str) -> str:
     """Return the rate of any counter, summed."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
+def threshold(name: str, models: str = "") -> str:
+    """Return a threshold in force by model: that of the exporter which watches it, the lowest if several do.
+
+    Args:
+        name: of the threshold.
+        models: 1 for each exporter and model; by default for all engines.
+    """
+    own = f"max by ({PLACE}) ({gauge('threshold', TARGETS, name=name)})"
+    return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or gauge('info')})"
+
+
 def quantile(
-    histogram: str, select: str, share: float, by: str = "", *, over: str = INTERVAL, above: float = 0
+    histogram: str,
+    share: float,
+    select: str = MODELS,
+    by: str = "",
+    *,
+    over: str = INTERVAL,
+    above: float = 0,
 ) -> str:
-    """Return a quantile of any histogram, if it is above a bound; without observations there is none, not NaN."""
+    """Return a quantile of any histogram, if it is above a bound; without observations it is absent, not NaN."""
     labels = f"le, {by}" if by else "le"
     found = f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels, over=over)})"
     return f"{found} > {above:g}" if above else f"{found} >= 0"
 
 
 class Flow:
-    """Ratios of what is counted: of sums, over rates (`rate`) or over the exporter's window (`per_second`)."""
+    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`)."""
 
-    def __init__(self, by: str = "", select: str = ENGINE, *, now: bool = False, keep: str = "") -> None:
-        self._by, self._select, self._now, self._keep = by, select, now, keep
+    def __init__(self, by: str = "", *, now: bool = False) -> None:
+        self._by, self._now = by, now
 
     def of(self, name: str) -> str:
-        """Return a flow in units per second; `keep` is what a single engine must match."""
-        flow = (
-            windowed(f"{name}_per_second", self._select)
-            if self._now
-            else f"rate({gauge(name + '_total', self._select)}[{INTERVAL}])"
-        )
-        return total(flow + self._keep, self._by)
+        """Return a counter's increase per second."""
+        if self._now:
+            return total(windowed(f"{name}_per_second"), self._by)
+        return rate(name, self._by)
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
@@ -127,16 +122,16 @@ class Flow:
         return f"clamp_max({emitted} / ({self.of('generation_tokens')} > 0), 1)"
 
     def waste(self) -> str:
-        """Return the share of the verified tokens that was thrown away."""
+        """Return the share of the verified tokens that was rejected."""
         drafted, accepted = self.of("draft_tokens"), self.of("accepted_tokens")
         return f"clamp_min({drafted} - {accepted}, 0) / (({drafted} + {self.of('drafts')}) > 0)"
 
 
-def speedup(by: str = "", select: str = ENGINE, keep: str = "") -> str:
+def speedup(by: str = "") -> str:
     """Return the speedup of any number of engines: all their tokens over the plain time that they took."""
-    generated, own = windowed("generation_tokens_per_second", select), gauge("speedup", select)
-    made = total(f"({generated} and ignoring (window, basis) {own}){keep}", by)
-    spent = total(f"({generated} / ignoring (window, basis) {own}){keep}", by)
+    own = gauge("speedup")
+    made = total(f"{GENERATED} and ignoring (window, basis) {own}", by)
+    spent = total(f"{GENERATED} / ignoring (window, basis) {own}", by)
     return f"{made} / ({spent} > 0)"
 
 
@@ -155,36 +150,14 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{parts} / ({whole} > 0)"
 
 
-def common(of: str, each: str) -> str:
-    """Return a condition on a bar: that all engines have it which have the first one.
-
-    Engines with a smaller K have nothing farther out, and bars of different engines are not comparable.
-    """
-    return f" unless on () (count({of}) < count({each}))"
-
-
-def single(value: str) -> str:
-    """Return how often the value is there that all have, or the word that there are several."""
-    each = f'count_values("k", {value})'
-    several = f'label_replace(count({each}) > 1, "k", "several", "", "")'
-    return f"({each} unless on () (count({each}) > 1)) or on () {several}"
-
-
-def decline() -> str:
-    """Return the geometric mean of the conditional ratios behind position 0."""
-    behind = ENGINE + ',position!="0"'
-    accepted = rate("accepted_tokens_per_position", "position", behind)
-    return f"exp(avg(ln({accepted} / ({rate('drafts_reaching_position', 'position', behind)} > 0))))"
-
-
 def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
-    """Return a quotient of sums from quotients whose numerators are known: all of them over all they divide by.
+    """Return a ratio of sums from ratios whose numerators are known: their sum over that of the denominators.
 
     Args:
-        value: the quotient, one series for each engine and each value of its own label.
+        value: the ratio, one series for each engine and each value of its own label.
         weight: its numerator, one series for each engine.
         by: labels to keep.
-        own: the label that only the quotient has, which then has no window.
+        own: the label that only the ratio has, which then has no window.
     """
     match = f"ignoring ({own}, window) group_left ()" if own else ""
     made = total(f"0 * {value} + {match} {weight}", by)
@@ -192,43 +165,24 @@ def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{made} / ({spent} > 0)"
 
 
-def survival(position: int | None = None, *, over: str = INTERVAL) -> str:
-    """Return the share of drafts accepted at each position or at one, of the engines that draft so far."""
-    own, by = ({}, "position") if position is None else ({"position": str(position)}, "")
-    accepted = f"rate({gauge('accepted_tokens_per_position_total', **own)}[{over}])"
+#: Break-even by model: what a draft must emit to be worth its cost.
+BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS, MODEL)
+
+
+def survival(over: str = INTERVAL) -> str:
+    """Return the share of drafts accepted at each position, of the engines that draft so far."""
+    accepted = f"rate({gauge('accepted_tokens_per_position_total')}[{over}])"
     drafts = f"rate({gauge('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
-    return f"{total(accepted, by)} / ({total(reached, by)} > 0)"
-
-
-def to_the_end() -> str:
-    """Return the share of drafts accepted at the last position, whatever that is for each engine."""
-    accepted = f"rate({gauge('accepted_tokens_per_position_total')}[{INTERVAL}])"
-    return f"sum(min without (position) ({accepted})) / ({rate('drafts')} > 0)"
+    return f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
 
 
 def conditional() -> str:
-    """Return the share of the drafts that got as far as each position in which it was accepted too."""
+    """Return the share of the drafts that reached each position in which it was accepted too."""
     accepted, reaching = (
-        rate("accepted_tokens_per_position", "position"),
-        rate("drafts_reaching_position", "position"),
+        rate(name, "position") for name in ("accepted_tokens_per_position", "drafts_reaching_position")
     )
     return f"{accepted} / ({reaching} > 0)"
-
-
-def accepted_further() -> str:
-    """Return the share of all drafts in which each position was accepted, so in which more tokens were."""
-    accepted = rate("accepted_tokens_per_position", "position")
-    return f"{accepted} / ignoring (position) group_left () ({rate('drafts')} > 0)"
-
-
-def accepted_quantile(quantile: float) -> str:
-    """Return a quantile of accepted tokens per draft: a whole number, exactly.
-
-    The least number that so many drafts do not exceed is the number of positions that more than the others
-    accept. `histogram_quantile` would make up fractions.
-    """
-    return f"sum({accepted_further()} > bool {1 - quantile:g})"
 
 
 def accepted_buckets() -> str:
@@ -237,38 +191,28 @@ def accepted_buckets() -> str:
     An engine with a smaller K has no bucket for what it never drafts; all its drafts belong there. The last
     bucket holds all drafts, so +Inf would add an empty row, or a wrong one where K changes.
     """
-    finite = ENGINE + ',le!="+Inf"'
+    finite = MODELS + ',le!="+Inf"'
     bucket = f"increase({gauge('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
     count = f"increase({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}])"
-    counted = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
-    drafts = f"sum by (le) ({bucket}) - {counted} + on () group_left () sum({count})"
+    within = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
+    drafts = f"sum by (le) ({bucket}) - {within} + on () group_left () sum({count})"
     return f"({drafts}) / on () group_left () (sum({count}) > 0)"
 
 
-def share_of_engines(states: str, label: str) -> str:
-    """Return the share of engines in each state of a one-hot gauge; states without any are left out."""
-    return f"count by ({label}) ({states} == 1) / ignoring ({label}) group_left () count({states} == 1)"
+def coded(series: str, label: str, codes: Mapping[str, int]) -> str:
+    """Return the codes of a one-hot gauge: one value for each series that is 1.
 
-
-def share(states: str, weight: str, label: str) -> str:
-    """Return how much of a weight falls to each state of a one-hot gauge; states without any are left out."""
-    parts = f"sum by ({label}) (({states} == 1) * ignoring ({label}, window) group_left () {weight})"
-    return f"{parts} / ignoring ({label}) group_left () (sum({weight}) > 0)"
+    Args:
+        series: of the gauge.
+        label: the one that names its states.
+        codes: the numbers of the states.
+    """
+    return " or ".join(f"{code} * ({gauge(series, **{label: state})} == 1)" for state, code in codes.items())
 
 
 def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
-    """Return an expression whose label has words for people in the place of codes."""
+    """Return an expression with words for people in place of a label's values."""
     for code, word in words.items():
         if code != word:
             expr = f'label_replace({expr}, "{label}", "{word}", "{label}", "{code}")'
     return expr
-
-
-def shares(found: str, label: str, words: Mapping[str, str]) -> str:
-    """Return the states with their shares, the greatest first, by their words."""
-    return f"sort_desc({renamed(found, label, words)})"
-
-
-def most(shares: str, label: str, words: Mapping[str, str]) -> str:
-    """Return the state with the greatest share, by its word."""
-    return renamed(f"topk(1, {shares})", label, words)

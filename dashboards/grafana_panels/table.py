@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .field import Json, named
+from .field import Json, fixed, named
+from .palette import BLUE
 from .panel import Table
 from .target import columns
 
@@ -13,9 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: Cell options of texts that may be longer than their column.
+WRAPPED = {"type": "auto", "wrapText": True}
+
+
 @dataclass(frozen=True)
 class Column:
-    """A column: its heading, its query, and what its cells look like."""
+    """A column: its heading, its query, and what its cells look like.
+
+    Attributes:
+        title: its heading.
+        expr: its query.
+        unit: Grafana's id of a unit.
+        decimals: digits after the point.
+        width: in pixels.
+        mappings: from values to words.
+        filled: whether the colour of a word fills the cell.
+        bars: whether a bar shows the value.
+    """
 
     title: str
     expr: str
@@ -24,6 +40,7 @@ class Column:
     width: int | None = None
     mappings: Sequence[Json] = ()
     filled: bool = False
+    bars: bool = False
 
     def override(self) -> Json:
         """Return how its cells look."""
@@ -36,6 +53,17 @@ class Column:
             properties["mappings"] = list(self.mappings)
         if self.filled:
             properties["custom__cellOptions"] = {"type": "color-background", "mode": "basic"}
+            # A cell without a value has no colour.
+            steps = [{"color": "transparent", "value": None}]
+            properties["thresholds"] = {"mode": "absolute", "steps": steps}
+        if self.bars:
+            properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
+            properties["color"] = fixed(BLUE)
+            properties["min"] = 0
+            if self.unit == "percentunit":
+                properties["max"] = 1
+            else:
+                properties["fieldMinMax"] = True
         return named(self.title, **properties)
 
 
@@ -46,6 +74,7 @@ def joined(
     values: Sequence[Column],
     hidden: Sequence[str] = (),
     overrides: Sequence[Json] = (),
+    numbered: str = "",
     **more: Any,
 ) -> Table:
     """Return a table of queries that have the same labels.
@@ -55,8 +84,9 @@ def joined(
         description: of the panel.
         labels: from label names to headings, in order; other labels must not occur.
         values: the columns behind them, in order.
-        hidden: labels that links need and nobody needs to see.
+        hidden: labels that only links need.
         overrides: for the columns of labels.
+        numbered: heading of a label whose values are numbers: rows are sorted by it, as numbers.
         more: whatever else a panel takes.
     """
     # Grafana adds the letter where there are several queries only.
@@ -80,6 +110,7 @@ def joined(
                     },
                 },
             },
+            *(_by_number(numbered) if numbered else ()),
         ],
         overrides=[
             *(value.override() for value in values),
@@ -88,3 +119,12 @@ def joined(
         ],
         **more,
     )
+
+
+def _by_number(column: str) -> list[Json]:
+    """Return the transformations that sort rows by a label as a number: as a text, 10 comes before 2."""
+    conversion = {"targetField": column, "destinationType": "number"}
+    return [
+        {"id": "convertFieldType", "options": {"conversions": [conversion], "fields": {}}},
+        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": column}]}},
+    ]

@@ -1,23 +1,16 @@
-"""The verdict: one number for what speculation does to whatever is chosen, and the words for it.
+"""Codes for verdicts, advice, quality and the basis of a speedup: numbers that Grafana maps to words and colours.
 
-The exporter judges each engine. For several engines the same is asked of all their tokens together, with
+The exporter judges each engine. For a model with several engines the same is computed from all their tokens, with
 the thresholds in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from .field import colored
 from .palette import AMBER, BLUE, COAL, GREY, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import MODEL, PLACE, exporters, gauge, speedup, threshold, threshold_of, total
-from .variables import ENGINE, SERVER, TARGET
+from .promql import IDENTITY, MODEL, PLACE, coded, gauge, speedup, threshold, total
+from .variables import TARGETS
 
-if TYPE_CHECKING:
-    from .field import Json
-
-#: What a code means: words and colour. What wants attention comes first, so that tables can be sorted by it.
+#: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
 VERDICTS = {
     0: ("✖ EXPORTER DOWN", STRAW),
     1: ("✖ vLLM DOWN", STRAW),
@@ -30,70 +23,86 @@ VERDICTS = {
     8: ("IDLE", GREY),
     9: ("OFF", COAL),
 }
-#: Words for the states of the exporter's one-hot gauges, and their colours.
-ACTIVITY = {
-    "active": ("active", BLUE),
-    "warming_up": ("warming up", PALE_SKY),
-    "bypassed": ("bypassed", PLUM),
-    "idle": ("idle", GREY),
-    "off": ("off", COAL),
-}
-QUALITY = {
-    "optimal": ("▲ optimal", BLUE),
-    "healthy": ("▲ healthy", PALE_SKY),
-    "fair": ("● fair", AMBER),
-    "poor": ("▼ poor", VERMILION),
+_STATES = {"bypassed": 3, "active": 6, "warming_up": 7, "idle": 8, "off": 9}
+
+#: The weakest basis of several engines is the lowest.
+BASES = {1: ("modelled", GREY), 2: ("calibrated", GREY), 3: ("measured", GREY)}
+QUALITIES = {
+    1: ("▼ poor", VERMILION),
+    2: ("● fair", AMBER),
+    3: ("▲ healthy", PALE_SKY),
+    4: ("▲ optimal", BLUE),
 }
 ACTIONS = {
-    "keep": ("keep K", BLUE),
-    "increase_k": ("raise K", PALE_SKY),
-    "decrease_k": ("lower K", AMBER),
-    "switch_method": ("switch method", PLUM),
-    "disable": ("disable", VERMILION),
-    "insufficient_data": ("no advice yet", GREY),
+    1: ("disable", VERMILION),
+    2: ("switch method", PLUM),
+    3: ("lower K", AMBER),
+    4: ("raise K", PALE_SKY),
+    5: ("keep K", BLUE),
+    6: ("no advice yet", GREY),
 }
-
-States = Mapping[str, tuple[str, str]]
-
-
-def words_of(states: States) -> dict[str, str]:
-    """Return the word of each state."""
-    return {state: word for state, (word, _) in states.items()}
-
-
-def colors_of(states: States) -> list[Json]:
-    """Return overrides that give the words their colours."""
-    return colored(dict(states.values()))
+_ACTION_CODES = {
+    "disable": 1,
+    "switch_method": 2,
+    "decrease_k": 3,
+    "increase_k": 4,
+    "keep": 5,
+    "insufficient_data": 6,
+}
+#: K of a model whose engines differ.
+MIXED = -1
 
 
-def of_speculation(by: str = "", select: str = ENGINE) -> str:
-    """Return the code by what engines do, where they answer; those that draft decide."""
-    fast = speedup(by, select)
+def of_engines(by: str) -> str:
+    """Return the verdict on engines whose server answers, by labels that include those of a model."""
+    fast = speedup(by)
     harmful, beneficial = (
-        f"on ({by}) {threshold_of(name, by)}" if by else f"on () {threshold(name)}"
-        for name in ("harmful_speedup", "beneficial_speedup")
+        f"on ({MODEL}) group_left () {threshold(name)}" for name in ("harmful_speedup", "beneficial_speedup")
     )
     judged = f"2 + 2 * (({fast}) >= bool {harmful})\n  + (({fast}) > bool {beneficial})"
-    states = " or ".join(
-        f"{code} * ({gauge('activity', select, state=state)} == 1)"
-        for state, code in (("bypassed", 3), ("active", 6), ("warming_up", 7), ("idle", 8), ("off", 9))
-    )
-    # vLLM V0 does not show what it does: all states are 0.
-    known = f"6 * {total(gauge('info', select), by, 'max')}"
-    return f"({judged})\nor {total(states, by, 'min')}\nor {known}"
-
-
-def of_all() -> str:
-    """Return the code of all that is chosen, which may be that nothing answers."""
-    return f"{of_speculation()}\nor 1 + (max({gauge('up', SERVER)}) == 0)\nor (max{exporters()} == 0)"
+    states = total(coded("activity", "state", _STATES), by, "min")
+    # vLLM V0 does not show its activity: all states are 0.
+    return f"({judged})\nor {states}\nor 6 * {total(gauge('info'), by, 'max')}"
 
 
 def of_models(look_back: str = "1h") -> str:
-    """Return the code of each model; one that was seen within `look_back` and whose server is down is down.
+    """Return the verdict on each model; one that was seen within `look_back` and whose server is down is down.
 
     A model that its server no longer serves is gone, not down.
     """
     seen = f"0 * last_over_time({gauge('info')}[{look_back}])"
-    server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', SERVER)} == 0)"
-    exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGET}}}) == 0)"
-    return f"{of_speculation(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
+    server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', TARGETS)} == 0)"
+    exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
+    return f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
+
+
+def since() -> str:
+    """Return for how many seconds the verdict on each model's engines has stood, as far as a day tells."""
+    now, steps = f"({gauge('payoff')} == 1)", "[1d:5m]"
+    changed = f"max_over_time(timestamp({gauge('payoff')} == 0){steps}) and on ({IDENTITY}, verdict) {now}"
+    first = f"min_over_time(timestamp{now}{steps}) and on ({IDENTITY}, verdict) {now}"
+    return f"time() - (max by ({MODEL}) ({changed})\nor min by ({MODEL}) ({first}))"
+
+
+def basis(by: str) -> str:
+    """Return the code of the weakest basis of a speedup."""
+    codes = {name: code for code, (name, _) in BASES.items()}
+    parts = (f"{code} * ({gauge('speedup', basis=name)} > bool 0)" for name, code in codes.items())
+    return total(" or ".join(parts), by, "min")
+
+
+def quality(by: str) -> str:
+    """Return the code of the lowest quality."""
+    codes = {word.split()[1]: code for code, (word, _) in QUALITIES.items()}
+    return total(coded("quality", "level", codes), by, "min")
+
+
+def advice(by: str) -> str:
+    """Return the code of the advice that changes most."""
+    return total(coded("recommendation", "action", _ACTION_CODES), by, "min")
+
+
+def k_of(series: str, by: str) -> str:
+    """Return a K, or `MIXED` where engines differ."""
+    low, high = (total(gauge(series), by, operator) for operator in ("min", "max"))
+    return f"{low} == {high} or {MIXED} + 0 * {high}"

@@ -177,7 +177,7 @@ RULES = Section(
 
 DASHBOARDS = Section(
     "Dashboards",
-    "[Seven Grafana dashboards](../../docs/dashboards.md) as ConfigMaps, for the sidecar of Grafana's chart or for Grafana's operator.",
+    "[Four Grafana dashboards](../../docs/dashboards.md) as ConfigMaps, for the sidecar of Grafana's chart or for Grafana's operator.",
     (
         Value("dashboards.enabled", False, BOOLEAN, "Whether to install them."),
         Value("dashboards.namespace", "", NAMESPACE, "Empty for the release's."),

@@ -45,7 +45,7 @@ def harmful(model: str = MODEL) -> Alert:
     """Harm that pages."""
     return sample(
         "Harmful",
-        "payoff",
+        "overview",
         f"{model} in chat generates at 0.62x the speed that it would have without speculation.",
         "0.62x",
         "0.90x",
@@ -66,7 +66,7 @@ def harmful_elsewhere() -> Alert:
 def poor() -> Alert:
     """A ticket on a model."""
     said = f"Over 30 minutes few draft tokens of {MODEL} in chat are accepted."
-    return sample("AcceptanceLow", "acceptance", said, "31.4% accepted", "40% accepted", "108k drafts in 30m")
+    return sample("AcceptanceLow", "deep-dive", said, "31.4% accepted", "40% accepted", "108k drafts in 30m")
 
 
 def outlier(number: int) -> Alert:
@@ -74,7 +74,7 @@ def outlier(number: int) -> Alert:
     engine, pod = number % 8, number // 8
     return sample(
         "EngineOutlier",
-        "acceptance",
+        "deep-dive",
         f"{MODEL}, engine {engine} at vllm-{pod} has 0.8{number % 10} tokens accepted per draft over the "
         "last hour, far fewer than the model's other engines.",
         f"0.8{number % 10} accepted per draft",
@@ -110,7 +110,7 @@ def disable() -> Alert:
     """A decision."""
     said = f"For 15 minutes {MODEL} in chat has accepted too few draft tokens by the published rule."
     return sample(
-        "Disable", "payoff", said, "31.4% accepted", "50% accepted", "18k drafts in 5m", "speedup 0.81x"
+        "Disable", "overview", said, "31.4% accepted", "50% accepted", "18k drafts in 5m", "speedup 0.81x"
     )
 
 
@@ -124,7 +124,7 @@ def hostile(severity: str) -> Alert:
     found = (
         harmful(HOSTILE)
         if severity == "critical"
-        else sample("SpeedupRegressed", "payoff", model_name=HOSTILE)
+        else sample("SpeedupRegressed", "overview", model_name=HOSTILE)
     )
     found["labels"] |= {"namespace": "<i>&amp;\n*x*", "cluster": "<@U123>"}
     found["annotations"] |= {

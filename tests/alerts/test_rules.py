@@ -32,7 +32,7 @@ TEXTS: list[dict[str, Any]] = yaml.safe_load((HERE / "texts.yml").read_text("utf
 #: Cases of more minutes take a second or more each.
 LONG = 220
 #: How a link to a dashboard hands on a label.
-_HANDED_ON = re.compile(r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=)\{\{ urlquery \. \}\}\{\{ end \}\}")
+_HANDED_ON = re.compile(r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=[\w%]*)\{\{ urlquery \. \}\}\{\{ end \}\}")
 
 
 def _rule(alert: str, labels: Mapping[str, str]) -> dict[str, Any]:

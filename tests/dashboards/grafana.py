@@ -1,65 +1,276 @@
-"""What Grafana does with a dashboard before it asks Prometheus: variables, intervals, and the questions.
+"""What Grafana does with a dashboard before it queries Prometheus: variables, intervals, and the queries.
 
-viewing = Viewing(now - 3600, now, {"model_name": ("a", "b")})
-variables = resolve(prometheus, dashboard, viewing)
-for panel in panels(dashboard):
-    results = execute(prometheus, dashboard, panel, viewing, variables)
+After `calculatePrometheusInterval` and `interpolateVariables` of Grafana's pkg/promlib/models/query.go,
+`calculateInterval` and `roundInterval` of @grafana/data, `interpolateQueryExpr` (escaping.ts),
+metric_find_query.ts, and `addLabelToQuery` for ad hoc filters.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from dashboards.grafana_timing import DashboardError, timing
-from dashboards.grafana_variables import interpolate, resolve
+from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
-    from dashboards.grafana_timing import Json, Viewing
-    from dashboards.grafana_variables import Variable
     from support.prometheus import PrometheusServer
 
-#: Panels that ask nothing.
+#: What a variable may be set to: one value, or several.
+Value = str | tuple[str, ...]
+Json = Mapping[str, Any]
+
+ALL = "$__all"
+#: Panels without queries.
 SILENT = frozenset({"row", "text"})
+#: Points of a series that Grafana never exceeds, whatever the panel wants.
+_SAFE_POINTS = 11_000
+#: Upper bound of an interval in milliseconds, and what Grafana rounds it to.
+_ROUNDED = (
+    (10, 1), (15, 10), (35, 20), (75, 50), (150, 100), (350, 200), (750, 500), (1_500, 1_000), (3_500, 2_000),
+    (7_500, 5_000), (12_500, 10_000), (17_500, 15_000), (25_000, 20_000), (45_000, 30_000), (90_000, 60_000),
+    (210_000, 120_000), (450_000, 300_000), (750_000, 600_000), (1_050_000, 900_000), (1_500_000, 1_200_000),
+    (2_700_000, 1_800_000), (5_400_000, 3_600_000), (9_000_000, 7_200_000), (16_200_000, 10_800_000),
+    (32_400_000, 21_600_000), (86_400_000, 43_200_000), (604_800_000, 86_400_000),
+    (1_814_400_000, 604_800_000), (3_628_800_000, 2_592_000_000),
+)  # fmt: skip
+_YEAR = 31_536_000_000
+_VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::(\w+))?\}")
+_LEFT_OVER = re.compile(r"\$\{|\[\[\w+")
+_LABEL_VALUES = re.compile(r"label_values\((?:(.+),\s*)?([a-zA-Z_]\w*)\)\s*")
+_QUERY_RESULT = re.compile(r"query_result\((.+)\)\s*")
+_SELECTOR = re.compile(r"(\w\{[^{}]*)\}")
 
 
-def panels(dashboard: Json) -> list[Json]:
-    """Return the panels that ask something, also those folded into rows."""
-    found: list[Json] = []
-    for panel in dashboard["panels"]:
-        if panel.get("repeat"):
-            msg = f"{panel.get('title')}: repeated panels are not known here"
-            raise DashboardError(msg)
-        if panel["type"] not in SILENT:
-            found.append(panel)
-        found.extend(inner for inner in panel.get("panels", ()) if inner["type"] not in SILENT)
-    return found
-
-
-def unfolded(dashboard: Json) -> Json:
-    """Return a dashboard as it looks once somebody has opened its last row.
-
-    Raises:
-        DashboardError: another row is folded, below which Grafana would move everything down.
-    """
-    *above, last = dashboard["panels"]
-    if any(panel.get("collapsed") for panel in above):
-        msg = f"{dashboard['uid']}: a row is folded that is not the last one"
-        raise DashboardError(msg)
-    if not last.get("collapsed"):
-        return dashboard
-    return {**dashboard, "panels": [*above, {**last, "collapsed": False, "panels": []}, *last["panels"]]}
+class DashboardError(ValueError):
+    """Grafana could not make a query of this, or would make a wrong one."""
 
 
 @dataclass(frozen=True)
-class Question:
+class Viewing:
+    """A person who looks at a dashboard.
+
+    Attributes:
+        start: Unix time at which the range begins.
+        end: Unix time at which it ends.
+        values: of variables; of the others, what the dashboard has as `current`.
+        filters: ad hoc filters: values that labels are equal to.
+        pixels: width of the dashboard.
+        scrape_interval: of the data source, in seconds.
+    """
+
+    start: float
+    end: float
+    values: Mapping[str, Value] = field(default_factory=dict)
+    filters: Mapping[str, str] = field(default_factory=dict)
+    pixels: int = 1440
+    scrape_interval: float = 15.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Distances in time of one query, in milliseconds.
+
+    Attributes:
+        step: between two points; `$__interval`.
+        rate_interval: `$__rate_interval`.
+        range: from the start to the end of the view; `$__range`.
+    """
+
+    step: int
+    rate_interval: int
+    range: int
+
+    def values(self) -> dict[str, str]:
+        """Return Grafana's own variables."""
+        return {
+            "__interval": _duration(self.step),
+            "__rate_interval": _duration(self.rate_interval),
+            "__range": f"{round(self.range / 1000)}s",
+        }
+
+
+def timing(viewing: Viewing, panel: Json) -> Timing:
+    """Return the distances in time of a panel's queries; one without `gridPos` is as wide as the page."""
+    span = round((viewing.end - viewing.start) * 1000)
+    points = max(1, int(viewing.pixels * panel.get("gridPos", {}).get("w", 24) / 24))
+    scrape = round(viewing.scrape_interval * 1000)
+    wanted = max(scrape, _rounded(span / points))
+    step = max(wanted if span / points < wanted else _rounded(span / points), _rounded(span / _SAFE_POINTS))
+    return Timing(step, max(wanted + scrape, 4 * scrape), span)
+
+
+def _rounded(interval: float) -> int:
+    return next((value for bound, value in _ROUNDED if interval < bound), _YEAR)
+
+
+def _duration(value: int) -> str:
+    """Return milliseconds as PromQL writes a duration."""
+    return f"{value // 1000}s" if value % 1000 == 0 else f"{value}ms"
+
+
+# --- variables
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable with its options and what is chosen.
+
+    Attributes:
+        name: its name.
+        options: values to choose from, without All.
+        value: what is chosen; `$__all` for All.
+        multi: whether several can be chosen, or All, so that values are regular expressions.
+        all_value: what All stands for.
+    """
+
+    name: str
+    options: tuple[str, ...]
+    value: Value
+    multi: bool
+    all_value: str = ""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether All is chosen."""
+        return self.value in (ALL, (ALL,))
+
+    def text(self, format_: str = "") -> str:
+        """Return what Grafana puts in the place of the variable.
+
+        Raises:
+            DashboardError: the format is unknown.
+        """
+        values = (self.value,) if isinstance(self.value, str) else self.value
+        if format_ == "queryparam":
+            return "&".join(
+                f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}" for one in values
+            )
+        if format_:
+            msg = f"${{{self.name}:{format_}}}: unknown format"
+            raise DashboardError(msg)
+        if self.is_all and self.all_value:
+            return self.all_value
+        chosen = self.options if self.is_all else values
+        if not self.multi:
+            return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
+        escaped = [_escaped(one) for one in chosen]
+        return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
+
+
+def _escaped(value: str) -> str:
+    """Escape for a regular expression within a string of PromQL."""
+    return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", "\\\\\\\\"))
+
+
+def interpolate(text: str, variables: Mapping[str, Variable], own: Mapping[str, str] | None = None) -> str:
+    """Put values in the place of variables; `own` are Grafana's own, such as `__range`.
+
+    Raises:
+        DashboardError: a variable is unknown.
+    """
+    own = own or {}
+
+    def value(match: re.Match[str]) -> str:
+        name, format_ = match[1] or match[2], match[3] or ""
+        if name in own and not format_:
+            return own[name]
+        if name.isdigit():
+            return match[0]  # a group of label_replace: Grafana leaves unknown variables alone
+        if name not in variables:
+            msg = f"{text}: no variable {name}"
+            raise DashboardError(msg)
+        return variables[name].text(format_)
+
+    if _LEFT_OVER.search(_VARIABLE.sub("", text)):
+        msg = f"{text}: not a variable as Grafana writes it"
+        raise DashboardError(msg)
+    return _VARIABLE.sub(value, text)
+
+
+def resolve(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> dict[str, Variable]:
+    """Return the variables of a dashboard with their options; the values of those before narrow them down."""
+    found: dict[str, Variable] = {}
+    for definition in dashboard["templating"]["list"]:
+        if definition["type"] == "adhoc":
+            continue
+        name, several = definition["name"], bool(definition.get("multi"))
+        options = _options(prometheus, definition, viewing, found)
+        value = viewing.values.get(name)
+        if value is None:
+            value = _current(definition, options)
+        found[name] = Variable(name, options, value, several, definition.get("allValue") or "")
+    return found
+
+
+def _current(definition: Json, options: tuple[str, ...]) -> Value:
+    """Return the value that a dashboard opens with: one that does not exist gives way to the first."""
+    value = definition["current"]["value"]
+    if value == [ALL]:
+        return ALL
+    return value if value in options else next(iter(options), "")
+
+
+def _options(
+    prometheus: PrometheusServer, definition: Json, viewing: Viewing, known: Mapping[str, Variable]
+) -> tuple[str, ...]:
+    if definition["type"] == "datasource":
+        return ()
+    own = {"__range": f"{round(viewing.end - viewing.start)}s"}
+    text = interpolate(definition["query"]["query"], known, own)
+    values = _answers(prometheus, text, viewing)
+    if regex := definition.get("regex"):
+        matches = (re.search(regex.strip("/"), value) for value in values)
+        values = (match[1] for match in matches if match)
+    return tuple(sorted(dict.fromkeys(values)))
+
+
+def _answers(prometheus: PrometheusServer, text: str, viewing: Viewing) -> Iterator[str]:
+    if match := _LABEL_VALUES.fullmatch(text):
+        within = {"start": f"{viewing.start:.3f}", "end": f"{viewing.end:.3f}", "match[]": match[1]}
+        yield from prometheus.api(f"label/{match[2]}/values", **within)
+    elif match := _QUERY_RESULT.fullmatch(text):
+        for item in prometheus.api("query", query=match[1], time=f"{viewing.end:.3f}")["result"]:
+            inner = ",".join(f'{key}="{value}"' for key, value in item["metric"].items())
+            yield f"{{{inner}}} {item['value'][1]} {round(item['value'][0] * 1000)}"
+    else:
+        msg = f"not a query of a variable: {text!r}"
+        raise DashboardError(msg)
+
+
+# --- queries
+
+
+def panels(dashboard: Json) -> list[Json]:
+    """Return the panels that have queries, also those folded into rows."""
+    every = (panel for outer in dashboard["panels"] for panel in (outer, *outer.get("panels", ())))
+    return [panel for panel in every if panel["type"] not in SILENT]
+
+
+def unfolded(dashboard: Json) -> Json:
+    """Return a dashboard as it looks once somebody has opened all its rows: each moves the rest down."""
+    found, moved = [], 0
+    for panel in dashboard["panels"]:
+        at = panel["gridPos"]
+        found.append({**panel, "collapsed": False, "panels": [], "gridPos": {**at, "y": at["y"] + moved}})
+        for inner in panel.get("panels", ()):
+            at = inner["gridPos"]
+            found.append({**inner, "gridPos": {**at, "y": at["y"] + moved}})
+        if panel.get("collapsed"):
+            moved += max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in panel["panels"])
+            moved -= panel["gridPos"]["y"] + 1
+    return {**dashboard, "panels": found}
+
+
+@dataclass(frozen=True)
+class Query:
     """A query as Prometheus gets it.
 
     Attributes:
         expression: without variables.
-        instant: whether it is asked at the end of the range only.
+        instant: whether it is for the end of the range only.
         step: between two points, in milliseconds.
     """
 
@@ -68,77 +279,53 @@ class Question:
     step: int
 
 
-def questions(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) -> dict[str, Question]:
-    """Return what a panel asks, by `refId`.
+def queries(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) -> dict[str, Query]:
+    """Return the queries of a panel by `refId`.
 
     Raises:
-        DashboardError: it would not ask, or not what it says.
+        DashboardError: Grafana would send none, or another.
     """
-    found: dict[str, Question] = {}
-    for target in panel.get("targets", ()):
-        if target.get("hide"):
-            continue
+    when = timing(viewing, panel)
+    found: dict[str, Query] = {}
+    for target in panel["targets"]:
         ref, instant = target["refId"], bool(target.get("instant"))
         if instant == bool(target.get("range")) or ref in found:
             msg = f"{panel.get('title')}: {ref} is not one query, either instant or over the range"
             raise DashboardError(msg)
-        when = timing(viewing, panel, target)
         expression = interpolate(target["expr"], variables, when.values())
-        found[ref] = Question(expression, instant, when.step)
+        found[ref] = Query(filtered(expression, viewing.filters), instant, when.step)
     return found
 
 
-def ask(prometheus: PrometheusServer, question: Question, viewing: Viewing) -> Any:
-    """Return the `data` that Prometheus answers; a range begins and ends at multiples of the step."""
-    if question.instant:
-        return prometheus.api("query", query=question.expression, time=f"{viewing.end:.3f}")
-    step = question.step / 1000
+def filtered(expression: str, filters: Mapping[str, str]) -> str:
+    """Return an expression whose selectors, which all have braces here, also match the ad hoc filters."""
+    added = "".join(f',{label}="{value}"' for label, value in filters.items())
+    return _SELECTOR.sub(rf"\g<1>{added}}}", expression) if added else expression
+
+
+def ask(prometheus: PrometheusServer, query: Query, viewing: Viewing) -> Any:
+    """Return the `data` of Prometheus's response; a range begins and ends at multiples of the step."""
+    if query.instant:
+        return prometheus.api("query", query=query.expression, time=f"{viewing.end:.3f}")
+    step = query.step / 1000
     return prometheus.api(
         "query_range",
-        query=question.expression,
+        query=query.expression,
         start=f"{viewing.start // step * step:.3f}",
         end=f"{viewing.end // step * step:.3f}",
         step=f"{step:g}",
     )
 
 
-def execute(
-    prometheus: PrometheusServer,
-    dashboard: Json,
-    panel: Json,
-    viewing: Viewing,
-    variables: Mapping[str, Variable] | None = None,
-) -> dict[str, Any]:
-    """Ask what a panel asks; return the `data` of the answers by `refId`.
-
-    Args:
-        prometheus: whom to ask.
-        dashboard: the panel's.
-        panel: one of `panels(dashboard)`.
-        viewing: who looks.
-        variables: of `resolve`, where it has been called already.
-    """
-    if variables is None:
-        variables = resolve(prometheus, dashboard, viewing)
-    asked = questions(panel, viewing, variables)
-    return {ref: ask(prometheus, question, viewing) for ref, question in asked.items()}
-
-
-def execute_annotations(
-    prometheus: PrometheusServer,
-    dashboard: Json,
-    viewing: Viewing,
-    variables: Mapping[str, Variable] | None = None,
-) -> dict[str, Any]:
-    """Ask what a dashboard's own annotations ask; return the `data` of the answers by name."""
-    if variables is None:
-        variables = resolve(prometheus, dashboard, viewing)
-    found: dict[str, Any] = {}
-    for annotation in dashboard.get("annotations", {}).get("list", ()):
-        if annotation.get("builtIn") or not annotation.get("enable", True):
-            continue
-        target = annotation.get("target") or {}
-        when = timing(viewing, {}, {"interval": target.get("interval") or annotation.get("step")})
-        expression = interpolate(target.get("expr") or annotation["expr"], variables, when.values())
-        found[annotation["name"]] = ask(prometheus, Question(expression, False, when.step), viewing)
-    return found
+def annotations(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> dict[str, Any]:
+    """Return the `data` of the responses to a dashboard's own annotations, by name."""
+    variables = resolve(prometheus, dashboard, viewing)
+    when = timing(viewing, {})
+    # Their own step, where Grafana's would be smaller.
+    step = max(when.step, 60_000)
+    own = Timing(step, max(step + 60_000, 240_000), when.range).values()
+    return {
+        one["name"]: ask(prometheus, Query(interpolate(one["expr"], variables, own), False, step), viewing)
+        for one in dashboard["annotations"]["list"]
+        if not one.get("builtIn")
+    }

@@ -26,6 +26,10 @@ plugins.register_default_plugins()
 
 #: What Grafana reads and its types do not name: end of the path, and where Grafana reads it.
 UNTYPED: Mapping[str, str] = {
+    "__inputs": "an import (public/app/features/manage-dashboards/state/reducers.ts)",
+    "__requires": "grafana.com",
+    "templating.list[].filters": "ad hoc filters (AdHocVariableModel)",
+    "fieldConfig.defaults.fieldMinMax": "limits of a gauge cell, since 10.2 (FieldConfig of @grafana/data)",
     "templating.list[].definition": "the query of a variable as its list shows it (QueryVariableModel)",
     "annotations.list[].step": "Prometheus's annotations (AnnotationSupport of its data source)",
     "annotations.list[].tagKeys": "likewise",

@@ -1,9 +1,7 @@
-"""All dashboards before any Prometheus: what each panel shows, what is empty, and what cannot be right.
+"""All dashboards over one Prometheus: what each panel shows, what is empty, and what cannot be right.
 
-    shown = look(prometheus, Viewing(start, end))
-    assert not [one for one in shown if one.empty]
-
-The Prometheus may hold a world of the tests as well as what it scrapes of a real vLLM.
+shown = look(prometheus, Viewing(start, end))
+assert [wrong for one in shown for wrong in one.wrong()] == []
 """
 
 from __future__ import annotations
@@ -14,21 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards.documents import columns, dashboards, placed
-from dashboards.grafana import ask, panels, questions
-from dashboards.grafana_timing import DashboardError, Viewing
-from dashboards.grafana_variables import resolve
+from dashboards.grafana import DashboardError, Query, ask, panels, queries, resolve
 from support.prometheus import PrometheusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from dashboards.documents import Json
+    from dashboards.grafana import Json, Viewing
     from support.prometheus import PrometheusServer
 
-#: How the legend of a line begins that is no data: a threshold is always there.
+#: How the legend of a threshold begins: it is there without data, too.
 LIMIT = "limit: "
-#: The legend of a difference of two ratios, which may be below 0.
-DIFFERENCE = "A less B"
+#: Columns of relative differences, which may be below 0 and above 1.
+DIFFERENCES = frozenset({"Gain"})
 #: What rounding may add to a ratio.
 _TOLERANCE = 1e-9
 
@@ -40,8 +36,8 @@ class Shown:
     Attributes:
         dashboard: its uid, without the common beginning.
         panel: as in the dashboard.
-        results: Prometheus's answers by `refId`.
-        error: why Grafana could not ask, or what Prometheus refused; empty where all went well.
+        results: Prometheus's responses by `refId`.
+        error: why Grafana could not query, or what Prometheus refused; empty where all went well.
     """
 
     dashboard: str
@@ -50,63 +46,79 @@ class Shown:
     error: str = ""
 
     @property
-    def title(self) -> str:
-        """The panel's title."""
-        return str(self.panel["title"])
-
-    @property
     def name(self) -> str:
-        """Dashboard and title, for people."""
-        return f"{self.dashboard}: {self.title}"
+        """Dashboard and title."""
+        return f"{self.dashboard}: {self.panel['title']}"
 
     @property
     def empty(self) -> bool:
         """Whether it shows nothing but thresholds."""
-        answers = (self.results.get(target["refId"]) for target in _data(self.panel))
-        return not any(answer["result"] for answer in answers if answer)
+        data = [one["refId"] for one in self.panel["targets"] if not one["legendFormat"].startswith(LIMIT)]
+        return not any(self.results[ref]["result"] for ref in data if ref in self.results)
+
+    def values(self) -> dict[str, float]:
+        """Return the newest value of each series by its legend."""
+        return {
+            legend(target["legendFormat"], series["metric"]): newest(series)
+            for target in self.panel["targets"]
+            for series in self.results[target["refId"]]["result"]
+        }
+
+    def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
+        """Return the cells of a table, with words for codes, by labels and headings."""
+        found: dict[tuple[str, ...], dict[str, str]] = {}
+        for target in self.panel["targets"]:
+            ref = target["refId"]
+            heading = columns(self.panel).get(f"Value #{ref}", columns(self.panel).get("Value", ""))
+            for series in self.results[ref]["result"]:
+                key = tuple(series["metric"].get(label, "") for label in labels)
+                found.setdefault(key, {})[heading] = self.word(newest(series), ref)
+        return found
+
+    def word(self, value: float, ref: str = "A") -> str:
+        """Return the word that a value is mapped to, without its symbol, or the number."""
+        for mapping in _properties(self.panel, ref).get("mappings", ()):
+            if mapping["type"] == "value" and f"{value:g}" in mapping["options"]:
+                return str(mapping["options"][f"{value:g}"]["text"]).lstrip("▲▼●✖ ")
+        return f"{value:g}"
 
     def wrong(self) -> Iterator[str]:
         """Yield what cannot be right: errors, values that are none, codes without words, equal names."""
         if self.error:
             yield f"{self.name}: {self.error}"
-        for target in self.panel["targets"]:
-            ref = target["refId"]
-            for words in self._wrong_values(ref, target) if ref in self.results else ():
-                yield f"{self.name}, {ref}: {words}"
-        names = self.names()
-        if self.panel["type"] in ("timeseries", "state-timeline") and len(set(names)) < len(names):
-            yield f"{self.name}: two series of one name: {sorted(names)}"
-
-    def names(self) -> list[str]:
-        """Return the names of all series."""
-        return [
-            legend(target.get("legendFormat", ""), series["metric"])
+        for ref in self.results:
+            yield from (f"{self.name}, {ref}: {words}" for words in self._wrong_values(ref))
+        names = [
+            legend(target["legendFormat"], series["metric"])
             for target in self.panel["targets"]
             for series in self.results.get(target["refId"], {"result": ()})["result"]
         ]
+        if self.panel["type"] in ("timeseries", "state-timeline") and len(set(names)) < len(names):
+            yield f"{self.name}: two series of one name: {sorted(names)}"
 
-    def _wrong_values(self, ref: str, target: Json) -> Iterator[str]:
-        data, properties = self.results[ref], properties_of(self.panel, ref)
-        least = -1.0 if target.get("legendFormat") == DIFFERENCE else 0.0
-        values = list(_values(data))
+    def _wrong_values(self, ref: str) -> Iterator[str]:
+        series, properties = self.results[ref]["result"], _properties(self.panel, ref)
+        values = [float(n) for one in series for _, n in one.get("values", [one.get("value")])]
         codes = {
-            code
-            for mapping in properties.get("mappings", ())
-            if mapping["type"] == "value"
-            for code in mapping["options"]
+            code for m in properties.get("mappings", ()) if m["type"] == "value" for code in m["options"]
         }
+        signed = {columns(self.panel).get(f"Value #{ref}")} & DIFFERENCES
         if any(math.isnan(value) or math.isinf(value) for value in values):
             yield f"NaN or Inf among {len(values)} values"
-        elif properties.get("unit") == "percentunit" and not all(
-            least - _TOLERANCE <= value <= 1 + _TOLERANCE for value in values
-        ):
-            yield f"not within {least:g} and 1: {min(values)} to {max(values)}"
-        elif len(codes) > 1 and (unknown := {f"{value:g}" for value in values} - codes):
-            yield f"codes without a word: {', '.join(sorted(unknown))}"
+        elif properties.get("unit") == "percentunit" and not signed:
+            if not all(-_TOLERANCE <= value <= 1 + _TOLERANCE for value in values):
+                yield f"not within 0 and 1: {min(values)} to {max(values)}"
+        elif len(codes) > 1 and (unknown := {f"{value:g}" for value in values if value < 10} - codes):
+            yield from (f"a code without a word: {code}" for code in unknown if properties["unit"] != "short")
         if self.panel["type"] == "table":
-            labels = {label for series in data["result"] for label in series["metric"]}
+            labels = {label for one in series for label in one["metric"]}
             if unplaced := labels - placed(self.panel) - columns(self.panel).keys():
                 yield f"columns without a place: {', '.join(sorted(unplaced))}"
+
+
+def newest(series: Json) -> float:
+    """Return the newest value of a series."""
+    return float(series["value"][1] if "value" in series else series["values"][-1][1])
 
 
 def legend(pattern: str, labels: Mapping[str, str]) -> str:
@@ -114,66 +126,32 @@ def legend(pattern: str, labels: Mapping[str, str]) -> str:
     return " ".join(re.sub(r"\{\{(\w+)\}\}", lambda match: labels.get(match[1], ""), pattern).split())
 
 
-def look(
-    prometheus: PrometheusServer, viewing: Viewing, *, single: bool = False, only: str = ""
-) -> tuple[Shown, ...]:
-    """Execute every panel of every dashboard.
-
-    Args:
-        prometheus: whom to ask.
-        viewing: who looks; values of variables count where a dashboard has the variable.
-        single: whether each other variable has its first value instead of All.
-        only: uid of the dashboard to look at, unless at all.
-    """
+def look(prometheus: PrometheusServer, viewing: Viewing, only: Iterable[str] = ()) -> tuple[Shown, ...]:
+    """Execute every panel of every dashboard, or of those named (`overview`); equal queries are sent once."""
     found: list[Shown] = []
-    answers: dict[object, Any] = {}
-    for uid, dashboard in dashboards().items():
-        if only and dashboard["uid"] != only:
-            continue
-        mine = restricted(viewing, dashboard)
-        variables = resolve(prometheus, dashboard, mine, single=single)
-        for panel in panels(dashboard):
+    answers: dict[Query, Any] = {}
+    for uid in only or dashboards():
+        variables = resolve(prometheus, dashboards()[uid], viewing)
+        for panel in panels(dashboards()[uid]):
             results, error = {}, ""
             try:
-                for ref, question in questions(panel, mine, variables).items():
-                    if question not in answers:
-                        answers[question] = ask(prometheus, question, mine)
-                    results[ref] = answers[question]
+                for ref, query in queries(panel, viewing, variables).items():
+                    if query not in answers:
+                        answers[query] = ask(prometheus, query, viewing)
+                    results[ref] = answers[query]
             except (DashboardError, PrometheusError) as refused:
                 error = str(refused)
             found.append(Shown(uid, panel, results, error))
     return tuple(found)
 
 
-def restricted(viewing: Viewing, dashboard: Json) -> Viewing:
-    """Return the viewing with values of those variables only that a dashboard has."""
-    names = {variable["name"] for variable in dashboard["templating"]["list"]}
-    values = {name: value for name, value in viewing.values.items() if name in names}
-    return Viewing(viewing.start, viewing.end, values, viewing.pixels, viewing.scrape_interval)
-
-
-def _data(panel: Json) -> list[Json]:
-    """Return the targets that are not thresholds, or all where there are no others."""
-    targets = panel["targets"]
-    return [t for t in targets if not t.get("legendFormat", "").startswith(LIMIT)] or targets
-
-
-def _values(data: Any) -> Iterator[float]:
-    for item in data["result"]:
-        for _, value in [item["value"]] if "value" in item else item["values"]:
-            yield float(value)
-
-
-def properties_of(panel: Json, ref: str) -> dict[str, Any]:
+def _properties(panel: Json, ref: str) -> dict[str, Any]:
     """Return the field options of a target's values."""
     found = dict(panel["fieldConfig"]["defaults"])
     target = next(target for target in panel["targets"] if target["refId"] == ref)
-    names = {target.get("legendFormat"), f"Value #{ref}"}
-    names |= {columns(panel)[name] for name in (*names, "Value") if name in columns(panel)}
+    named = {target["legendFormat"]}
+    named |= {columns(panel)[name] for name in (f"Value #{ref}", "Value") if name in columns(panel)}
     for override in panel["fieldConfig"]["overrides"]:
-        matcher = override["matcher"]
-        if (matcher["id"], matcher["options"]) == ("byFrameRefID", ref) or (
-            matcher["id"] == "byName" and matcher["options"] in names
-        ):
+        if override["matcher"]["id"] == "byName" and override["matcher"]["options"] in named:
             found |= {item["id"]: item["value"] for item in override["properties"]}
     return found

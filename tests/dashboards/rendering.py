@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dashboards import grafana
-from dashboards.grafana_timing import timing
-from dashboards.grafana_variables import resolve
 from dashboards.render.bundle import bundle
 
 if TYPE_CHECKING:
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dashboards.documents import Json
-    from dashboards.grafana_timing import Viewing
+    from dashboards.grafana import Viewing
     from support.browser import Page
     from support.prometheus import PrometheusServer
 
@@ -127,16 +125,15 @@ def document(
 
 
 def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, theme: str = "dark") -> Document:
-    """Ask a Prometheus all that the dashboard asks, and put together what the page needs."""
-    variables = resolve(prometheus, dashboard, viewing)
+    """Query a Prometheus as the dashboard does, and put together what the page needs."""
+    variables = grafana.resolve(prometheus, dashboard, viewing)
     results: dict[int, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
     for panel in grafana.panels(dashboard):
-        asked = grafana.questions(panel, viewing, variables)
-        results[panel["id"]] = {ref: grafana.ask(prometheus, one, viewing) for ref, one in asked.items()}
-        steps[str(panel["id"])] = {ref: one.step for ref, one in asked.items()}
-    events = grafana.execute_annotations(prometheus, dashboard, viewing, variables)
-    asking = {one["name"]: one for one in dashboard.get("annotations", {}).get("list", ())}
+        found = grafana.queries(panel, viewing, variables)
+        results[panel["id"]] = {ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()}
+        steps[str(panel["id"])] = {ref: one.step for ref, one in found.items()}
+    marks = {one["name"]: one for one in dashboard["annotations"]["list"]}
     return document(
         dashboard,
         viewing.start,
@@ -145,15 +142,10 @@ def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, the
         steps=steps,
         theme=theme,
         width=viewing.pixels,
-        variables={name: variable.value for name, variable in variables.items()},
+        variables={name: variable.value for name, variable in variables.items()} | {"filters": ""},
         annotations=[
-            {
-                "name": name,
-                "iconColor": asking[name].get("iconColor"),
-                "step": timing(viewing, {}, {"interval": asking[name].get("step")}).step,
-                "data": data,
-            }
-            for name, data in events.items()
+            {"name": name, "iconColor": marks[name]["iconColor"], "step": 60_000, "data": data}
+            for name, data in grafana.annotations(prometheus, dashboard, viewing).items()
         ],
     )
 

@@ -43,7 +43,6 @@ DURATIONS: Mapping[str, int] = {
     "__interval": 15_002,
     "__range": 10_800_003,
     "window": 300_004,
-    "over": 1_800_005,
 }
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*")""")
 

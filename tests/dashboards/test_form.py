@@ -1,6 +1,6 @@
-"""What stands in the JSON of the dashboards: settings, places, variables, words and units.
+"""The JSON of the dashboards: settings, size, places, variables, words, units, and links.
 
-Keys and values that Grafana does not know are found in `test_types`, by what queries show in `test_executed`.
+Keys and values that Grafana does not know are found in `test_types`, what queries show in `test_executed`.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from grafana_foundation_sdk.models import units
 
-from alerts.lint.expressions import names
-from dashboards.documents import columns, dashboards, every_panel, fields, placed, variables_in
-from dashboards.series import exists, tree
+from alerts.lint import read_bundle
+from dashboards.documents import VARIABLE, columns, dashboards, every_panel, fields, placed, variables_in
+from dashboards.grafana import unfolded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,114 +25,122 @@ PANELS = {
     f"{uid}: {panel.get('title', panel['type'])}": panel
     for uid, dashboard in dashboards().items()
     for panel in every_panel(dashboard)
+    if panel["type"] != "row"
 }
 #: Panels that show values.
-SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] not in ("row", "text")}
+SHOWING = {name: panel for name, panel in PANELS.items() if panel["type"] != "text"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and name[0].isupper()}
 #: Units that Grafana lacks: a factor, and what is counted.
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
-#: Shares whose axis does not go from 0 to 1.
-OTHER_AXES = {
-    "load: Share of requests that fail",  # a few in a hundred matter
-    "cost: Acceptance against break-even",  # break-even above 1 means that no acceptance would pay
-}
-_SERIES = re.compile(r"vllm(:|_specdec_)\w+|\w+:vllm_\w+:\w+|ALERTS\w*")
+UIDS = {document["uid"]: document for document in dashboards().values()}
+ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
+#: Grafana's own variables in links: the value of a cell, and the time range.
+OWN = ("__value.raw", "__url_time_range")
+
+
+def test_there_are_four_dashboards_of_75_panels_and_the_first_is_one_screen() -> None:
+    """21 rows of the grid are 790 pixels, which a window of 1440 x 900 shows below Grafana's menu."""
+    assert {one["title"].removeprefix("vLLM / Speculative decoding / ") for one in UIDS.values()} == {
+        "Overview",
+        "Deep dive",
+        "Requests",
+        "Exporter",
+    }
+    assert len(PANELS) <= 75
+    overview = every_panel(dashboards()["overview"])
+    assert len(overview) <= 14
+    assert sum(len(panel["targets"]) for panel in overview) <= 25
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in overview) <= 21
+    for uid, dashboard in dashboards().items():
+        types = [one["type"] for one in dashboard["templating"]["list"]]
+        assert (types[0], types[-1]) == ("datasource", "adhoc"), uid
+        assert len(types) <= 6, uid
 
 
 def test_no_two_panels_of_a_dashboard_have_one_title() -> None:
-    assert len(PANELS) == sum(len(every_panel(dashboard)) for dashboard in dashboards().values())
+    assert len(PANELS) == sum(
+        panel["type"] != "row" for one in dashboards().values() for panel in every_panel(one)
+    )
 
 
-def test_every_dashboard_opens_alike_and_asks_a_question() -> None:
-    """Read by Grafana 10.4 to 13, which know the schema versions 39 to 42."""
+def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
+    """Grafana asks for the data source at an import, and puts it into the variable of that name.
+
+    Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
+    """
     settings = {
         "refresh": "30s",
         "graphTooltip": 1,
         "timezone": "browser",
-        "tags": ["vllm-specdec"],
-        "editable": False,
+        "tags": ["vllm-specdec", "vllm", "speculative-decoding"],
+        "editable": True,
     }
     for uid, dashboard in dashboards().items():
         assert {key: dashboard[key] for key in settings} == settings, uid
         assert 39 <= dashboard["schemaVersion"] <= 42
-        assert "?" in dashboard["description"], uid
-    assert len({dashboard["title"] for dashboard in dashboards().values()}) == len(dashboards())
+        assert dashboard["description"].endswith("?"), uid
+        (asked,) = dashboard["__inputs"]
+        source = dashboard["templating"]["list"][0]
+        assert (asked["pluginId"], source["current"]["value"]) == ("prometheus", f"${{{asked['name']}}}")
+        needed = {one["id"] for one in dashboard["__requires"] if one["type"] == "panel"}
+        assert needed == {panel["type"] for panel in every_panel(dashboard)} - {"row"}, uid
 
 
 def test_panels_fill_the_page_line_by_line() -> None:
-    """Each line of the grid of 24 columns is covered once; every panel has an id of its own."""
+    """Each line of the grid of 24 columns is covered once, folded rows or not; every panel has its own id."""
     for uid, dashboard in dashboards().items():
         every = every_panel(dashboard)
         assert len({panel["id"] for panel in every}) == len(every), uid
-        covered = Counter[int]()
-        for at in (panel["gridPos"] for panel in every):
-            covered.update(dict.fromkeys(range(at["y"], at["y"] + at["h"]), at["w"]))
-        assert set(covered.values()) == {24}, uid
+        for shown in (dashboard, unfolded(dashboard)):
+            covered = Counter[int]()
+            for at in (panel["gridPos"] for panel in shown["panels"]):
+                covered.update(dict.fromkeys(range(at["y"], at["y"] + at["h"]), at["w"]))
+            assert set(covered.values()) == {24}, uid
+            assert sorted(covered) == list(range(len(covered))), uid
 
 
-def test_everything_asks_the_chosen_data_source() -> None:
-    def asked(value: Any, key: str = "") -> Iterator[Any]:
+def test_everything_uses_the_chosen_data_source() -> None:
+    def used(value: Any, key: str = "") -> Iterator[Any]:
         if key == "datasource":
             yield value
         elif isinstance(value, dict) and not value.get("builtIn"):
             for name, inner in value.items():
-                yield from asked(inner, name)
+                yield from used(inner, name)
         elif isinstance(value, list):
             for inner in value:
-                yield from asked(inner)
+                yield from used(inner)
 
     for uid, dashboard in dashboards().items():
-        assert all(source == DATASOURCE for source in asked(dashboard)), uid
+        assert all(source == DATASOURCE for source in used(dashboard)), uid
     assert all(panel["datasource"] == DATASOURCE for panel in SHOWING.values())
 
 
-def test_variables_offer_all_and_several_and_are_used() -> None:
-    """Labels that every series has stand for anything, others for nothing as well."""
+def test_variables_offer_all_and_are_used() -> None:
     for uid, dashboard in dashboards().items():
         variables = dashboard["templating"]["list"]
-        assert (variables[0]["name"], variables[0]["query"]) == ("datasource", "prometheus"), uid
-        used = set(variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])))
+        used = {*variables_in(str(dashboard["panels"]) + str(dashboard["annotations"])), "filters"}
         assert [one["name"] for one in variables if one["name"] not in used] == [], uid
-        for one in variables:
-            assert one["label"], (uid, one["name"])
-            if one["type"] == "query":
-                assert one["refresh"] == 2, "anew when the time range changes"
-            if one.get("includeAll"):
-                sure = one["name"].removeprefix("vllm_").removeprefix("a_").removeprefix("b_")
-                if sure in ("job", "instance"):
-                    assert one["allValue"] == ".+"
-                assert one["current"]["value"] in ("$__all", ["$__all"]), (uid, one["name"])
+        for one in (one for one in variables if one["type"] == "query"):
+            assert one["refresh"] == 2, "anew when the time range changes"
+            if one["name"] != "window":
+                assert (one["multi"], one["allValue"], one["current"]["value"]) == (True, ".*", ["$__all"])
 
 
-def test_titles_are_short_and_name_no_metric() -> None:
+def test_words_are_short() -> None:
+    """Titles name no metric; a description is one or two sentences; empty panels say what that means."""
     wrong = [
         name
         for name, panel in SHOWING.items()
         if len(panel["title"]) > 60
         or re.search(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b", panel["title"])
         or not re.match(r"[A-Z0-9]|vLLM", panel["title"])
+        or not 4 <= len(panel["description"].split()) <= 28
+        or (panel["type"] != "heatmap" and not panel["fieldConfig"]["defaults"].get("noValue"))
     ]
     assert wrong == []
-
-
-def test_descriptions_name_series_that_are_asked_and_none_that_do_not_exist() -> None:
-    wrong = []
-    for name, panel in SHOWING.items():
-        quoted = {re.split(r"[{\[]", part)[0] for part in re.findall(r"`([^`]+)`", panel["description"])}
-        asked = {one for target in panel["targets"] for one in names(tree(target["expr"]))}
-        wrong += [f"{name}: {one}" for one in quoted if _SERIES.fullmatch(one) and not exists(one)]
-        wrong += [] if asked & quoted else [f"{name} names none of {', '.join(sorted(asked))}"]
-    assert wrong == []
-
-
-def test_panels_that_can_be_empty_say_what_that_means() -> None:
-    can_be = {"stat", "table", "bargauge", "timeseries"}
-    assert [
-        name
-        for name, panel in SHOWING.items()
-        if panel["type"] in can_be and not panel["fieldConfig"]["defaults"].get("noValue")
-    ] == []
+    words = [len(panel["description"].split()) for panel in SHOWING.values()]
+    assert sum(words) / len(words) < 18
 
 
 def values(panel: Json) -> Iterator[Json]:
@@ -165,23 +174,11 @@ def test_every_number_has_a_unit_that_grafana_has_or_is_mapped_to_a_word() -> No
     assert wrong == []
 
 
-def test_axes_of_shares_go_from_0_to_1() -> None:
-    other = {
-        name
-        for name, panel in SHOWING.items()
-        for defaults in [panel["fieldConfig"]["defaults"]]
-        if panel["type"] in ("timeseries", "bargauge")
-        and defaults.get("unit") == "percentunit"
-        and (defaults.get("min"), defaults.get("max")) != (0, 1)
-    }
-    assert other == OTHER_AXES
-
-
 def called(panel: Json, matcher: Json) -> bool:
     """Return whether a series of a panel can have the name that an override asks for."""
     pattern = str(matcher["options"]).strip("/")
     for target in panel["targets"]:
-        legend = target.get("legendFormat", "")
+        legend = target["legendFormat"]
         texts = [re.sub(r"\{\{.*?\}\}", word, legend) for word in ("7", "word")]
         if matcher["id"] == "byRegexp" and any(re.search(pattern, text) for text in texts):
             return True
@@ -205,10 +202,130 @@ def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
     assert wrong == []
 
 
-def test_thresholds_are_asked_for_and_not_written_down() -> None:
+def test_thresholds_are_queried_and_not_written_down() -> None:
+    steps = (
+        properties.get("thresholds", {}).get("steps", ())
+        for panel in SHOWING.values()
+        for _, properties in fields(panel)
+    )
+    assert all(len(one) < 2 for one in steps)
+
+
+# --- what Grafana makes of options, by its source in 10.4, 11.6, 12 and 13; no Grafana runs here
+
+
+def test_states_of_a_timeline_keep_their_words() -> None:
+    """`prepareTimelineFields` replaces values by labels of thresholds if they are coloured by thresholds.
+
+    public/app/core/components/TimelineChart/utils.ts.
+    """
+    timelines = {name: panel for name, panel in SHOWING.items() if panel["type"] == "state-timeline"}
+    assert len(timelines) >= 2
+    for name, panel in timelines.items():
+        assert panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed", name
+
+
+def test_axes_of_shares_have_labels_between_0_and_1() -> None:
+    """With `decimals: 0` an axis labels whole numbers only: 0 % and 100 % (UPlotAxisBuilder.ts)."""
     assert [
         name
         for name, panel in SHOWING.items()
         for _, properties in fields(panel)
-        if len(properties.get("thresholds", {}).get("steps", ())) > 1
+        for own in [{**panel["fieldConfig"]["defaults"], **properties}]
+        if panel["type"] == "timeseries" and (own.get("unit"), own.get("decimals")) == ("percentunit", 0)
     ] == []
+
+
+def test_rows_of_whole_numbers_have_their_label_in_the_middle() -> None:
+    """`rowsToCellsHeatmap` puts the bound of a bucket at its upper edge, but for the layout `unknown`."""
+    layouts = {
+        panel["options"]["yAxis"]["axisLabel"]: panel["options"]["rowsFrame"]["layout"]
+        for panel in SHOWING.values()
+        if panel["type"] == "heatmap"
+    }
+    assert layouts == {"accepted": "unknown", "acceptance": "auto"}
+
+
+# --- links
+
+
+def complaints(url: str, dashboard: Json, there: set[str]) -> Iterator[str]:
+    """Say what is wrong with a link from a dashboard, from a panel with these columns."""
+    for found in VARIABLE.finditer(url):
+        name = found["braced"] or found["plain"]
+        field = name.removeprefix("__data.fields.")
+        if (field != name or name == "__value.raw") and found["format"] != "percentencode":
+            yield f"{name} is not percent-encoded"
+        if name not in OWN and name not in names(dashboard) and (field == name or field not in there):
+            yield f"no variable or field {name}"
+    parts = urlsplit(url)
+    if not parts.path.startswith("/d/"):
+        return
+    target = UIDS.get(parts.path.removeprefix("/d/"))
+    if target is None:
+        yield f"no dashboard {parts.path}"
+        return
+    if "${__url_time_range}" not in parts.query.split("&"):
+        yield "does not keep the time"
+    handed = [key.removeprefix("var-") for key, _ in parse_qsl(parts.query) if key.startswith("var-")]
+    handed += re.findall(r"\$\{(\w+):queryparam\}", parts.query)
+    yield from (f"{name} is not a variable there" for name in handed if name not in names(target))
+    if len(handed) != len(set(handed)):
+        yield "hands a variable over twice"
+    yield from (f"does not keep {name}" for name in names(target) - set(handed) - {"filters"})
+
+
+def names(dashboard: Json) -> set[str]:
+    """Return the names of a dashboard's variables."""
+    return {variable["name"] for variable in dashboard["templating"]["list"]}
+
+
+def test_every_data_link_leads_somewhere_and_keeps_what_is_chosen() -> None:
+    """A dashboard that is imported by hand has no dead link: an alert leads to its rule in Grafana."""
+    links = [
+        (dashboard, panel, link)
+        for dashboard in dashboards().values()
+        for panel in every_panel(dashboard)
+        for _, properties in fields(panel)
+        for link in properties.get("links", ())
+    ]
+    assert [
+        f"{panel['title']}: {words}: {link['url']}"
+        for dashboard, panel, link in links
+        for words in complaints(link["url"], dashboard, placed(panel))
+    ] == []
+    outside = {link["url"] for *_, link in links if not link["url"].startswith("/d/")}
+    assert outside == {"/alerting/list?search=rule:${__value.raw:percentencode}"}
+
+
+def test_bad_links_are_noticed() -> None:
+    begin = "/d/vllm-specdec-overview?${__url_time_range}"
+    examples = {
+        "/d/vllm-specdec-nothing?${__url_time_range}": "no dashboard",
+        "/d/vllm-specdec-overview": "does not keep the time",
+        f"{begin}&var-modell=x": "modell is not a variable there",
+        f"{begin}&var-cluster=x&var-cluster=y": "twice",
+        f"{begin}&${{datasource:queryparam}}": "does not keep window",
+        f"{begin}&var-filters=${{__data.fields.Pod}}": "not percent-encoded",
+        f"{begin}&var-filters=${{__data.fields.Pods:percentencode}}": "no variable or field",
+    }
+    for url, words in examples.items():
+        found = list(complaints(url, dashboards()["overview"], {"Pod"}))
+        assert any(words in one for one in found), (url, found)
+
+
+def test_the_links_at_the_top_lead_to_all_dashboards_and_keep_everything() -> None:
+    for uid, dashboard in dashboards().items():
+        (link,) = dashboard["links"]
+        assert (link["type"], link["keepTime"], link["includeVars"]) == ("dashboards", True, True), uid
+        assert all(set(link["tags"]) <= set(other["tags"]) for other in UIDS.values())
+
+
+def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:
+    """Every template of its link may be empty."""
+    for alert, links in ALERTS.items():
+        parts = urlsplit(re.sub(r"\{\{.*?\}\}", "", links["dashboard_url"]))
+        given = {key for key, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        target = UIDS[parts.path.rpartition("/d/")[2]]
+        assert "from" in given, alert
+        assert given <= {"from", *(f"var-{name}" for name in names(target))}, alert

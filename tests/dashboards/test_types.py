@@ -16,8 +16,8 @@ def test_grafana_knows_everything_in_a_dashboard() -> None:
 
 
 def spoilt(path: str, value: Any) -> dict[str, Any]:
-    """Return a copy of the payoff dashboard with a value at a path like `panels.2.title`."""
-    body: Any = copy.deepcopy(dict(dashboards()["payoff"]))
+    """Return a copy of the Overview with a value at a path like `panels.2.title`."""
+    body: Any = copy.deepcopy(dict(dashboards()["overview"]))
     *above, last = path.split(".")
     place = body
     for key in above:
@@ -29,8 +29,8 @@ def spoilt(path: str, value: Any) -> dict[str, Any]:
 
 def test_what_grafana_does_not_know_is_noticed() -> None:
     """Keys that it would drop, also where its types leave content as it is, and values that no type has."""
-    titles = [panel["title"] for panel in dashboards()["payoff"]["panels"]]
-    tile, line = (f"panels.{titles.index(title)}" for title in ("Speedup", "Coverage and waste"))
+    titles = [panel["title"] for panel in dashboards()["overview"]["panels"]]
+    tile, line = (f"panels.{titles.index(title)}" for title in ("Alerts", "Speedup"))
     override = {"matcher": {"id": "byName", "options": "x"}, "properties": [{"id": "units", "value": "s"}]}
     examples: list[tuple[str, Any, str]] = [
         ("hideControls", False, "hideControls: unknown"),
@@ -53,4 +53,4 @@ def test_what_grafana_does_not_know_is_noticed() -> None:
 def test_what_the_types_do_not_name_is_used() -> None:
     """Every exception is one that the dashboards need."""
     text = json.dumps(dict(dashboards()))
-    assert [path for path in UNTYPED if f'"{path.rpartition(".")[2]}":' not in text] == []
+    assert [path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text] == []

@@ -24,7 +24,7 @@ import numpy as np
 from alerts.promtool import alert_names
 from dashboards import worlds_write
 from dashboards.worlds_catalogue import WORLDS
-from dashboards.worlds_pods import Storage, scrape
+from dashboards.worlds_pods import JOB, Storage, scrape
 from dashboards.worlds_rules import evaluate
 from dashboards.worlds_traffic import TICK
 from support.prometheus import PrometheusServer
@@ -106,8 +106,12 @@ def _scraped(spec: WorldSpec, folder: Path, now: float) -> Storage:
     step = spec.every * TICK
     scrapes = round(spec.hours * 3600 / step)
     storage = Storage(now - step * np.arange(scrapes - 1, -1, -1, dtype=float))
-    scrape(storage, spec.pods(folder), spec.every, _kept, spec.seed)
-    storage.series = {key: np.ascontiguousarray(rows) for key, rows in storage.series.items()}
+    scrape(storage, spec.pods(folder), spec.every, _kept)
+    storage.series = {
+        key: np.ascontiguousarray(rows)
+        for key, rows in storage.series.items()
+        if spec.exporter or ("job", JOB) not in key[1]
+    }
     return storage
 
 

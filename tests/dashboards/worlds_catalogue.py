@@ -30,7 +30,7 @@ class WorldSpec:
         hours: how long.
         every: ticks between two scrapes.
         evaluated: scrapes between two evaluations of the rules.
-        seed: of its randomness.
+        exporter: whether Prometheus knows of exporters at all.
     """
 
     pods: Callable[[Path], tuple[Pod, ...]]
@@ -38,7 +38,7 @@ class WorldSpec:
     hours: float = HOURS
     every: int = 2
     evaluated: int = 2
-    seed: int = 1
+    exporter: bool = True
 
 
 def pod(
@@ -74,7 +74,6 @@ def then(before: Traffic, *phases: Phase, hours: float = HOURS) -> tuple[Phase, 
 GOOD = traffic(acceptance=(0.80, 0.75, 0.70))
 BUSY = traffic(acceptance=(0.85, 0.80, 0.72), clients=40)
 QUIET = traffic(acceptance=(0.78, 0.70, 0.64), clients=2)
-SILENT = traffic("idle")
 DRAFT_MODEL = spec_config("draft_model", 3, model="meta-llama/Llama-3.1-8B-Instruct")
 ZONES = {
     "disable_acceptance_ratio": 0.50,
@@ -105,61 +104,80 @@ def _healthy(_: Path) -> tuple[Pod, ...]:
 
 def _harmful(_: Path) -> tuple[Pod, ...]:
     heavy = traffic(k=5, acceptance=(0.35, 0.25, 0.2, 0.2, 0.2), clients=220, kv_cache_tokens=400_000)
-    story = then(traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.6, 0.5)), Phase(75, heavy))
+    story = then(traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.6, 0.5)), Phase(75, heavy), hours=1.5)
     return tuple(pod(n, *story, config=spec_config(k=5)) for n in range(2))
 
 
+def _states(_: Path) -> tuple[Pod, ...]:
+    """A model for each state; n-gram drafts of any length, with requests whose answers have no records."""
+    stories: dict[str, tuple[Phase, ...]] = {
+        "off": (Phase(60, traffic("off", 0)),),
+        "bypassed": then(GOOD, Phase(40, traffic("bypass")), hours=1),
+        "idle": then(GOOD, Phase(30, traffic("idle")), hours=1),
+        "warming-up": then(GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True), hours=1),
+        "server-down": then(GOOD, Phase(15, None), hours=1),
+        "exporter-down": (all_the_time(GOOD, 1),),
+        "loses": (all_the_time(traffic(acceptance=(0.10, 0.05, 0.05), clients=30), 1),),
+    }
+    more: dict[str, dict[str, Any]] = {
+        "off": {"config": ""},
+        "exporter-down": {"scraped": lambda minutes: minutes > 20},
+    }
+    return (
+        *(
+            pod(n, *story, model=f"org/{name}", name=name, **more.get(name, {}))
+            for n, (name, story) in enumerate(stories.items())
+        ),
+        pod(
+            9,
+            all_the_time(variable_drafts(), 1),
+            model=QWEN,
+            name="coder",
+            config=NGRAM,
+            requests=RequestTraffic(answers=UNRECORDED),
+        ),
+    )
+
+
 def _idle(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, *then(GOOD, Phase(45, SILENT))),)
+    return (pod(0, *then(GOOD, Phase(30, traffic("idle")), hours=1)),)
 
 
 def _exporter_down(_: Path) -> tuple[Pod, ...]:
-    return tuple(pod(n, all_the_time(GOOD), scraped=lambda minutes: minutes > 20) for n in range(2))
+    return (pod(0, all_the_time(GOOD, 1), scraped=lambda minutes: minutes > 20),)
 
 
-def _bypassed(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, *then(GOOD, Phase(60, traffic("bypass")))),)
+def _no_exporter(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, all_the_time(GOOD, 0.5)),)
 
 
-def _off(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, all_the_time(traffic("off", 0)), config=""),)
+def _first_minute(_: Path) -> tuple[Pod, ...]:
+    return (pod(0, Phase(1, GOOD)),)
 
 
-def _warming_up(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, *then(GOOD, Phase(3, None), Phase(0.25, GOOD, restart=True))),)
+def _changes(_: Path) -> tuple[Pod, ...]:
+    """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same K.
 
-
-def _server_down(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, *then(GOOD, Phase(15, None))),)
-
-
-def _k_change(_: Path) -> tuple[Pod, ...]:
-    """K from 3 to 5 and on to 2, with restarts; the second pod restarts with the same K."""
+    Of the other model, pods with K=3 give way to others with K=5, which load for two minutes.
+    """
     deep = traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.5, 0.4))
     shallow = traffic(k=2, acceptance=(0.8, 0.75))
     changed = (
-        Phase(40, GOOD),
+        Phase(20, GOOD),
         Phase(2, None),
-        Phase(38, deep, True),
+        Phase(18, deep, True),
         Phase(1, None),
-        Phase(39, shallow, True),
+        Phase(19, shallow, True),
     )
-    restarted = (Phase(60, GOOD), Phase(1, None), Phase(59, GOOD, True))
+    restarted = (Phase(30, GOOD), Phase(1, None), Phase(29, GOOD, True))
+    unsaid = '{"method": "eagle3"}'
+    old = {"model": QWEN, "there": lambda minutes: minutes > 26}
+    young = {"model": QWEN, "there": lambda minutes: minutes < 29, "config": spec_config(k=5)}
     return (
-        pod(0, *changed, config='{"method": "eagle3"}'),
-        pod(1, *restarted, config='{"method": "eagle3"}'),
-    )
-
-
-def _rollout(_: Path) -> tuple[Pod, ...]:
-    """A deployment: pods with K=3 give way to others with K=5, which load for two minutes."""
-    deep = traffic(k=5, acceptance=(0.8, 0.75, 0.7, 0.5, 0.4))
-    new = (Phase(75, None), Phase(45, deep, True))
-    old = {"there": lambda minutes: minutes > 44}
-    young = {"there": lambda minutes: minutes < 47, "config": spec_config(k=5)}
-    return (
-        *(pod(n, all_the_time(GOOD), name="llama-6d5f8b7c9", **old) for n in range(2)),
-        *(pod(n, *new, name="llama-7c9bd4f4d", **young) for n in range(2)),
+        pod(0, *changed, config=unsaid),
+        pod(1, *restarted, config=unsaid),
+        pod(0, all_the_time(GOOD, 1), name="coder-6d5f8b7c9", **old),
+        pod(0, Phase(33, None), Phase(27, deep, True), name="coder-7c9bd4f4d", **young),
     )
 
 
@@ -179,33 +197,30 @@ def variable_drafts(clients: int = 24) -> Traffic:
     )
 
 
-def _variable_drafts(_: Path) -> tuple[Pod, ...]:
-    """An exporter that sees requests, too, of a vLLM that was not told to give records of them."""
-    silent = RequestTraffic(answers=UNRECORDED)
-    return (pod(0, all_the_time(variable_drafts()), config=NGRAM, requests=silent),)
-
-
 def _loads(_: Path) -> tuple[Pod, ...]:
-    """The same acceptance at rising load, a quarter of an hour each."""
+    """The same acceptance at rising load, five minutes each; a schedule that has K=0 for large batches."""
+    schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 64, 3], [65, 512, 0]])
     steps = [
-        Phase(15, traffic(acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000))
+        Phase(5, traffic(acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000))
         for clients in (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)
     ]
-    return (pod(0, *steps),)
+    return (pod(0, *steps, config=schedule),)
 
 
 def _requests(_: Path) -> tuple[Pod, ...]:
-    """Exporters that tell requests apart, see `worlds_requests`; long drafts, and drafts of any length.
+    """Exporters that observe requests, see `worlds_requests`; long drafts, and drafts of any length.
 
     Requests are judged by the zones of a draft model: by those of cheap drafters nearly nothing loses.
     """
     zones = {"threshold": [f"{name}={value}" for name, value in ZONES.items()]}
     deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0, clients=2)
     return (
-        pod(0, all_the_time(deep), config=spec_config("suffix", 16), flags=zones, requests=RequestTraffic()),
+        pod(
+            0, all_the_time(deep, 1), config=spec_config("suffix", 16), flags=zones, requests=RequestTraffic()
+        ),
         pod(
             0,
-            all_the_time(variable_drafts(clients=3)),
+            all_the_time(variable_drafts(clients=3), 1),
             model=QWEN,
             name="coder",
             config=NGRAM,
@@ -218,10 +233,11 @@ def _requests(_: Path) -> tuple[Pod, ...]:
 def _unlabelled(_: Path) -> tuple[Pod, ...]:
     """Nothing but job and instance; a server of one exporter and two of another."""
     two = tuple(
-        Server(f"10.1.0.{n}:8000", {(LLAMA, "0"): (all_the_time(GOOD if n == 2 else QUIET),)}) for n in (2, 3)
+        Server(f"10.1.0.{n}:8000", {(LLAMA, "0"): (all_the_time(GOOD if n == 2 else QUIET, 0.75),)})
+        for n in (2, 3)
     )
     return (
-        pod(0, all_the_time(BUSY), labels={}),
+        pod(0, all_the_time(BUSY, 0.75), labels={}),
         Pod("10.1.0.1:9850", two, {}, {"spec.config": spec_config()}),
     )
 
@@ -245,36 +261,25 @@ def _measured(folder: Path) -> tuple[Pod, ...]:
     return tuple(pod(n, all_the_time(GOOD), config=DRAFT_MODEL, flags=flags) for n in range(2))
 
 
-def _saturated(_: Path) -> tuple[Pod, ...]:
-    """Too many requests, a KV cache that is too small, much waste, and a schedule that says K=0."""
-    schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 16, 3], [17, 512, 0]])
-    wasteful = traffic("saturation", acceptance=(0.4, 0.3, 0.2), kv_cache_tokens=65_536)
-    return tuple(pod(n, *then(GOOD, Phase(60, wasteful)), config=schedule) for n in range(2))
-
-
 def _day(_: Path) -> tuple[Pod, ...]:
-    """More than a day, so that there is a yesterday; acceptance has fallen an hour and a half ago."""
+    """Some hours of the day before, and today, when acceptance has fallen an hour and a half ago."""
     worse = traffic(acceptance=(0.55, 0.5, 0.45))
-    return (pod(0, *then(GOOD, Phase(90, worse), hours=26)),)
+    return (pod(0, Phase(150, GOOD), Phase(1260, None), Phase(60, GOOD), Phase(90, worse)),)
 
 
 WORLDS: dict[str, WorldSpec] = {
     "healthy": WorldSpec(_healthy, "two models that gain"),
-    "harmful": WorldSpec(_harmful, "large batches that lose"),
-    "idle": WorldSpec(_idle, "nothing for 45 minutes"),
-    "exporter-down": WorldSpec(_exporter_down, "exporters gone for 20 minutes"),
-    "bypassed": WorldSpec(_bypassed, "tokens without drafts for an hour"),
-    "off": WorldSpec(_off, "no speculation"),
-    "warming-up": WorldSpec(_warming_up, "restarted just now"),
-    "server-down": WorldSpec(_server_down, "vLLM gone for 15 minutes"),
-    "k-change": WorldSpec(_k_change, "K changed twice"),
-    "rollout": WorldSpec(_rollout, "new pods with another K"),
-    "variable-drafts": WorldSpec(_variable_drafts, "n-gram drafts of any length"),
-    "loads": WorldSpec(_loads, "rising load", hours=2.5),
-    "requests": WorldSpec(_requests, "series by request"),
-    "unlabelled": WorldSpec(_unlabelled, "no cluster, namespace or pod"),
+    "harmful": WorldSpec(_harmful, "large batches that lose", hours=1.5),
+    "states": WorldSpec(_states, "a model in each state", hours=1),
+    "idle": WorldSpec(_idle, "nothing for half an hour", hours=1),
+    "exporter-down": WorldSpec(_exporter_down, "the exporter gone for 20 minutes", hours=1),
+    "no-exporter": WorldSpec(_no_exporter, "only vLLM is scraped", hours=0.5, exporter=False),
+    "first-minute": WorldSpec(_first_minute, "just started", hours=1 / 60, every=2, evaluated=1),
+    "changes": WorldSpec(_changes, "K changed twice, and new pods with another K", hours=1),
+    "loads": WorldSpec(_loads, "rising load", hours=5 / 6),
+    "requests": WorldSpec(_requests, "series by request", hours=1),
+    "unlabelled": WorldSpec(_unlabelled, "no cluster, namespace or pod", hours=0.75),
     "two-clusters": WorldSpec(_two_clusters, "the same in two clusters, one losing"),
     "measured": WorldSpec(_measured, "with a baseline and the cost of memory"),
-    "saturated": WorldSpec(_saturated, "requests wait, and a K schedule"),
-    "day": WorldSpec(_day, "26 hours, worse than yesterday", hours=26, every=4, evaluated=4),
+    "day": WorldSpec(_day, "worse than the day before", hours=26, every=4, evaluated=4),
 }

@@ -151,7 +151,7 @@ class _Replayed:
         """Nothing is open."""
 
 
-def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool], seed: int) -> None:
+def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool]) -> None:
     """Let pods run, and store what Prometheus scrapes.
 
     Args:
@@ -159,13 +159,12 @@ def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[st
         pods: what runs.
         every: ticks from scrape to scrape; the first one is at the end of the first `every` ticks.
         kept: which of vLLM's own series Prometheus keeps, by name.
-        seed: of their randomness.
     """
     for number, pod in enumerate(pods):
         counted = []
         for server in pod.servers:
             engines = [
-                count(story, model, engine, seed + 100 * number + 10 * place)
+                count(story, model, engine, 1 + 100 * number + 10 * place)
                 for place, ((model, engine), story) in enumerate(server.stories.items())
             ]
             counted.append(together(engines))

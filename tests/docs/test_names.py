@@ -189,7 +189,7 @@ def test_what_the_pages_name_exists(kind: str) -> None:
         ("alerts", "VLLMSpecDecodeHarmfull.md VLLMSpecDecodeHarmful", 1),
         ("variables", "`VLLM_SPECDEC_EXPORTER_VLLM_URI` VLLM_SPECDEC_EXPORTER_VLLM_URL", 1),
         ("endpoints", "/-/read /api/v1/snapshots?x=1 /api/v1/snapshot", 2),
-        ("dashboards", "`vllm-specdec-pay` `vllm-specdec-payoff` vllm-specdec-none", 1),
+        ("dashboards", "`vllm-specdec-over` `vllm-specdec-overview` vllm-specdec-none", 1),
         ("flags", "`--no-such` ``--vllm.url=a`` `plan --vllm.url` `helm --nothing`", 2),
         ("commands", f"`{PROGRAM} chek` `{PROGRAM} check` `make tests` `make test`", 2),
         ("files", "`docs/nothing.md` `docs/{concepts,none*}.md` `tests/docs/*.py`", 1),

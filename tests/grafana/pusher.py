@@ -14,8 +14,8 @@ from support.commands import Outcome, run_here
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAYOFF, COST, REQUESTS = "vllm-specdec-payoff", "vllm-specdec-cost", "vllm-specdec-requests"
-ALL = (PAYOFF, COST, REQUESTS)
+OVERVIEW, DEEP_DIVE, REQUESTS = "vllm-specdec-overview", "vllm-specdec-deep-dive", "vllm-specdec-requests"
+ALL = (OVERVIEW, DEEP_DIVE, REQUESTS)
 FOLDER = "vllm-specdec"
 TITLE = "vLLM speculative decoding"
 FROM_FILE = "Grafana loads it from a file (provisioning) and cannot save it: change or remove the file"
@@ -43,7 +43,7 @@ def dashboard(uid: str, title: str = "", **more: Any) -> dict[str, Any]:
 def write_dashboards(folder: Path, *dashboards: dict[str, Any]) -> Path:
     """Write dashboards to a folder as `make generate` does; by default the usual three."""
     folder.mkdir(exist_ok=True)
-    for document in dashboards or tuple(map(dashboard, (REQUESTS, COST, PAYOFF))):
+    for document in dashboards or tuple(map(dashboard, (REQUESTS, DEEP_DIVE, OVERVIEW))):
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
         (folder / f"{document['uid']}.json").write_text(text, encoding="utf-8")
     return folder

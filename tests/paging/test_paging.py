@@ -139,7 +139,7 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
         "drafts in 5m",
         "Disable speculation",
         "runbooks/VLLMSpecDecodeHarmful.md",
-        "/d/vllm-specdec-payoff",
+        "/d/vllm-specdec-overview",
     ):
         assert part in text
 

@@ -30,7 +30,6 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.payoff import Rule
-from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.markup import duration, rate
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
@@ -53,19 +52,6 @@ def panel(page: Element, title: str) -> Element:
     """Return the section with this title."""
     own = (s for s in page.all("section") if s.content[0].tag == "h4")
     return next(s for s in own if s.content[0].text.startswith(title))
-
-
-def words_of(only: EngineResult) -> str:
-    """Return what the page calls an engine's advice."""
-    k = only.advice.num_speculative_tokens
-    return {
-        "keep": f"keep K={k}",
-        "increase_k": f"raise K to {k}",
-        "decrease_k": f"lower K to {k}",
-        "disable": "switch speculation off",
-        "switch_method": "try another method",
-        "insufficient_data": "–",
-    }[only.advice.action.value]
 
 
 def codes(element: Element) -> list[list[str]]:
@@ -136,7 +122,7 @@ def test_every_state_is_a_valid_page() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("poor", "measured", "varying", "v0", "warming_up", "off"),
+        *("poor", "measured", "varying", "v0", "warming_up", "off", "down"),
         *("requests_mixed", "requests_few", "requests_varying", "requests_summary"),
     ],
 )
@@ -152,220 +138,133 @@ def test_a_page_says_what_is_committed(name: str) -> None:
     assert path.read_text("utf-8").splitlines() == now.splitlines()
 
 
-class TestAnswer:
-    def test_leads_with_payoff_and_what_to_do(self) -> None:
-        for name, payoff, basis in (
-            ("healthy", "beneficial 1.88×", "calibrated"),
-            ("marginal", "marginal 1.13×", "calibrated"),
-            ("decrease", "beneficial 1.41×", "calibrated"),
-            ("disable", "harmful 0.52×", "calibrated"),
-            ("measured_harmful", "harmful 0.87×", "measured"),
-            ("varying", "marginal 1.12×", "calibrated"),
-        ):
-            page = show(PAGES[name])
-            said = answers(page)
-            only = PAGES[name].targets[0].engines[0]
-            assert list(said)[:2] == ["Payoff", "What to do"]
-            assert said["Payoff"].startswith(
-                f"{payoff} times as fast as without speculation, {basis}, last 5m "
-                "by the cost profile it breaks even at "
-            )
-            assert [reason for reason in only.payoff.reasons if reason not in said["Payoff"]] == []
-            assert said["What to do"].startswith(f"{words_of(only)} ")
-            assert said["What to do"].endswith(only.advice.reason.removeprefix("no advice on K: "))
-            assert payoff.split()[0] in page.one("article").attributes["class"].split(), "the border"
-
-    def test_every_action_is_in_plain_words(self) -> None:
-        for action, k, words in (
-            (Action.KEEP, 4, "keep K=4"),
-            (Action.INCREASE_K, 5, "raise K to 5"),
-            (Action.DECREASE_K, 2, "lower K to 2"),
-            (Action.DISABLE, 0, "switch speculation off"),
-            (Action.SWITCH_METHOD, 1, "try another method"),
-            (Action.INSUFFICIENT_DATA, None, "–"),
-        ):
-            only = engine()
-            advice = replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
-            only = replace(only, advice=advice)
-            page = show(page_of(target(only), target(only, address="http://other:8000")))
-            assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
-            assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
-
-    def test_a_payoff_that_cannot_be_known_says_why(self) -> None:
-        """A server that does not tell its load is judged by its acceptance, as before."""
-        only = engine(running=None)
-        page = show(page_of(target(only)))
+def test_the_answer_leads_with_payoff_and_what_to_do() -> None:
+    for name, payoff, basis in (
+        ("healthy", "beneficial 1.88×", "calibrated"),
+        ("marginal", "marginal 1.13×", "calibrated"),
+        ("disable", "harmful 0.52×", "calibrated"),
+        ("measured_harmful", "harmful 0.87×", "measured"),
+    ):
+        page = show(PAGES[name])
         said = answers(page)
-
-        why = "the number of running requests is missing, so the cost of a step is not known"
-        assert said["Payoff"] == f"– {why}"
-        assert said["What to do"].startswith("– without the number of running requests")
-        assert page.one("article").attributes["class"] == "healthy"
-        assert page.one("title").content[0] == "healthy – vllm-specdec-exporter"
-
-    def test_takes_the_minimum_from_the_thresholds_in_force(self) -> None:
-        result = replace(PAGES["warming_up"], thresholds={"minimum_drafts": 250})
-
-        assert "37 of 250 drafts" in answers(show(result))["Activity"]
-
-    def test_says_what_v0_lacks_for_a_length(self) -> None:
-        only = replace(
-            PAGES["v0"].targets[0].engines[0],
-            num_speculative_tokens=None,
-            windows=(Measures("lifetime", acceptance_ratio=0.5),),
+        only = PAGES[name].targets[0].engines[0]
+        assert list(said)[:2] == ["Payoff", "What to do"]
+        assert said["Payoff"].startswith(
+            f"{payoff} times as fast as without speculation, {basis}, last 5m "
+            "by the cost profile it breaks even at "
         )
-
-        said = answers(show(page_of(target(only))))
-
-        assert said["Mean acceptance length"] == "– K is not known; give the exporter --spec.config"
-
-
-class TestSections:
-    def test_every_k_marks_the_present_and_the_recommended_one_in_words(self) -> None:
-        only = engine()
-        for k, marked in (
-            (0, {"0 no speculation, recommended", "4 now"}),
-            (2, {"2 recommended", "4 now"}),
-            (4, {"4 now, recommended"}),
-            (7, {"7 recommended, extrapolated", "4 now"}),
-            (None, {"4 now"}),
-        ):
-            told = replace(only, advice=replace(only.advice, num_speculative_tokens=k))
-            heads = [row[0] for row in rows(panel(show(page_of(target(told))), "Every K"))]
-            assert {head for head in heads if "now" in head or "recommended" in head} == marked
-
-    def test_what_to_paste_is_the_operators_json_with_another_k(self) -> None:
-        """Where that is not known, it says so; of any content it survives a shell."""
-        found = panel(show(PAGES["decrease"]), "To paste")
-        model = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
-        assert json.loads(codes(found)[0][0]) == {
-            "method": "eagle3",
-            "model": model,
-            "num_speculative_tokens": 2,
-        }
-        assert "Only what changes" not in found.text
-
-        unsaid = panel(show(PAGES["unsaid"]), "To paste")
-        pasted = [str(code.content[0]) for code in unsaid.all("code")]
-        assert json.loads(pasted[0]) == {"num_speculative_tokens": 2}
-        assert "--speculative-config" not in "".join(pasted)
-        assert "Only what changes is in it: add it to the server's own JSON." in unsaid.text
-
-        (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
-        assert [json.loads(word)["method"] for word in words] == [HOSTILE_TEXT]
-
-    def test_a_schedule_says_what_it_rests_on(self) -> None:
-        only = PAGES["poor"].targets[0].engines[0]
-        for seen, words in (
-            ((14.0, 14.0), "Batches of 14 were seen; for all others it rests on the cost profile alone."),
-            ((2.0, 1200.0), "Batches of 2 to 1,200 were seen; for all others"),
-            (None, ""),
-        ):
-            told = replace(only, advice=replace(only.advice, batch_sizes=seen))
-            text = panel(show(page_of(target(told))), "To paste").text
-            assert words in text
-            assert ("were seen" in text) == bool(words)
-
-    def test_no_schedule_says_why(self) -> None:
-        only = PAGES["poor"].targets[0].engines[0]
-        note = "vLLM ignores a K schedule with data parallelism"
-        advice = replace(only.advice, schedule=(), schedule_config="", schedule_note=note)
-        found = panel(show(page_of(target(replace(only, advice=advice)))), "To paste")
-
-        assert f"No K schedule: {note}." in found.text
-        assert len(codes(found)) == 1
-        assert "No K schedule" not in panel(show(PAGES["poor"]), "To paste").text
-
-    def test_what_was_not_measured_in_the_judged_window_is_a_dash_or_says_so(self) -> None:
-        only = PAGES["measured"].targets[0].engines[0]
-        short, judged = only.windows
-
-        def shown(measured: Measured) -> Element:
-            other = replace(only, windows=(short, replace(judged, measured=measured)))
-            return panel(show(page_of(target(other))), "Against the baseline")
-
-        assert shown(Measured()).text.endswith(
-            "None: too few requests finished in the window at a load that the baseline has."
-        )
-        some = shown(Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),)))
-        assert rows(some) == [
-            ["First token", "–", "–", "–"],
-            ["Output token", "–", "–", "–"],
-            ["Whole request", "–", "1.30×", "–"],
-        ]
-        assert "Speedup per output token –" in some.text
-
-    def test_positions_that_no_draft_reached(self) -> None:
-        unreached = panel(show(page_of(target(engine((0.5, 0.0, 0.0))))), "Acceptance by position")
-        assert rows(unreached)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
+        assert [reason for reason in only.payoff.reasons if reason not in said["Payoff"]] == []
+        assert said["What to do"].endswith(only.advice.reason.removeprefix("no advice on K: "))
+        assert payoff.split()[0] in page.one("article").attributes["class"].split(), "the border"
 
 
-class TestTargets:
-    def test_down_says_why_and_since_when_and_shows_nothing_derived(self) -> None:
-        page = show(PAGES["down"])
-        notice = page.one("div", class_="notice").text
-
-        assert notice.startswith("Down: connection refused Reason: refused (nothing listens at the address")
-        assert "The last successful poll was at 14:10:00 UTC , 3 min 20 s ago." in notice
-        assert "down" in page.one("h2").text
-        assert not page.all("article")
-        assert not page.all("div", class_="gauge")
-
-        never = show(PAGES["never_up"])
-        assert "No poll has succeeded since the exporter started." in never.one("div", class_="notice").text
-        assert never.one("div", class_="server").one("span", class_="none")
-
-    def test_down_for_a_reason_not_known_here_or_since_a_day_long_past(self) -> None:
-        text = show(page_of(down(NOW - 3 * 86_400, "newfangled"))).one("div", class_="notice").text
-        assert "Reason: newfangled . The last" in text
-        assert "at 2026-09-18 14:13:20 UTC , 3 d ago" in text
-
-    def test_nothing_to_show(self) -> None:
-        for name, words in (
-            ("not_polled", "The first poll is under way."),
-            ("no_engines", "The server answers, but shows no engine"),
-            ("no_targets", "The exporter was given no server to poll."),
-        ):
-            assert words in show(PAGES[name]).one("div", class_="notice").text
-
-    def test_a_failed_reload(self) -> None:
-        result = replace(
-            PAGES["healthy"], reload=Reload(successful=False, success_timestamp_seconds=NOW - 60)
-        )
-
-        text = show(result).one("div", class_="notice").text
-
-        assert text.startswith("Configuration not reloaded")
-        assert "14:12:20 UTC" in text
+def test_every_action_and_every_k_are_in_plain_words() -> None:
+    """In the answer, in the overview of several engines, and in the table of every K."""
+    only = engine()
+    for action, k, words, marked in (
+        (Action.KEEP, 4, "keep K=4", {"4 now, recommended"}),
+        (Action.INCREASE_K, 7, "raise K to 7", {"7 recommended, extrapolated", "4 now"}),
+        (Action.DECREASE_K, 2, "lower K to 2", {"2 recommended", "4 now"}),
+        (Action.DISABLE, 0, "switch speculation off", {"0 no speculation, recommended", "4 now"}),
+        (Action.SWITCH_METHOD, 4, "try another method", {"4 now, recommended"}),
+        (Action.INSUFFICIENT_DATA, None, "–", {"4 now"}),
+    ):
+        advice = replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
+        told = replace(only, advice=advice)
+        page = show(page_of(target(told), target(told, address="http://other:8000")))
+        assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
+        assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
+        heads = [row[0] for row in rows(panel(page, "Every K"))]
+        assert {head for head in heads if "now" in head or "recommended" in head} == marked
 
 
-class TestOverview:
-    def test_says_of_every_engine_and_every_silent_server_how_it_stands(self) -> None:
-        table = rows(show(FLEET).one("table", class_="overview"))
-        assert [(row[1].split()[0], row[3], row[4]) for row in table] == [
-            ("beneficial", "active", "healthy"),
-            ("beneficial", "active", "optimal"),
-            ("harmful", "active", "poor"),
-            ("beneficial", "active", "fair"),
-            ("–", "warming up", "–"),
-            ("beneficial", "active", "optimal"),
-            ("–", "bypassed", "–"),
-            ("–", "idle", "–"),
-            ("–", "off", "–"),
-            ("–", "down", "–"),
-        ]
-        assert table[2][1:3] == ["harmful 0.92×", "try another method"]
-        advised = [words_of(one) for server in FLEET.targets for one in server.engines]
-        assert [row[2] for row in table] == [*advised, "–"]
-        assert len(set(advised)) > 2
-        assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
+def test_a_payoff_that_cannot_be_known_says_why() -> None:
+    """A server that does not show its load is judged by its acceptance."""
+    page = show(page_of(target(engine(running=None))))
+    why = "the number of running requests is missing, so the cost of a step is not known"
+    assert answers(page)["Payoff"] == f"– {why}"
+    assert page.one("article").attributes["class"] == "healthy"
+    assert page.one("title").content[0] == "healthy – vllm-specdec-exporter"
 
-    def test_is_there_for_several_engines_before_them(self) -> None:
-        assert not [e for e in show(PAGES["healthy"]).all("h2") if e.text == "Overview"]
-        page = render(FLEET, NOW)
-        assert page.index('class="overview"') < page.index("<article")
-        single = show(page_of(target(engine(), engine())))
-        assert "Server" not in single.one("table", class_="overview").one("thead").text
+
+def test_what_to_paste_is_the_operators_json_with_another_k() -> None:
+    """Where that is not known, it says so; of any content it survives a shell."""
+    found = panel(show(PAGES["decrease"]), "To paste")
+    model = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+    assert json.loads(codes(found)[0][0]) == {"method": "eagle3", "model": model, "num_speculative_tokens": 2}
+
+    unsaid = panel(show(PAGES["unsaid"]), "To paste")
+    pasted = [str(code.content[0]) for code in unsaid.all("code")]
+    assert json.loads(pasted[0]) == {"num_speculative_tokens": 2}
+    assert "--speculative-config" not in "".join(pasted)
+    assert "Only what changes is in it: add it to the server's own JSON." in unsaid.text
+
+    (words,) = codes(panel(show(PAGES["hostile"]), "To paste"))
+    assert [json.loads(word)["method"] for word in words] == [HOSTILE_TEXT]
+
+
+def test_a_schedule_says_what_it_rests_on_or_why_there_is_none() -> None:
+    only = PAGES["poor"].targets[0].engines[0]
+
+    def text(**changes: object) -> str:
+        advice = replace(only.advice, **changes)  # type: ignore[arg-type]
+        return panel(show(page_of(target(replace(only, advice=advice)))), "To paste").text
+
+    assert "Batches of 2 to 1,200 were seen; for all others" in text(batch_sizes=(2.0, 1200.0))
+    assert "were seen" not in text(batch_sizes=None)
+    note = "vLLM ignores a K schedule with data parallelism"
+    assert f"No K schedule: {note}." in text(schedule=(), schedule_config="", schedule_note=note)
+
+
+def test_what_was_not_measured_in_the_judged_window_is_a_dash_or_says_so() -> None:
+    only = PAGES["measured"].targets[0].engines[0]
+    short, judged = only.windows
+
+    def shown(measured: Measured) -> Element:
+        other = replace(only, windows=(short, replace(judged, measured=measured)))
+        return panel(show(page_of(target(other))), "Against the baseline")
+
+    assert "None: too few requests finished" in shown(Measured()).text
+    some = shown(Measured(latency_ratios=(LatencyRatio("end_to_end", 0.95, 1.3),)))
+    assert rows(some)[1:] == [["Output token", "–", "–", "–"], ["Whole request", "–", "1.30×", "–"]]
+    unreached = panel(show(page_of(target(engine((0.5, 0.0, 0.0))))), "Acceptance by position")
+    assert rows(unreached)[1:] == [["1", "0.0%", "0.0%"], ["2", "0.0%", "–"]]
+
+
+def test_a_server_that_shows_no_engine_says_why() -> None:
+    """Since when it is down, for a reason that may be unknown here; not yet polled; a failed reload."""
+    reload = Reload(successful=False, success_timestamp_seconds=NOW - 60)
+    for result, words in (
+        (PAGES["never_up"], "No poll has succeeded since the exporter started."),
+        (page_of(down(NOW - 3 * 86_400, "newfangled")), "at 2026-09-18 14:13:20 UTC , 3 d ago"),
+        (PAGES["not_polled"], "The first poll is under way."),
+        (PAGES["no_engines"], "The server answers, but shows no engine"),
+        (PAGES["no_targets"], "The exporter was given no server to poll."),
+        (replace(PAGES["healthy"], reload=reload), "Configuration not reloaded"),
+    ):
+        assert words in show(result).one("div", class_="notice").text
+    assert not show(PAGES["down"]).all("article"), "nothing stale is shown"
+
+
+def test_the_overview_has_every_engine_and_every_silent_server() -> None:
+    """Only where there are several engines, before them."""
+    table = rows(show(FLEET).one("table", class_="overview"))
+    assert [(row[1].split()[0], row[3], row[4]) for row in table] == [
+        ("beneficial", "active", "healthy"),
+        ("beneficial", "active", "optimal"),
+        ("harmful", "active", "poor"),
+        ("beneficial", "active", "fair"),
+        ("–", "warming up", "–"),
+        ("beneficial", "active", "optimal"),
+        ("–", "bypassed", "–"),
+        ("–", "idle", "–"),
+        ("–", "off", "–"),
+        ("–", "down", "–"),
+    ]
+    assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
+    page = render(FLEET, NOW)
+    assert page.index('class="overview"') < page.index("<article")
+    assert not show(PAGES["healthy"]).all("table", class_="overview")
 
 
 NASTY = (
@@ -431,20 +330,15 @@ def everywhere(text: str) -> ExporterResult:
     return replace(page_of(server, dead), thresholds={text: 1.0}, version=text)
 
 
-class TestRefresh:
-    def test_reloads_itself(self) -> None:
-        for refresh, content in ((5.0, ["5"]), (0.5, ["1"]), (2.2, ["3"]), (60, ["60"]), (0, []), (-1, [])):
-            page = read(render(PAGES["healthy"], NOW, refresh))
-            found = [e.attributes["content"] for e in page.all("meta", **{"http-equiv": "refresh"})]
-            assert found == content, refresh
-
-    def test_reads_its_own_parameter(self) -> None:
-        for query, seconds in (
-            (None, 5), ("0", 0), ("2.5", 2.5), ("-3", 0), ("1e9", 3600), ("nan", 5), ("inf", 5), ("", 5),
-            ("x", 5),
-        ):  # fmt: skip
-            assert parse_refresh(query) == seconds, query
-        assert parse_refresh(None, 1.0) == parse_refresh("junk", 1.0) == 1.0
+def test_the_page_reloads_itself_as_its_parameter_says() -> None:
+    for refresh, content in ((5.0, ["5"]), (0.5, ["1"]), (2.2, ["3"]), (60, ["60"]), (0, []), (-1, [])):
+        page = read(render(PAGES["healthy"], NOW, refresh))
+        found = [e.attributes["content"] for e in page.all("meta", **{"http-equiv": "refresh"})]
+        assert found == content, refresh
+    for query, seconds in (
+        (None, 5), ("0", 0), ("2.5", 2.5), ("-3", 0), ("1e9", 3600), ("nan", 5), ("inf", 5), ("x", 5),
+    ):  # fmt: skip
+        assert parse_refresh(query) == seconds, query
 
 
 def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:
@@ -462,9 +356,9 @@ def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> Non
 
 
 def test_the_policy_allows_the_style_sheet_and_nothing_else() -> None:
+    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; ")
     assert "style-src 'sha256-" in CONTENT_SECURITY_POLICY
     assert "unsafe" not in CONTENT_SECURITY_POLICY
-    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; ")
 
 
 def test_an_empty_result_of_an_engine() -> None:

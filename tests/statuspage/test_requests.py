@@ -45,12 +45,9 @@ def test_the_colour_is_never_alone() -> None:
         assert (pill.attributes["class"], pill.text) == (f"pill {kind}", word)
 
 
-def test_requests_to_send_elsewhere_are_named_by_what_they_differ_in() -> None:
+def test_the_state_of_the_tap_and_requests_to_send_elsewhere_are_shown() -> None:
     by_heat = known((few(CODE, 100), replace(CHAT, requests=100, request_type="code")))
     assert "Requests at temperature 1+" in show(by_heat).text
-
-
-def test_the_state_of_the_tap_is_shown_where_there_is_one() -> None:
     quiet = replace(TAP, unobserved_total={}, upstream_errors_total={})
     assert "Not looked at 0 Server not reached 0" in panel(show(known((), tap=quiet)), "Tap").text
     assert "Tap" not in show(RESULTS["gaining"]).text

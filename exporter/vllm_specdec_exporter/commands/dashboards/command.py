@@ -18,7 +18,6 @@ from .client import Connection, Grafana, GrafanaError, parse_url, read_token
 from .files import (
     FOLDER,
     HOME,
-    RUNBOOKS,
     Dashboard,
     config_maps,
     dashboard_files,
@@ -77,10 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_argument_group("which dashboards")
     group.add_argument(
-        "--select", action="append", default=[], metavar="NAMES", help="Names, such as payoff,cost."
+        "--select", action="append", default=[], metavar="NAMES", help="Names, such as overview,requests."
     )
     group.add_argument("--datasource", metavar="UID", help="Initial data source. Default: Grafana's default.")
-    group.add_argument("--runbooks", metavar="URL", help="Address of your runbooks, for the links in alerts.")
+    group.add_argument(
+        "--runbooks",
+        metavar="URL",
+        help="Address of your runbooks, for the links of alerts. Default: the rule in Grafana.",
+    )
     group.add_argument(
         "--from", dest="source", type=Path, metavar="DIR", help="Folder with your own dashboards."
     )
@@ -195,7 +198,6 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
         wanted.append(provider_file(args.provisioning, seen_at, args.folder))
     for written, result in write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
-    _hint_runbooks(dashboards)
     if args.configmaps is not None:
         _hint(f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)")
     elif args.provisioning is not None:
@@ -210,7 +212,6 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
     options = PushOptions(connection.url, args.folder, args.home, args.dry_run)
     progress = PushProgress([dashboard.uid for dashboard in dashboards])
-    _hint_runbooks(dashboards)
     if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
         _hint(f"{_PROGRAM}: warning: the token is sent unencrypted, over http")
     try:
@@ -239,12 +240,6 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
 def _hint(text: str) -> None:
     """Print a line to standard error."""
     print(text, file=sys.stderr)
-
-
-def _hint_runbooks(dashboards: tuple[Dashboard, ...]) -> None:
-    """Print a hint if the runbook links are still the default."""
-    if any(RUNBOOKS.encode() in dashboard.body for dashboard in dashboards):
-        _hint(f"alerts link to {RUNBOOKS}; change that with --runbooks URL")
 
 
 def _is_local(url: str) -> bool:

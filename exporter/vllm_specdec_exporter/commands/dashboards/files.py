@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 PREFIX = "vllm-specdec-"
-#: Address of the runbooks that alerts link to by default.
-RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
+#: Link of an alert: to its rule in Grafana, which has the rule's own link to the runbook.
+RUNBOOK_LINK = "/alerting/list?search=rule:${__value.raw:percentencode}"
 #: The uid of the main dashboard.
-HOME = f"{PREFIX}payoff"
+HOME = f"{PREFIX}overview"
 
 #: The order in which they are listed; others follow.
-ORDER = ("payoff", "acceptance", "cost", "load", "compare", "requests", "exporter")
+ORDER = ("overview", "deep-dive", "requests", "exporter")
 #: Their folder: in the installed package, or in the source tree.
 _FOLDERS = (Path(__file__).parents[2] / "dashboards", Path(__file__).parents[4] / "dashboards" / "json")
 #: A uid that Grafana accepts; it is also the name of a file.
@@ -105,8 +105,9 @@ def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
 
 
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
-    """Return the dashboard with links to runbooks at another address."""
-    body = dashboard.body.replace(RUNBOOKS.encode(), json.dumps(url.rstrip("/"))[1:-1].encode())
+    """Return the dashboard with links of alerts to runbooks at an address."""
+    link = f"{url.rstrip('/')}/${{__value.raw}}.md"
+    body = dashboard.body.replace(RUNBOOK_LINK.encode(), json.dumps(link)[1:-1].encode())
     return replace(dashboard, document=json.loads(body), body=body)
 
 

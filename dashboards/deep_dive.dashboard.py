@@ -1,0 +1,87 @@
+"""Deep dive: why one model gains or loses. With two models chosen, it compares them."""
+
+from __future__ import annotations
+
+from grafana_panels import acceptance, annotations, choice_of_k, latency, links, variables, verdict
+from grafana_panels.dashboard import Dashboard
+from grafana_panels.field import named, words
+from grafana_panels.promql import IDENTITY, Flow, gauge, speedup, total, windowed
+from grafana_panels.table import WRAPPED, Column, joined
+
+NOW = Flow(IDENTITY, now=True)
+
+
+def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int) -> Column:
+    """Return a column of words in their colours."""
+    return Column(title, expr, mappings=words(mappings), filled=True, width=width)
+
+
+engines = joined(
+    "Engines",
+    (
+        "Worst verdict first. An engine below its peers: compare its K, version and traffic. Click an instance to "
+        "see it alone."
+    ),
+    {
+        "cluster": "Cluster",
+        "namespace": "Namespace",
+        "pod": "Pod",
+        "instance": "Instance",
+        "target": "Server",
+        "model_name": "Model",
+        "engine": "Engine",
+    },
+    [
+        code("Verdict", verdict.of_engines(IDENTITY), verdict.VERDICTS, 130),
+        Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
+        code("Quality", verdict.quality(IDENTITY), verdict.QUALITIES, 85),
+        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
+        Column("Length", NOW.length(), decimals=2, width=65),
+        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 70),
+        Column("K", total(gauge("num_speculative_tokens"), IDENTITY), decimals=0, width=40),
+        Column("Advised", total(gauge("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75),
+        code("Advice", verdict.advice(IDENTITY), verdict.ACTIONS, 110),
+    ],
+    hidden=["job"],
+    overrides=[
+        named("Cluster", custom__width=65),
+        named("Namespace", custom__width=95),
+        named("Pod", custom__width=100, custom__cellOptions=WRAPPED),
+        named("Engine", custom__width=65),
+        named("Model", custom__width=175, custom__cellOptions=WRAPPED),
+        named(
+            "Instance",
+            custom__width=125,
+            links=[
+                links.only(
+                    links.DEEP_DIVE,
+                    "This instance",
+                    "instance",
+                    "Instance",
+                    ("datasource", "cluster", "namespace", "model_name", "window"),
+                )
+            ],
+        ),
+    ],
+    no_value="-",
+    sort=("Verdict", False),
+    rows=8,
+)
+
+dashboard = Dashboard(
+    uid=links.DEEP_DIVE,
+    title="Deep dive",
+    description="Why does a model gain or lose, and what should be changed: K, method or load?",
+    sections=[
+        ("", [engines]),
+        ("Which K?", choice_of_k.which_k),
+        ("Where in a draft are tokens lost?", acceptance.by_position),
+        ("Has acceptance changed?", acceptance.changes),
+        ("Cost", choice_of_k.cost),
+        ("Latency", latency.latency),
+        ("Load", latency.load),
+    ],
+    variables=variables.of_models(),
+    marks=annotations.marks(),
+    links=links.to_all(),
+)

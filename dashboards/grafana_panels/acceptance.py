@@ -1,0 +1,161 @@
+"""Panels of acceptance: where in a draft tokens are lost, and whether that has changed."""
+
+from __future__ import annotations
+
+from .field import LIMIT, colored, fixed, limits, matching, named, positions
+from .palette import BLUE, GREY, POSITIONS, SKY, VERMILION
+from .panel import Heatmap, Panel, TimeSeries
+from .promql import (
+    BREAK_EVEN,
+    INTERVAL,
+    MODEL,
+    MODEL_LEGEND,
+    Flow,
+    accepted_buckets,
+    conditional,
+    gauge,
+    survival,
+    threshold,
+    total,
+)
+from .styles import LENGTH, NOTHING, RATIO
+from .target import PromTarget, buckets, over_time
+from .variables import MODELS
+
+#: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.
+CALM = 0.02
+#: Near positions dark, far ones light.
+HUES = positions(POSITIONS, GREY)
+BY_MODEL = Flow(MODEL)
+
+
+def limit(name: str, words: str) -> PromTarget:
+    """Return the query of a threshold by model, where it is not 0; nothing is below that."""
+    return over_time(f"{threshold(name)} > 0", f"{LIMIT}{words}, {MODEL_LEGEND}")
+
+
+by_position: list[Panel] = [
+    TimeSeries(
+        title="Acceptance by position",
+        description=(
+            "Share of drafts in which each position was accepted; dark is early. Dashed: position 0 is poor "
+            "below. Where late lines are near 0: lower K."
+        ),
+        targets=[
+            over_time(survival(), "position {{position}}"),
+            limit("poor_position_0_acceptance_ratio", "position 0 poor below"),
+        ],
+        **RATIO,
+        overrides=[*HUES, limits(VERMILION)],
+        no_value=NOTHING,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Conditional acceptance by position",
+        description=(
+            "Acceptance of each position among the drafts that reached it. A sudden drop: the drafter was not "
+            "trained for that depth."
+        ),
+        targets=[over_time(conditional(), "position {{position}}")],
+        **RATIO,
+        overrides=HUES,
+        no_value=NOTHING,
+        rows=9,
+    ),
+    Heatmap(
+        title="Accepted tokens per draft",
+        description="Drafts by accepted tokens, exactly. Two bands, at 0 and at K: two kinds of requests are mixed.",
+        targets=[buckets(accepted_buckets())],
+        unit="percentunit",
+        label="accepted",
+        whole=True,
+        no_value=NOTHING,
+        rows=9,
+    ),
+    TimeSeries(
+        title="Draft length and K",
+        description="Mean draft length; dashed: the largest K. Clearly below K, late positions read too low: keep K.",
+        targets=[
+            over_time(BY_MODEL.draft_length(), MODEL_LEGEND),
+            over_time(total(gauge("num_speculative_tokens"), MODEL, "max"), f"{LIMIT}K, {MODEL_LEGEND}"),
+        ],
+        **LENGTH,
+        least=0,
+        overrides=[limits()],
+        no_value=NOTHING,
+        rows=9,
+    ),
+]
+
+
+def day_before() -> TimeSeries:
+    """Return the panel of the length beside the day before, with its band; of one model only."""
+    drafts = f"model:vllm_specdec_drafts:rate1d{{{MODELS}}} offset 6h"
+    accepted = f"model:vllm_specdec_accepted_tokens:rate1d{{{MODELS}}} offset 6h"
+    series = f"model:vllm_specdec_mean_acceptance_length:ratio_rate5m{{{MODELS}}}"
+    single = f"on () count({drafts}) == 1"
+    middle = f"(1 + sum({accepted}) / (sum({drafts}) > 0) and {single})"
+    least, deviation = f"{CALM} * {middle}", f"3 * max(stddev_over_time({series}[1d] offset 6h))"
+    width = f"({deviation} > {least} or {least})"
+    before = [
+        f"sum(rate({gauge(name)}[{INTERVAL}] offset 1d))"
+        for name in ("accepted_tokens_total", "drafts_total")
+    ]
+    band = {"custom__lineWidth": 0, "color": fixed(SKY)}
+    return TimeSeries(
+        title="Acceptance length, compared with the day before",
+        description=(
+            "Band: mean and three deviations of the day that ended 6 h ago. Choose one model. Below: look for a "
+            "release."
+        ),
+        targets=[
+            over_time(Flow().length(), "now"),
+            over_time(f"1 + {before[0]} / ({before[1]} > 0)", "a day ago"),
+            over_time(f"{middle} + {width}", "usual, at most"),
+            over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
+        ],
+        **LENGTH,
+        overrides=[
+            *colored({"now": BLUE}),
+            named(
+                "a day ago",
+                color=fixed(GREY),
+                custom__lineStyle={"fill": "dash", "dash": [4, 4]},
+                custom__lineWidth=1,
+            ),
+            named("usual, at most", **band, custom__fillOpacity=20, custom__fillBelowTo="usual, at least"),
+            named("usual, at least", **band),
+        ],
+        no_value="no drafts, or no history yet",
+        width=8,
+    )
+
+
+changes: list[Panel] = [
+    TimeSeries(
+        title="Acceptance rate",
+        description="Accepted over draft tokens. Dashed: poor and healthy. A step at a restart: look for another build.",
+        targets=[
+            over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+            limit("poor_acceptance_ratio", "poor below"),
+            limit("healthy_acceptance_ratio", "healthy from"),
+        ],
+        **RATIO,
+        overrides=[limits(), matching(f"^{LIMIT}poor.*", color=fixed(VERMILION))],
+        no_value=NOTHING,
+        width=8,
+    ),
+    TimeSeries(
+        title="Acceptance length and break-even",
+        description="Tokens per draft; dashed: break-even, which rises with the load. Where they cross: lower K.",
+        targets=[
+            over_time(BY_MODEL.length(), MODEL_LEGEND),
+            over_time(BREAK_EVEN, f"{LIMIT}break-even, {MODEL_LEGEND}"),
+        ],
+        **LENGTH,
+        overrides=[limits(VERMILION)],
+        no_value=NOTHING,
+        width=8,
+    ),
+    day_before(),
+]

@@ -1,0 +1,210 @@
+"""Panels of latency and load: what users feel, and whether load or drafts are the cause."""
+
+from __future__ import annotations
+
+from .field import LIMIT, colored, fixed, limits, matching, named
+from .palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
+from .panel import Panel, TimeSeries
+from .promql import INTERVAL, MODEL, MODEL_LEGEND, Flow, gauge, rate, speedup, threshold, total, windowed
+from .styles import LENGTH, NOTHING, RATIO, TIMES
+from .target import over_time
+from .vllm import UNSEEN, counted, mean, quantile
+
+#: Latencies by the label of their ratio to the baseline.
+LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
+RUNNING = gauge("requests_running")
+
+
+def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
+    """Return a panel with three percentiles of a latency, and its mean."""
+    return TimeSeries(
+        title=title,
+        description=description,
+        targets=[
+            *(over_time(quantile(name, int(word[1:]) / 100), word) for word in PERCENTILES),
+            over_time(middle or mean(name), "mean"),
+        ],
+        unit="s",
+        least=0,
+        overrides=[
+            *colored(PERCENTILES),
+            named("mean", color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
+        ],
+        no_value=UNSEEN,
+        width=8,
+    )
+
+
+latency: list[Panel] = [
+    percentiles(
+        "Time per output token",
+        "request_time_per_output_token_seconds",
+        (
+            "Of finished requests; speculation reduces it. The first bucket ends at 10 ms: below, only the mean is "
+            "drawn."
+        ),
+        f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
+    ),
+    percentiles(
+        "Time to first token",
+        "time_to_first_token_seconds",
+        "Speculation does not reduce it; a draft model's prefill and a full queue increase it.",
+    ),
+    percentiles(
+        "End-to-end latency",
+        "e2e_request_latency_seconds",
+        "Depends on the length of answers: check time per output token first. Percentiles below 0.3 s are not drawn.",
+    ),
+    TimeSeries(
+        title="Latency against the baseline",
+        description="At the same load, the worst engine. Above 1 is slower than without speculation.",
+        targets=[
+            *(
+                over_time(
+                    total(windowed("latency_ratio", percentile=str(percentile)), "latency", "max"),
+                    f"{{{{latency}}}} P{percentile}",
+                )
+                for percentile in (50, 99)
+            ),
+            over_time(f"vector(1) and on () max({windowed('latency_ratio')})", LIMIT + "as the baseline"),
+        ],
+        **TIMES,
+        least=0,
+        overrides=[
+            *colored({f"{name} P50": color for name, color in LATENCIES.items()}),
+            *(
+                named(f"{name} P99", color=fixed(color), custom__lineWidth=1, custom__fillOpacity=10)
+                for name, color in LATENCIES.items()
+            ),
+            limits(VERMILION),
+        ],
+        no_value="no baseline: record one with vllm-specdec-exporter baseline",
+    ),
+    TimeSeries(
+        title="Load or drafts?",
+        description=(
+            "Speedup and length fall: acceptance is the cause. Speedup falls, length is level, requests rise (right "
+            "axis): load is the cause."
+        ),
+        targets=[
+            over_time(Flow(MODEL).length(), f"acceptance length: {MODEL_LEGEND}"),
+            over_time(speedup(MODEL), f"speedup: {MODEL_LEGEND}"),
+            over_time(total(RUNNING, MODEL), f"running requests: {MODEL_LEGEND}"),
+        ],
+        **LENGTH,
+        overrides=[
+            matching("^speedup:.*", custom__lineStyle={"fill": "dash", "dash": [8, 6]}),
+            matching(
+                "^running requests:.*",
+                decimals=0,
+                min=0,
+                color=fixed(GREY),
+                custom__axisPlacement="right",
+                custom__fillOpacity=15,
+                custom__lineWidth=1,
+            ),
+        ],
+        no_value=NOTHING,
+    ),
+]
+
+load: list[Panel] = [
+    TimeSeries(
+        title="Requests running and waiting",
+        description="A growing queue: add replicas, or draft less to free GPU time.",
+        targets=[
+            over_time(total(RUNNING, MODEL), f"running: {MODEL_LEGEND}"),
+            over_time(total(gauge("requests_waiting"), MODEL), f"waiting: {MODEL_LEGEND}"),
+        ],
+        unit="short",
+        decimals=0,
+        least=0,
+        overrides=[matching("^waiting:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]})],
+        no_value="not known",
+        width=8,
+    ),
+    percentiles(
+        "Time in the queue",
+        "request_queue_time_seconds",
+        "Part of the time to first token. The first bucket ends at 0.3 s: percentiles below it are not drawn.",
+    ),
+    TimeSeries(
+        title="Tokens per second",
+        description="Generated, prompt, and (right axis) generated for each running request, which users feel.",
+        targets=[
+            over_time(rate("generation_tokens"), "generated"),
+            over_time(counted("prompt_tokens_total"), "prompt"),
+            over_time(
+                f"{rate('generation_tokens')} / (sum(avg_over_time({RUNNING}[{INTERVAL}])) > 0)",
+                "each request",
+            ),
+        ],
+        unit="suffix:tokens/s",
+        decimals=0,
+        least=0,
+        overrides=[
+            *colored({"generated": BLUE, "prompt": GREY}),
+            named("each request", color=fixed(ORANGE), custom__axisPlacement="right"),
+        ],
+        no_value="not known",
+        width=8,
+    ),
+    TimeSeries(
+        title="KV cache use",
+        description="Fullest engine and mean; dashed: squeezed. Above it with preemptions: free the draft model's memory.",
+        targets=[
+            over_time(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest"),
+            over_time(total(gauge("kv_cache_usage_ratio"), operator="avg"), "mean"),
+            over_time(threshold("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed, {MODEL_LEGEND}"),
+        ],
+        **RATIO,
+        overrides=[*colored({"fullest": BLUE, "mean": SKY}), limits(VERMILION)],
+        no_value="not known",
+        width=6,
+    ),
+    TimeSeries(
+        title="Prefix cache hits",
+        description="Share of the prompt tokens found in the prefix cache. If it falls, time to first token grows.",
+        targets=[
+            over_time(
+                f"{counted('prefix_cache_hits_total')} / ({counted('prefix_cache_queries_total')} > 0)\n"
+                f"or {counted('gpu_prefix_cache_hits_total')} / ({counted('gpu_prefix_cache_queries_total')} > 0)",
+                "hits",
+            )
+        ],
+        **RATIO,
+        overrides=colored({"hits": BLUE}),
+        no_value=UNSEEN,
+        width=6,
+    ),
+    TimeSeries(
+        title="Preemptions",
+        description="The KV cache was full, and a request is computed again. Use a smaller draft model or K.",
+        targets=[over_time(f"60 * {counted('num_preemptions_total')}", "preemptions")],
+        unit="suffix:/min",
+        decimals=1,
+        least=0,
+        soft_most=1,
+        overrides=colored({"preemptions": ORANGE}),
+        no_value=UNSEEN,
+        width=6,
+    ),
+    TimeSeries(
+        title="Failed requests",
+        description="Share that ended in an error; dashed: an alert pages above. Rose with a change of K: revert it.",
+        targets=[
+            over_time(
+                f"{counted('request_success_total', finished_reason='error')} / ({counted('request_success_total')} > 0)",
+                "failed",
+            ),
+            over_time(threshold("failed_request_ratio"), f"{LIMIT}page above, {MODEL_LEGEND}"),
+        ],
+        unit="percentunit",
+        decimals=1,
+        least=0,
+        soft_most=0.1,
+        overrides=[*colored({"failed": ORANGE}), limits(VERMILION)],
+        no_value=UNSEEN,
+        width=6,
+    ),
+]

@@ -1,0 +1,147 @@
+"""Panels of what is observed at all, and of tenants."""
+
+from __future__ import annotations
+
+from . import promql, vllm
+from .field import colored, fixed, named
+from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
+from .panel import Panel, TimeSeries
+from .promql import renamed
+from .request_series import (
+    OBSERVED,
+    PREFIX,
+    TENANT,
+    TENANT_ACCEPTED,
+    TENANT_DRAFT_TOKENS,
+    TENANT_REQUESTS,
+    TENANT_TOKENS,
+    acceptance,
+    counted,
+    losing,
+)
+from .styles import A_MINUTE, RATIO
+from .table import Column, joined
+from .target import over_time
+from .variables import TARGETS
+from .vllm import UNSEEN
+
+UNOBSERVED = "no tap and no push"
+#: What answers have, in words, and a colour each.
+RECORDS = {
+    "detailed": ("detailed", BLUE),
+    "summary": ("summary", SKY),
+    "not_drafted": ("nothing drafted", GREY),
+    "none": ("no record", ORANGE),
+    "malformed": ("malformed", VERMILION),
+}
+#: Why requests end, and a colour each.
+ENDINGS = {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repetition": ORANGE}
+
+
+def _of_exporter(name: str, by: str = "") -> str:
+    """Return the rate of one of the exporter's own counters."""
+    return promql.counted(PREFIX + name, TARGETS, by)
+
+
+observed: list[Panel] = [
+    TimeSeries(
+        title="Observed and finished requests",
+        description="If vLLM finishes more, some clients bypass the tap: make the tap's Service the only one.",
+        targets=[
+            over_time(promql.counted(OBSERVED, TARGETS), "observed"),
+            over_time(vllm.counted("request_success_total"), "finished by vLLM"),
+        ],
+        unit="reqps",
+        least=0,
+        overrides=colored({"observed": BLUE, "finished by vLLM": GREY}),
+        no_value=f"{UNOBSERVED}; vLLM itself is not scraped",
+        width=8,
+    ),
+    TimeSeries(
+        title="Records in answers",
+        description=(
+            "No record: vLLM runs without --per-request-spec-decode-metrics, or the request streamed without "
+            "include_usage. Summaries have no positions."
+        ),
+        targets=[
+            over_time(
+                renamed(
+                    f"{counted(OBSERVED, 'record', TARGETS)} / on () group_left () ({counted(OBSERVED, '', TARGETS)} > 0)",
+                    "record",
+                    {record: word for record, (word, _) in RECORDS.items()},
+                ),
+                "{{record}}",
+            )
+        ],
+        **RATIO,
+        stack=True,
+        fill=25,
+        overrides=colored(dict(RECORDS.values())),
+        no_value=UNOBSERVED,
+        width=8,
+    ),
+    TimeSeries(
+        title="Finished requests by reason",
+        description="Of vLLM. If many end by repetition, high acceptance means little.",
+        targets=[over_time(vllm.counted("request_success_total", "finished_reason"), "{{finished_reason}}")],
+        unit="reqps",
+        least=0,
+        overrides=colored(ENDINGS),
+        no_value=UNSEEN,
+        width=8,
+    ),
+    TimeSeries(
+        title="Unobserved requests and failed connections",
+        description="By reason, as in docs/reference/metrics.md. Rejected pushes: see the gateway's log.",
+        targets=[
+            over_time(f"60 * ({_of_exporter('tap_unobserved_total', 'reason')} > 0)", "not read: {{reason}}"),
+            over_time(f"60 * ({_of_exporter('push_rejected_total')} > 0)", "push rejected"),
+            over_time(
+                f"60 * ({_of_exporter('tap_upstream_errors_total', 'reason')} > 0)",
+                "no connection: {{reason}}",
+            ),
+        ],
+        **A_MINUTE,
+        no_value="none, or there is no tap",
+    ),
+    TimeSeries(
+        title="Requests and connections of the tap",
+        description="Open connections on the right axis. As many new connections as requests: use keep-alive in clients.",
+        targets=[
+            over_time(f"60 * {_of_exporter('tap_requests_total')}", "requests"),
+            over_time(f"60 * {_of_exporter('tap_connections_total')}", "new connections"),
+            over_time(f"sum({PREFIX}tap_open_connections{{{TARGETS}}})", "open connections"),
+        ],
+        unit="suffix:/min",
+        decimals=0,
+        least=0,
+        overrides=[
+            *colored({"requests": BLUE, "new connections": ORANGE}),
+            named(
+                "open connections",
+                unit="short",
+                color=fixed(GREY),
+                custom__axisPlacement="right",
+                custom__fillOpacity=15,
+                custom__lineWidth=1,
+            ),
+        ],
+        no_value="no tap",
+    ),
+]
+
+tenants = joined(
+    "Requests by tenant",
+    "Tenants of --requests.tenant-header, most losing first; all others are *other*.",
+    {TENANT: "Tenant"},
+    [
+        Column("Requests", f"{counted(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100),
+        Column("Tokens", counted(TENANT_TOKENS, TENANT), "suffix:tokens/s", 0, 115),
+        Column("Lose", losing(TENANT_REQUESTS, TENANT), "percentunit", 0, 75),
+        Column("Losing tokens", losing(TENANT_TOKENS, TENANT), "percentunit", 0, 120),
+        Column("Acceptance", acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED), "percentunit", 0, 105),
+    ],
+    no_value="-",
+    sort=("Lose", True),
+    rows=7,
+)

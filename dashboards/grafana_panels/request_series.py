@@ -1,0 +1,95 @@
+"""Per-request series: what the tap, or a gateway that pushes, reports of single requests.
+
+Histograms and counters are those of groups of requests: a model, a bucket of temperature, a type. Requests come
+in at a server before it is known which engine serves them, so none of these series has an engine.
+
+Ratios and quantiles are over half an hour, as the exporter and the rules judge: in a minute there are too few
+requests. Rates of requests are over Grafana's rate interval.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import promql, variables
+from .promql import INTERVAL
+from .variables import LABELS, MODELS, TARGETS
+
+if TYPE_CHECKING:
+    from .field import Json
+
+UID = "vllm-specdec-requests"
+PREFIX = "vllm_specdec_"
+ACCEPTANCE = f"{PREFIX}request_acceptance_ratio"
+PER_DRAFT = f"{PREFIX}request_accepted_tokens_per_draft"
+TPOT = f"{PREFIX}request_time_per_output_token_seconds"
+#: Requests, and the tokens that they generated, by outcome: `loses`, `break_even`, `gains`.
+REQUESTS = f"{PREFIX}request_outcomes_total"
+TOKENS = f"{PREFIX}request_generation_tokens_total"
+DRAFT_TOKENS = f"{PREFIX}request_draft_tokens_total"
+ACCEPTED = f"{PREFIX}request_accepted_tokens_total"
+#: Drafts of a model that had a position drafted, and accepted.
+DRAFTED_AT = f"{PREFIX}request_drafted_per_position_total"
+ACCEPTED_AT = f"{PREFIX}request_accepted_per_position_total"
+TENANT_REQUESTS = f"{PREFIX}tenant_requests_total"
+TENANT_TOKENS = f"{PREFIX}tenant_generation_tokens_total"
+TENANT_DRAFT_TOKENS = f"{PREFIX}tenant_draft_tokens_total"
+TENANT_ACCEPTED = f"{PREFIX}tenant_accepted_tokens_total"
+#: All requests that an exporter observed, by what their answers had.
+OBSERVED = f"{PREFIX}request_observations_total"
+#: The exporter's own window of requests: only models that it observes have it.
+WINDOW_REQUESTS = f"{PREFIX}window_requests{{{MODELS}}}"
+
+TEMPERATURE, TYPE, TENANT = "temperature", "request_type", "tenant"
+OUTCOMES = {"gains": "gains", "break_even": "break-even", "loses": "loses"}
+OVER = "30m"
+#: Shown without per-request series.
+ABSENT = "no per-request data"
+
+
+def counted(name: str, by: str = "", select: str = MODELS, **matchers: str) -> str:
+    """Return the rate of a counter over half an hour, summed."""
+    return promql.counted(name, select, by, over=OVER, **matchers)
+
+
+def quantile(name: str, share: float, by: str = "") -> str:
+    """Return a quantile of a histogram; of the native one where no classic one is scraped."""
+    native = f"histogram_quantile({share:g}, {counted(name, by)})"
+    return f"{promql.quantile(name, share, by=by, over=OVER)} or {native} >= 0"
+
+
+def buckets_of(name: str) -> str:
+    """Return how many requests fell into each cumulative bucket of a histogram since the point before."""
+    return f"sum by (le) (increase({name}_bucket{{{MODELS}}}[{INTERVAL}]))"
+
+
+def losing(name: str, by: str = "") -> str:
+    """Return the share of what is counted by outcome that belongs to requests which lose."""
+    return f"{counted(name, by, outcome='loses')} / ({counted(name, by)} > 0)"
+
+
+def acceptance(by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED) -> str:
+    """Return accepted over drafted tokens of all requests together."""
+    return f"{counted(accepted, by)} / ({counted(drafted, by)} > 0)"
+
+
+def judged(series: str, by: str, **matchers: str) -> str:
+    """Return what the exporter judges of a model over its own window."""
+    return f"max by ({by}) ({promql.gauge(series, **matchers)})"
+
+
+def with_record(by: str = "") -> str:
+    """Return the rate of observed requests whose answers had a usable record."""
+    return counted(OBSERVED, by, f'{TARGETS},record!~"none|malformed"')
+
+
+def of_requests() -> list[Json]:
+    """Return the variables: models also have the names that only clients use, such as adapters."""
+    found = " or ".join(
+        f"count by (model_name) (last_over_time({PREFIX}{name}{{{TARGETS}}}[$__range]))"
+        for name in ("info", "window_requests")
+    )
+    model = variables.query(
+        "model_name", LABELS["model_name"], f"query_result({found})", regex='/model_name="([^"]+)"/'
+    )
+    return [*variables.of_targets()[:-1], model, variables.filters()]
