@@ -25,7 +25,7 @@ from support.faulty_server import FaultyServer, answer, replay, status
 from support.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from support.exporter import RunningExporter
 
@@ -112,8 +112,8 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
 
 
 @contextlib.contextmanager
-def probed(exporter: RunningExporter) -> Iterator[Callable[[], list[float]]]:
-    """Ask for the probe all the time; the answer is how long each took, in seconds."""
+def probed(exporter: RunningExporter) -> Iterator[None]:
+    """Ask for the probe all the time: nine of ten are answered in half a second, on a busy machine too."""
     took: list[float] = []
     end = threading.Event()
 
@@ -127,11 +127,11 @@ def probed(exporter: RunningExporter) -> Iterator[Callable[[], list[float]]]:
     thread = threading.Thread(target=probe)
     thread.start()
     try:
-        yield lambda: took
+        yield
     finally:
         end.set()
         thread.join()
-    assert took
+    assert sorted(took)[len(took) * 9 // 10] < 0.5, took
 
 
 def post(body: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
@@ -240,19 +240,22 @@ def test_compressed_bodies(attacked: Attacked) -> None:
         assert read_answer(client).startswith(b"HTTP/1.1 200")
 
 
-def test_many_requests_at_a_time(attacked: Attacked) -> None:
-    """A hundred connections of one address, each of which asks again and again."""
+@pytest.mark.parametrize(("path", "each", "addresses"), [("/", 100, 1), ("/config", 100, 1), ("/", 100, 4)])
+def test_many_requests_at_a_time(attacked: Attacked, path: str, each: int, addresses: int) -> None:
+    """Probes come first where hundreds of connections ask again and again, also for what is slow to write."""
     end = time.monotonic() + 5
     with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(100)]
-        with probed(attacked.exporter) as took:
+        crowd = [
+            stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number}"))
+            for number in range(1, addresses + 1)
+            for _ in range(each)
+        ]
+        with probed(attacked.exporter):
             while time.monotonic() < end:
                 for client in crowd:
-                    client.sendall(get("/"))
+                    client.sendall(get(path))
                 for client in crowd:
                     read_answer(client)
-    assert max(took()) < 2.0
-    assert sorted(took())[len(took()) // 2] < 0.5
 
 
 def test_long_lists_of_encodings(attacked: Attacked) -> None:
@@ -271,16 +274,16 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
     """Of many connections, on which headers come without an end; all are closed at the deadline."""
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(400)]
-        with probed(attacked.exporter) as took:
+        with probed(attacked.exporter):
             for client in crowd:
+                client.setblocking(False)
                 with contextlib.suppress(OSError):  # closed: one address has a quarter of the connections
-                    client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X: " + b"a" * 8100 + b"\r\n")
-                    client.sendall((b"Y: " + b"a" * 8100 + b"\r\n") * 118)
+                    client.sendall(b"GET /metrics HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119)
+                client.settimeout(60)
             attacked.assert_small(cpu=10.0)
-        assert max(took()) < 2.0
-        for client in crowd:
-            with contextlib.suppress(ConnectionError):
-                assert client.recv(1) == b""
+            for client in crowd:
+                with contextlib.suppress(ConnectionError):
+                    assert client.recv(1) == b""
 
 
 # --- a server that quotes what it was sent

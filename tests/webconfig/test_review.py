@@ -75,7 +75,7 @@ class TestFollowing:
         try:
             monkeypatch.setattr(listener, "serve", fails)
             # It opens the doors, were half of it taken.
-            write(path, {"tls_server_config": TLS})
+            write(path, {"tls_server_config": TLS, "basic_auth_users": {}})
             await _until(lambda: failures[0] >= 3)
             assert told[-1].successful is False
             assert lines().count("web configuration not reloaded") == 1
