@@ -13,15 +13,15 @@ import resource
 import socketserver
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import connect, get, limited, read_answer
-from support.exporter import running_exporter
-from support.faulty_server import FaultyServer, answer, replay, status
+from faults.rig import COUNTED, connect, get, grown, limited, read_answer, vllm
+from support.exporter import request, running_exporter
+from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
 from webconfig.https import TLS, address_of, client_context, guarded
 from webconfig.pki import Pki
@@ -300,7 +300,29 @@ def test_silent_connections_over_tls(tmp_path: Path) -> None:
         assert peak(exporter) - before < 20 * MIB
 
 
-# --- a server that quotes what it was sent
+# --- the server
+
+
+def test_server_with_many_positions() -> None:
+    """They are left out with a finding, so that metrics and page stay small, and probes are answered."""
+    positions = tuple(1000 - 10 * number for number in range(74))
+    counted = replace(COUNTED, accepted_tokens_per_position=positions, accepted_tokens=sum(positions))
+    bodies = [vllm(grown(counted, times), engines=240) for times in (1, 2, 3)]
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+    with (
+        FaultyServer(sequence(bodies)) as server,
+        running_exporter("--vllm.url", server.url, *slow) as exporter,
+    ):
+        before = peak(exporter)
+        exporter.wait_for(lambda m: len(m.values("window_drafts", window="30s")) == 240, "window_drafts")
+        with probed(exporter):
+            bodies = [
+                request(exporter.url + path, timeout=60).body
+                for path in ("/", "/metrics", "/api/v1/snapshot")
+            ]
+        assert max(map(len, bodies)) < 3 * MIB
+        assert b"positions in one response: per-position values ignored" in bodies[2]
+        assert peak(exporter) - before < MOST
 
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:

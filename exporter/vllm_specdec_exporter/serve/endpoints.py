@@ -235,7 +235,8 @@ async def _page(request: web.Request) -> web.Response:
     refresh = status_page.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
 
     async def render() -> bytes:
-        return status_page.render(exporter.latest(), time.time(), refresh).encode()
+        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), refresh)
+        return page.encode()
 
     page = await request.app[_SHARED].get(("/", refresh), render)
     return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_PAGE_HEADERS)
