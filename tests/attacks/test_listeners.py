@@ -23,6 +23,7 @@ from faults.rig import COUNTED, connect, get, grown, limited, read_answer, vllm
 from support.exporter import request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
+from support.programs import eventually
 from webconfig.https import TLS, address_of, client_context, guarded
 from webconfig.pki import Pki
 
@@ -327,7 +328,7 @@ def test_server_with_many_positions() -> None:
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     """In a reason phrase, a redirect or a malformed line: masked on the page, in JSON and in the log."""
-    token = "eyJhbGciOi.J9-secret-token"
+    token = "eyJhbGciOi.J9-secret-token" * 8
     (tmp_path / "token").write_text(token)
     flags = (
         "--vllm.bearer-token-file",
@@ -337,12 +338,14 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     )
     behaviours = (
         status(f"403 no {token} another-secret-key"),
-        status("302 Found", Location=f"http://elsewhere/?pwd=hidden-word&x={token}"),
+        status(f"403 {'x' * 200} {token}"),
+        status("302 Found", Location=f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word"),
         answer(f"vllm:x{{{token}".encode()),
-        answer(b"!" + token.encode() + b" hidden-word\n"),
+        answer(f'vllm:spec_decode_num_drafts_total{{engine="{token}"}} -1\n'.encode()),
+        answer(b"!" + token.encode() + b" hidden word\n"),
     )
     with FaultyServer(replay()) as server:
-        url = f"{server.url}/metrics?pwd=hidden-word"
+        url = f"{server.url}/metrics?pwd=hidden%20word"
         with running_exporter("--vllm.url", url, *flags) as exporter:
             exporter.wait_until_up()
             for behaviour in behaviours:
@@ -352,5 +355,15 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                 texts = [exporter.get(path).text for path in ("/", "/api/v1/snapshot", "/metrics", "/config")]
                 assert any("secret" in text for text in texts), "nothing is quoted"
                 for text in (*texts, exporter.log()):
-                    for secret in (token, "another-secret-key", "hidden-word"):
+                    for secret in (token[:20], "another-secret-key", "hidden%20word", "hidden word"):
                         assert secret not in text
+
+
+def test_model_name_that_turns_the_text_of_the_log() -> None:
+    """Control characters for the direction of text are escaped."""
+    with (
+        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028"))) as server,
+        running_exporter("--vllm.url", server.url, "--log.interval", "1s") as exporter,
+    ):
+        eventually(lambda: r"evil\u202egnp\u2066\u2028" in exporter.log())
+        assert not re.search("[\u2028-\u202e\u2066-\u2069]", exporter.log())

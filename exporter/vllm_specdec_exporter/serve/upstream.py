@@ -121,9 +121,10 @@ class Upstream:
         self._sent: frozenset[str] = frozenset()
 
     def mask(self, text: str) -> str:
-        """Return a text without the credentials that were sent, which the server may quote."""
+        """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         for secret in sorted(self._sent, key=len, reverse=True):
-            text = text.replace(secret, "<secret>")
+            for length in range(len(secret), min(len(secret), _LEAST_SECRET) - 1, -1):
+                text = text.replace(secret[:length], "<secret>")
         return text
 
     async def fetch(self) -> UpstreamResponse:
