@@ -11,6 +11,8 @@ import pytest
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from support.commands import run
+from vllm_specdec_exporter.commands.act.decision import DecisionKey
+from vllm_specdec_exporter.commands.act.history import HOUR, MAX_DECISIONS, ActionHistory, Limits
 
 pytestmark = pytest.mark.full
 
@@ -56,6 +58,21 @@ def test_a_payload_of_many_repeats_is_saved_once(tmp_path: Path) -> None:
     assert written < 4_000_000, "bytes"  # the events are 300 kB, the state 100 kB; saved each time, 20 MB
     assert stat.S_IMODE(state.stat().st_mode) == 0o600
     assert len(calls_in(tmp_path / "record")) == 1
+
+
+def test_repeats_do_not_push_out_the_action_that_limits_a_workload() -> None:
+    """However many repeats of another model's alert are remembered, the limit of each model holds."""
+    now, limits = 1e9, Limits(HOUR, 9)
+    flood, victim = (DecisionKey("", "", model, "disable", "0", "") for model in ("flood", "victim"))
+    history = ActionHistory()
+    for started, key in ((now - 600, victim), (now, flood)):
+        history = history.begin(key, started).finish(key, succeeded=True)
+    repeats = {flood._replace(starts_at=str(n)): history.decisions[flood] for n in range(MAX_DECISIONS)}
+    history = ActionHistory({**history.decisions, **repeats}, history.starts).prune(now)
+    assert len(history.decisions) == MAX_DECISIONS
+    for key in (victim, flood):
+        again = key._replace(starts_at="again")
+        assert history.reason_against(again, now, limits).startswith("this model was acted upon")
 
 
 def test_the_lock_does_not_empty_what_a_link_points_to(tmp_path: Path) -> None:

@@ -13,19 +13,22 @@ import resource
 import socketserver
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.rig import connect, cpu_seconds, get, limited, read_answer
-from support.exporter import running_exporter
-from support.faulty_server import FaultyServer, answer, replay, status
+from faults.rig import COUNTED, connect, cpu_seconds, get, grown, limited, read_answer, vllm
+from support.exporter import request, running_exporter
+from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
+from support.programs import eventually
+from webconfig.https import TLS, address_of, client_context, guarded
+from webconfig.pki import Pki
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from support.exporter import RunningExporter
 
@@ -63,6 +66,12 @@ class _Handler(socketserver.StreamRequestHandler):
                 pass
 
 
+def peak(exporter: RunningExporter) -> int:
+    """The most memory that the process ever had, in bytes."""
+    [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{exporter.pid}/status").read_text())
+    return int(line) * 1024
+
+
 @dataclass
 class Attacked:
     """An exporter with a tap and pushes, and how it was before."""
@@ -74,16 +83,11 @@ class Attacked:
     cpu: float = 0.0
 
     def __post_init__(self) -> None:
-        self.memory, self.cpu = self.peak(), cpu_seconds(self.exporter)
-
-    def peak(self) -> int:
-        """The most memory that the process ever had, in bytes."""
-        [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self.exporter.pid}/status").read_text())
-        return int(line) * 1024
+        self.memory, self.cpu = peak(self.exporter), cpu_seconds(self.exporter)
 
     def assert_small(self, *, cpu: float, most: int = MOST) -> None:
         """It took no more memory than allowed, and so many seconds of processor time."""
-        assert self.peak() - self.memory < most, "memory"
+        assert peak(self.exporter) - self.memory < most, "memory"
         assert cpu_seconds(self.exporter) - self.cpu < cpu, "processor time"
 
 
@@ -107,8 +111,8 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
 
 
 @contextlib.contextmanager
-def probed(exporter: RunningExporter) -> Iterator[Callable[[], list[float]]]:
-    """Ask for the probe all the time; the answer is how long each took, in seconds."""
+def probed(exporter: RunningExporter) -> Iterator[None]:
+    """Ask for the probe all the time: nine of ten are answered in half a second, on a busy machine too."""
     took: list[float] = []
     end = threading.Event()
 
@@ -122,11 +126,11 @@ def probed(exporter: RunningExporter) -> Iterator[Callable[[], list[float]]]:
     thread = threading.Thread(target=probe)
     thread.start()
     try:
-        yield lambda: took
+        yield
     finally:
         end.set()
         thread.join()
-    assert took
+    assert sorted(took)[len(took) * 9 // 10] < 0.5, took
 
 
 def post(body: bytes, *headers: str, path: str = "/v1/chat/completions") -> bytes:
@@ -236,19 +240,22 @@ def test_compressed_bodies(attacked: Attacked) -> None:
         assert read_answer(client).startswith(b"HTTP/1.1 200")
 
 
-def test_many_requests_at_a_time(attacked: Attacked) -> None:
-    """A hundred connections of one address, each of which asks again and again."""
+@pytest.mark.parametrize(("path", "each", "addresses"), [("/", 100, 1), ("/config", 100, 1), ("/", 100, 4)])
+def test_many_requests_at_a_time(attacked: Attacked, path: str, each: int, addresses: int) -> None:
+    """Probes come first where hundreds of connections ask again and again, also for what is slow to write."""
     end = time.monotonic() + 5
     with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(100)]
-        with probed(attacked.exporter) as took:
+        crowd = [
+            stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number}"))
+            for number in range(1, addresses + 1)
+            for _ in range(each)
+        ]
+        with probed(attacked.exporter):
             while time.monotonic() < end:
                 for client in crowd:
-                    client.sendall(get("/"))
+                    client.sendall(get(path))
                 for client in crowd:
                     read_answer(client)
-    assert max(took()) < 2.0
-    assert sorted(took())[len(took()) // 2] < 0.5
 
 
 def test_long_lists_of_encodings(attacked: Attacked) -> None:
@@ -267,24 +274,57 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
     """Of many connections, on which headers come without an end; all are closed at the deadline."""
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(400)]
-        with probed(attacked.exporter) as took:
+        with probed(attacked.exporter):
             for client in crowd:
+                client.setblocking(False)
                 with contextlib.suppress(OSError):  # closed: one address has a quarter of the connections
-                    client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"X: " + b"a" * 8100 + b"\r\n")
-                    client.sendall((b"Y: " + b"a" * 8100 + b"\r\n") * 118)
+                    client.sendall(b"GET /metrics HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119)
+                client.settimeout(60)
             attacked.assert_small(cpu=10.0)
-        assert max(took()) < 2.0
-        for client in crowd:
-            with contextlib.suppress(ConnectionError):
-                assert client.recv(1) == b""
+            for client in crowd:
+                with contextlib.suppress(ConnectionError):
+                    assert client.recv(1) == b""
 
 
-# --- a server that quotes what it was sent
+def test_silent_connections_over_tls(tmp_path: Path) -> None:
+    """As many as one address may have take little memory: with 512 of them, the chart's limit holds."""
+    pki = Pki(tmp_path)
+    with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
+        context, before, [host, port] = client_context(pki), peak(exporter), address_of(exporter)
+        for _ in range(128):
+            client = stack.enter_context(connect(f"https://{host}:{port}"))
+            stack.enter_context(context.wrap_socket(client, server_hostname="localhost"))
+        assert peak(exporter) - before < 20 * MIB
+
+
+# --- the server
+
+
+def test_server_with_many_positions() -> None:
+    """They are left out with a finding, so that metrics and page stay small, and probes are answered."""
+    positions = tuple(1000 - 10 * number for number in range(74))
+    counted = replace(COUNTED, accepted_tokens_per_position=positions, accepted_tokens=sum(positions))
+    bodies = [vllm(grown(counted, times), engines=240) for times in (1, 2, 3)]
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+    with (
+        FaultyServer(sequence(bodies)) as server,
+        running_exporter("--vllm.url", server.url, *slow) as exporter,
+    ):
+        before = peak(exporter)
+        exporter.wait_for(lambda m: len(m.values("window_drafts", window="30s")) == 240, "window_drafts")
+        with probed(exporter):
+            bodies = [
+                request(exporter.url + path, timeout=60).body
+                for path in ("/", "/metrics", "/api/v1/snapshot")
+            ]
+        assert max(map(len, bodies)) < 3 * MIB
+        assert b"positions in one response: per-position values ignored" in bodies[2]
+        assert peak(exporter) - before < MOST
 
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     """In a reason phrase, a redirect or a malformed line: masked on the page, in JSON and in the log."""
-    token = "eyJhbGciOi.J9-secret-token"
+    token = "eyJhbGciOi.J9-secret-token" * 8
     (tmp_path / "token").write_text(token)
     flags = (
         "--vllm.bearer-token-file",
@@ -294,12 +334,14 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     )
     behaviours = (
         status(f"403 no {token} another-secret-key"),
-        status("302 Found", Location=f"http://elsewhere/?pwd=hidden-word&x={token}"),
+        status(f"403 {'x' * 200} {token}"),
+        status("302 Found", Location=f"http://elsewhere/?pwd=hidden%20word&x={token}&hidden word"),
         answer(f"vllm:x{{{token}".encode()),
-        answer(b"!" + token.encode() + b" hidden-word\n"),
+        answer(f'vllm:spec_decode_num_drafts_total{{engine="{token}"}} -1\n'.encode()),
+        answer(b"!" + token.encode() + b" hidden word\n"),
     )
     with FaultyServer(replay()) as server:
-        url = f"{server.url}/metrics?pwd=hidden-word"
+        url = f"{server.url}/metrics?pwd=hidden%20word"
         with running_exporter("--vllm.url", url, *flags) as exporter:
             exporter.wait_until_up()
             for behaviour in behaviours:
@@ -309,5 +351,15 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                 texts = [exporter.get(path).text for path in ("/", "/api/v1/snapshot", "/metrics", "/config")]
                 assert any("secret" in text for text in texts), "nothing is quoted"
                 for text in (*texts, exporter.log()):
-                    for secret in (token, "another-secret-key", "hidden-word"):
+                    for secret in (token[:20], "another-secret-key", "hidden%20word", "hidden word"):
                         assert secret not in text
+
+
+def test_model_name_that_turns_the_text_of_the_log() -> None:
+    """Control characters for the direction of text are escaped."""
+    with (
+        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028"))) as server,
+        running_exporter("--vllm.url", server.url, "--log.interval", "1s") as exporter,
+    ):
+        eventually(lambda: r"evil\u202egnp\u2066\u2028" in exporter.log())
+        assert not re.search("[\u2028-\u202e\u2066-\u2069]", exporter.log())

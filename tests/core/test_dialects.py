@@ -17,7 +17,7 @@ from support.builders import (
     vllm_text,
 )
 from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
-from vllm_specdec_exporter.engines.dialect import MAX_ENGINES, MAX_POSITIONS, normalise
+from vllm_specdec_exporter.engines.dialect import MAX_ALL_POSITIONS, MAX_ENGINES, MAX_POSITIONS, normalise
 from vllm_specdec_exporter.engines.reading import (
     Counters,
     EngineKey,
@@ -349,6 +349,15 @@ class TestPositions:
         text = lines(*(f'{PER_POS}{{position="{i}"}} {i}' for i in (2, *range(3, MAX_POSITIONS), 0, 1)))
 
         assert only(read(text)).counters.accepted_tokens_per_position == tuple(map(float, range(256)))
+
+    def test_too_many_positions_of_all_engines_are_ignored(self) -> None:
+        """Each becomes several series; the other counters are read."""
+        engines, each = MAX_ALL_POSITIONS // 64, range(64)
+        rows = [f'{PER_POS}{{engine="{e}",position="{p}"}} 5' for e in range(engines) for p in each]
+        assert all(len(e.counters.accepted_tokens_per_position) == 64 for e in read(lines(*rows)).engines)
+        more = read(lines(f"{DRAFTS} 10", f'{PER_POS}{{position="0"}} 5', *rows)).engines[0]
+        assert more.counters == Counters(drafts=10)
+        assert more.defects == ("more than 2048 positions in one response: per-position values ignored",)
 
     def test_positions_with_gaps_are_ignored_as_a_whole(self) -> None:
         """And said to be: none is guessed."""

@@ -237,8 +237,8 @@ def limited(pid: int, limit: int, value: int) -> Iterator[None]:
 # --- clients
 
 
-def connect(url: str, receive_buffer: int = 0) -> socket.socket:
-    """Open a connection to where a URL points."""
+def connect(url: str, receive_buffer: int = 0, source: str = "") -> socket.socket:
+    """Open a connection to where a URL points, from `source` if given."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -246,6 +246,8 @@ def connect(url: str, receive_buffer: int = 0) -> socket.socket:
     connection.settimeout(10)
     if receive_buffer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    if source:
+        connection.bind((source, 0))
     connection.connect((parts.hostname, parts.port))
     return connection
 

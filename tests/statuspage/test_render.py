@@ -32,7 +32,12 @@ from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.markup import duration, rate
-from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.publish.status_page import (
+    CONTENT_SECURITY_POLICY,
+    MOST_ENGINES,
+    parse_refresh,
+    render,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -265,6 +270,13 @@ def test_the_overview_has_every_engine_and_every_silent_server() -> None:
     page = render(FLEET, NOW)
     assert page.index('class="overview"') < page.index("<article")
     assert not show(PAGES["healthy"]).all("table", class_="overview")
+
+    def test_has_the_engines_that_are_not_shown_in_detail(self) -> None:
+        page = show(page_of(target(*[engine()] * (MOST_ENGINES + 3))))
+        assert len(page.all("article")) == MOST_ENGINES
+        table = page.one("table", class_="overview").one("tbody")
+        assert (len(table.all("tr")), len(table.all("a"))) == (MOST_ENGINES + 3, MOST_ENGINES)
+        assert "3 more engines" in page.text
 
 
 NASTY = (

@@ -293,8 +293,9 @@ def mask_query(text: str) -> str:
 
 
 def secret_parameters(text: str) -> frozenset[str]:
-    """Return the values that `mask_query` replaces."""
-    return frozenset(value for _, value in _SECRET_PARAMETER.findall(text) if value)
+    """Return the values that `mask_query` replaces, as they are and decoded."""
+    values = [value for _, value in _SECRET_PARAMETER.findall(text) if value]
+    return frozenset((*values, *map(unquote, values)))
 
 
 def mask_url(text: str) -> str:

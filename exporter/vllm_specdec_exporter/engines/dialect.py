@@ -21,6 +21,8 @@ Labels = tuple[tuple[str, str], ...]
 #: Limits of a response. Positions and engines become label values, so they bound the cardinality.
 MAX_POSITIONS = 256
 MAX_ENGINES = 256
+#: Positions of all engines together: each becomes ten series. With more, none is read.
+MAX_ALL_POSITIONS = 2048
 MAX_LABEL = 1024
 #: Reported defects per engine.
 MAX_DEFECTS = 10
@@ -128,6 +130,10 @@ class Dialect:
         return not self._identifying.isdisjoint(seen) and self._excluding.isdisjoint(seen)
 
 
+#: The values of an engine: by field and preference among its names, then by position (or None).
+_Found = dict[tuple[str, int], dict[int | None, float]]
+
+
 def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
     """Return the normal form of the samples of one response.
 
@@ -135,8 +141,7 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
         MalformedExposition: a counter that is negative or not finite, a duplicate series, an invalid
             position, or a limit is exceeded.
     """
-    # engine -> (field, preference among its names) -> position (or None) -> value
-    engines: dict[EngineKey, dict[tuple[str, int], dict[int | None, float]]] = {}
+    engines: dict[EngineKey, _Found] = {}
     seen: set[tuple[tuple[str, int], Labels]] = set()
     defects: dict[EngineKey, list[str]] = {}
     for line in lines:
@@ -173,6 +178,7 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
             values[position] = merge(values[position], line.value) if merge else values[position] + line.value
         else:
             values[position] = line.value
+    _limit_positions(engines, defects)
     return Reading(
         dialect=dialect.name,
         engines=tuple(_engine(key, engines[key], defects.get(key, []), dialect) for key in sorted(engines)),
@@ -180,9 +186,21 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine]) -> Reading:
     )
 
 
+def _limit_positions(engines: dict[EngineKey, _Found], defects: dict[EngineKey, list[str]]) -> None:
+    """Drop the values per position of all engines if there are too many."""
+    places = [(key, entry) for key, found in engines.items() for entry in found if entry[0] == PER_POSITION]
+    if sum(len(engines[key][entry]) for key, entry in places) <= MAX_ALL_POSITIONS:
+        return
+    for key, entry in places:
+        del engines[key][entry]
+        defects.setdefault(key, []).append(
+            f"more than {MAX_ALL_POSITIONS} positions in one response: per-position values ignored"
+        )
+
+
 def _engine(
     key: EngineKey,
-    found: dict[tuple[str, int], dict[int | None, float]],
+    found: _Found,
     defects: list[str],
     dialect: Dialect,
 ) -> EngineReading:

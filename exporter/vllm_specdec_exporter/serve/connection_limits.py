@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
@@ -58,6 +58,10 @@ SHUTDOWN_SECONDS = 0.5
 #: Paths of Kubernetes' probes, which are exempt from the limit of requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
 
+#: How often, and after how many seconds, a request tries again before the limit of requests rejects it.
+_TRIES = 10
+_RETRY_SECONDS = 0.1
+
 #: Least time between two log lines about rejected requests, in seconds.
 _LOG_SECONDS = 60.0
 
@@ -73,6 +77,7 @@ class _State:
         head_bytes: how much of it was received.
         head_end: its last bytes.
         is_busy: whether a complete head has been received and its request is not answered.
+        waits: whether that request waits for its turn.
         aborted: whether it is closed for a new one.
     """
 
@@ -82,7 +87,40 @@ class _State:
     head_bytes: int = 0
     head_end: bytes = b""
     is_busy: bool = False
+    waits: bool = False
     aborted: bool = False
+
+
+class _Turns:
+    """Starts one probe and one other request in each iteration of the event loop, round robin by client.
+
+    Otherwise requests that arrive together would block the loop, and so the tap, for the time of all of them.
+    """
+
+    def __init__(self) -> None:
+        self._probes: dict[str, deque[asyncio.Future[None]]] = {}
+        self._others: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def wait(self, peer: str, *, probe: bool) -> None:
+        """Wait for the turn of a request."""
+        loop = asyncio.get_running_loop()
+        if not self._probes and not self._others:
+            loop.call_soon(self._start_next)
+        turn = loop.create_future()
+        (self._probes if probe else self._others).setdefault(peer, deque()).append(turn)
+        await turn
+
+    def _start_next(self) -> None:
+        for waiting in (self._probes, self._others):
+            if waiting:
+                peer = next(iter(waiting))
+                turns = waiting.pop(peer)
+                if not (turn := turns.popleft()).done():  # it is done if it was cancelled
+                    turn.set_result(None)
+                if turns:
+                    waiting[peer] = turns
+        if self._probes or self._others:
+            asyncio.get_running_loop().call_soon(self._start_next)
 
 
 class ConnectionLimiter:
@@ -94,6 +132,7 @@ class ConnectionLimiter:
 
     def __init__(self, most_requests: int) -> None:
         self._most_requests = most_requests
+        self._turns = _Turns()
         self._active = 0
         self._active_by_peer: Counter[str] = Counter()
         self._server: web.Server | None = None
@@ -140,7 +179,7 @@ class ConnectionLimiter:
         share = max(LEAST_OF_ONE_PEER, int(MOST_CONNECTIONS * SHARE_OF_ONE_PEER))
         if len(of_peer) >= share or len(connections) >= MOST_CONNECTIONS:
             full = of_peer if len(of_peer) >= share else connections
-            idle = [each for each in full if not self.is_busy(each)]
+            idle = [each for each in full if not self.is_busy(each) or self._state(each).waits]
             if not idle:
                 return False
             oldest = min(idle, key=lambda each: self._state(each).since)
@@ -192,14 +231,20 @@ class ConnectionLimiter:
             return web.Response()  # the client has disconnected
         state = self._state(request.transport)
         state.head_since, state.is_busy = None, True
-        peer = peer_key(request.remote or "")
+        peer, probe = state.peer, request.path in PROBES
+        state.waits = True
+        await self._turns.wait(peer, probe=probe)
+        for _ in range(_TRIES):
+            if probe or not self._is_full(peer):
+                break
+            await asyncio.sleep(_RETRY_SECONDS)
+            await self._turns.wait(peer, probe=probe)
+        state.waits = False
+        is_rejected = self._is_full(peer) and not probe
         self._active += 1
         self._active_by_peer[peer] += 1
         try:
-            if self._is_full(peer) and request.path not in PROBES:
-                response: web.StreamResponse = self._reject()
-            else:
-                response = await handler(request)
+            response = self._reject() if is_rejected else await handler(request)
             await _send(request, response)
             return response
         except web.HTTPException as raised:
@@ -214,11 +259,11 @@ class ConnectionLimiter:
             state.since = time.monotonic()
 
     def _is_full(self, peer: str) -> bool:
-        """Return whether the current request exceeds the limit of all clients or of its own."""
+        """Return whether one more request exceeds the limit of all clients or of its own."""
         if not self._most_requests:
             return False
         share = max(LEAST_OF_ONE_PEER, int(self._most_requests * SHARE_OF_ONE_PEER))
-        return self._active > self._most_requests or self._active_by_peer[peer] > share
+        return self._active >= self._most_requests or self._active_by_peer[peer] >= share
 
     def _reject(self) -> web.Response:
         now = time.monotonic()
@@ -276,6 +321,8 @@ class _HeadLimit(asyncio.Protocol):
         """Pass them on, unless they belong to too large a head."""
         if self._limiter.takes(self._transport, data):
             self._inner.data_received(data)
+        else:
+            self._transport.pause_reading()
 
 
 class AdmissionProtocol(asyncio.Protocol):

@@ -49,13 +49,15 @@ _SLICE_SECONDS = 0.0005
 
 
 class _Shared:
-    """Encodes once for all requests that wait, so that many at a time cost little more than one.
+    """Encodes once for all requests that wait, and at most half of the time, whatever is requested.
 
     What a request gets was always encoded after it arrived.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._encoding = asyncio.Lock()
+        self._rests_until = 0.0
 
     async def get(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
         """Return what `encode` returns, which is the same for all requests with this key."""
@@ -65,9 +67,15 @@ class _Shared:
         return await asyncio.shield(task)  # a client that leaves must not cancel the others
 
     async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
-        await asyncio.sleep(0)  # requests that have arrived meanwhile share this one
-        del self._waiting[key]
-        return await encode()
+        async with self._encoding:
+            await asyncio.sleep(self._rests_until - time.monotonic())
+            del self._waiting[key]  # requests that have arrived until now share this one
+            start = time.monotonic()
+            try:
+                return await encode()
+            finally:
+                end = time.monotonic()
+                self._rests_until = end + (end - start)
 
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
@@ -227,7 +235,8 @@ async def _page(request: web.Request) -> web.Response:
     refresh = status_page.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
 
     async def render() -> bytes:
-        return status_page.render(exporter.latest(), time.time(), refresh).encode()
+        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), refresh)
+        return page.encode()
 
     page = await request.app[_SHARED].get(("/", refresh), render)
     return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_PAGE_HEADERS)
@@ -259,8 +268,14 @@ async def _reload(request: web.Request) -> web.Response:
 
 
 async def _config(request: web.Request) -> web.Response:
-    text = yaml.safe_dump(_nest(request.app[EXPORTER].config.shown), sort_keys=False, allow_unicode=True)
-    return web.Response(text=text, content_type="application/yaml", headers={"Cache-Control": "no-store"})
+    shown = request.app[EXPORTER].config.shown
+
+    async def dump() -> bytes:
+        return yaml.safe_dump(_nest(shown), sort_keys=False, allow_unicode=True, encoding="utf-8")
+
+    body = await request.app[_SHARED].get("config", dump)
+    headers = {"Cache-Control": "no-store"}
+    return web.Response(body=body, content_type="application/yaml", charset="utf-8", headers=headers)
 
 
 def _nest(texts: Mapping[str, object]) -> dict[str, object]:

@@ -139,7 +139,8 @@ def _nonblocking(descriptor: int) -> int:
 LOGGER = logging.getLogger("vllm_specdec_exporter")
 
 _BARE = re.compile(r'[^\s"=\\]+')
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Control characters, also those that change lines or the direction of a text.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def set_up(form: str, level: str) -> None:
@@ -220,5 +221,5 @@ def _quote(value: object) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the control characters that `json.dumps` does not escape, such as DEL and C1."""
+    """Escape the control characters that `json.dumps` does not escape, such as DEL, C1 and bidi."""
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engines import Unrecognized, read
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 #: Failures that do not suggest a restart of the server. After any other, the next response may be from
 #: another process, whose counters may already exceed the old values.
 _SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
+
+#: A response of more bytes is parsed in a thread, so that it does not block the loop.
+_LARGE = 256 * 1024
 
 #: Requests for a server's version before it is assumed to have none.
 _VERSION_TRIES = 3
@@ -151,7 +155,8 @@ class Poller:
         response = await self._upstream.fetch()
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
-        reading = read(response.body, response.content_type, latencies=latencies)
+        parse = partial(read, response.body, response.content_type, latencies=latencies)
+        reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
         if not self._version and self._version_tries and reading.vllm:
             self._version_tries -= 1
             # One deadline for the whole poll: the version gets the rest of it.

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     import ssl
 
     from aiohappyeyeballs import AddrInfoType
+
+# asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
+SSLProtocol.max_size = 32 * 1024
 
 #: Returns the protocol of a new connection.
 Factory = Callable[[], asyncio.Protocol]

@@ -121,11 +121,12 @@ class Upstream:
         self._authorized: tuple[str, ...] = ()
 
     def mask(self, text: str) -> str:
-        """Return a text without the credentials that were sent, which the server may quote."""
+        """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
         words = {word for value in values for word in (value, *value.split()) if len(word) >= _LEAST_SECRET}
         for secret in sorted(words | secret_parameters(self._target.url), key=len, reverse=True):
-            text = text.replace(secret, "<secret>")
+            for length in range(len(secret), min(len(secret), _LEAST_SECRET) - 1, -1):
+                text = text.replace(secret[:length], "<secret>")
         return text
 
     async def fetch(self) -> UpstreamResponse:

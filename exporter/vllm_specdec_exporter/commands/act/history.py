@@ -34,7 +34,8 @@ HOUR = 3600.0
 MAX_FAILURES = 3
 #: Seconds without a repeat of its alert after which a decision is forgotten.
 FORGET_AFTER = 30 * 24 * HOUR
-#: Maximum number of decisions; beyond it, those whose alert was seen least recently are dropped.
+#: Maximum number of decisions; beyond it, those whose alert was seen least recently are dropped, and last the
+#: newest of a model.
 MAX_DECISIONS = 10_000
 
 #: `seen` is updated at most this often, in seconds, to save writes.
@@ -103,7 +104,11 @@ class ActionHistory:
             if now - record.seen <= FORGET_AFTER
         }
         if len(decisions) > MAX_DECISIONS:
-            decisions = dict(sorted(decisions.items(), key=lambda item: item[1].seen)[-MAX_DECISIONS:])
+            # The newest of each model stays: without it, --limit.per-model would not hold.
+            rising = sorted(decisions, key=lambda key: decisions[key].started)
+            newest = set({key.model: key for key in rising}.values())
+            rising.sort(key=lambda key: (key in newest, decisions[key].seen))
+            decisions = {key: decisions[key] for key in rising[-MAX_DECISIONS:]}
         starts = tuple(min(start, now) for start in self.starts if now - start < HOUR)
         return ActionHistory(decisions, starts)
 

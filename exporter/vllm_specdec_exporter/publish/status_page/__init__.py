@@ -40,6 +40,8 @@ __all__ = ["CONTENT_SECURITY_POLICY", "parse_refresh", "render"]
 
 PRODUCT = "vllm-specdec-exporter"
 DEFAULT_REFRESH = 5.0
+#: Engines of a server that are shown in detail; the overview has all.
+MOST_ENGINES = 32
 _SLOWEST_REFRESH = 3600.0
 
 _CSS = Path(__file__).with_name("status_page.css").read_text(encoding="utf-8")
@@ -186,7 +188,8 @@ def _overview_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
                 h.or_none(engine.load.requests_running, h.count, NOT_SHOWN),
                 str(len(engine.findings)),
             )
-            yield h.row(element("a", engine_name(engine), href=f"#{view.anchor}"), (*cells, *server))
+            link = element("a", engine_name(engine), href=f"#{view.anchor}")
+            yield h.row(link if e < MOST_ENGINES else engine_name(engine), (*cells, *server))
 
 
 def _target_pill(target: TargetResult) -> Html:
@@ -198,12 +201,15 @@ def _target_pill(target: TargetResult) -> Html:
 def _target(result: ExporterResult, index: int, now: float, *, several: bool) -> Html:
     target, least = result.targets[index], result.thresholds.get("minimum_drafts")
     heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
-    views = (View(engine, f"engine-{index}-{e}", least) for e, engine in enumerate(target.engines))
+    views = (
+        View(engine, f"engine-{index}-{e}", least) for e, engine in enumerate(target.engines[:MOST_ENGINES])
+    )
     return element(
         "section",
         element("div", heading, _polls(target, now), class_="server"),
         _no_engines(target, now),
         *(_engine(view, several=several) for view in views),
+        _not_shown(target),
         _errors(target),
         class_="target",
         aria_labelledby=f"target-{index}",
@@ -259,6 +265,14 @@ def _engine(view: View, *, several: bool) -> Html:
         class_=engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown",
         aria_labelledby=view.anchor,
     )
+
+
+def _not_shown(target: TargetResult) -> Html:
+    number = len(target.engines) - MOST_ENGINES
+    if number <= 0:
+        return Html()
+    words = "The overview shows all engines, and the snapshot has their numbers."
+    return notice(f"{number} more engines", element("p", words), kind="hint")
 
 
 def _errors(target: TargetResult) -> Html:
