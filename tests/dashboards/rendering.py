@@ -96,11 +96,7 @@ class Report:
 
 
 def document(
-    dashboard: Json,
-    start: float,
-    end: float,
-    results: Mapping[int, Mapping[str, Any]],
-    **more: Any,
+    dashboard: Json, start: float, end: float, results: Mapping[int, Mapping[str, Any]], **more: Any
 ) -> Document:
     """Put together what the page needs.
 
@@ -108,20 +104,12 @@ def document(
         dashboard: as Grafana stores it.
         start: Unix time at which the range begins.
         end: Unix time at which it ends.
-        results: the `data` of Prometheus's answers, by the panel's id and the target's refId.
-        more: `theme` (`dark` or `light`), `width`, `timeZone`, `variables` (values by name), `annotations`
-            (name, iconColor, step, data), `steps` (milliseconds, as `results`).
+        results: the `data` of Prometheus's responses, by the panel's id and the target's refId.
+        more: what else `src/document.ts` has.
     """
     own = {str(id_): dict(answers) for id_, answers in results.items()}
-    return {
-        "dashboard": dashboard,
-        "from": start,
-        "to": end,
-        "results": own,
-        "theme": "dark",
-        "width": WIDTH,
-        **more,
-    }
+    common = {"from": start, "to": end, "theme": "dark", "width": WIDTH}
+    return {"dashboard": dashboard, "results": own, **common, **more}
 
 
 def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, theme: str = "dark") -> Document:

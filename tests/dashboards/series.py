@@ -85,19 +85,6 @@ def labels(selector: promql.VectorSelector) -> frozenset[str]:
     return selected(selector, bundle()).all_labels
 
 
-def origin(name: str) -> str:
-    """Return whose series these are: `exporter`, `server`, `record`, `alert`, or "" if nobody's."""
-    if name in ALERTS:
-        return "alert"
-    if name in records(bundle()):
-        return "record"
-    if name in PROMETHEUS:
-        return "exporter"
-    if name in VLLM:
-        return "server"
-    return raw_metrics()[name].origin if name in raw_metrics() else ""
-
-
 def matchers(selector: promql.VectorSelector) -> list[Any]:
     """Return the matchers of a selector but for that of its name."""
     return [matcher for matcher in selector.matchers.matchers if matcher.name != "__name__"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import promql_parser as promql
 
 from alerts.lint.expressions import RATES, aggregation, nodes, selector_name
-from dashboards.documents import dashboards, every_panel, variables_in
-from dashboards.series import DURATIONS, VLLM, exists, labels, matchers, origin, tree
+from dashboards.documents import dashboards, every_panel
+from dashboards.series import DURATIONS, VLLM, exists, labels, matchers, tree
 from docs.inventory import ROOT
 
 if TYPE_CHECKING:
@@ -27,29 +26,17 @@ OTHER_RANGES = (
 )
 #: Ratios whose mean over engines is meant: the size of a cache is not known.
 MEANT = ("vllm_specdec_kv_cache_usage_ratio",)
-_LABEL_VALUES = re.compile(r"label_values\((?:(.+),\s*)?(\w+)\)", re.DOTALL)
+_VARIABLE = re.compile(r"label_values\((.+), \w+\)|query_result\((.+)\)", re.DOTALL)
 _RATIO = re.compile(r"vllm_specdec_\w*(_ratio|speedup|_length)|:ratio_")
-#: Variables that Grafana has by itself.
-_OWN = {*DURATIONS} - {"window"}
 
 
-@dataclass(frozen=True)
-class Query:
-    """A query.
-
-    Attributes:
-        dashboard: its uid, without the common beginning.
-        place: the panel, annotation or variable.
-        expr: its PromQL.
-        before: the variables that it may use.
-        legend: what its series are called.
-    """
+class Query(NamedTuple):
+    """A query: its dashboard, its panel, annotation or variable, its PromQL, and the variables it may use."""
 
     dashboard: str
     place: str
     expr: str
     before: Sequence[str]
-    legend: str = ""
 
     @property
     def selectors(self) -> list[promql.VectorSelector]:
@@ -62,15 +49,14 @@ def _queries(uid: str, dashboard: Json) -> Iterator[Query]:
     names = [one["name"] for one in variables]
     for panel in every_panel(dashboard):
         for target in panel.get("targets", ()):
-            yield Query(uid, panel["title"], target["expr"], names, target.get("legendFormat", ""))
+            yield Query(uid, panel["title"], target["expr"], names)
     for mark in (one for one in dashboard["annotations"]["list"] if "expr" in one):
         yield Query(uid, f"annotation {mark['name']}", mark["expr"], names)
     for at, variable in enumerate(variables):
         if variable["type"] == "query":
-            asked = variable["query"]["query"]
-            found = _LABEL_VALUES.fullmatch(asked)
-            expr = found[1] if found else asked.removeprefix("query_result(").removesuffix(")")
-            yield Query(uid, f"variable {variable['name']}", expr, names[:at])
+            found = _VARIABLE.fullmatch(variable["query"]["query"])
+            assert found is not None
+            yield Query(uid, f"variable {variable['name']}", found[1] or found[2], names[:at])
 
 
 QUERIES = [query for uid, dashboard in dashboards().items() for query in _queries(uid, dashboard)]
@@ -83,15 +69,6 @@ def test_every_series_exists() -> None:
         for query in QUERIES
         for selector in query.selectors
         if not exists(selector_name(selector))
-    ] == []
-
-
-def test_every_variable_is_one_of_the_dashboards_or_grafanas_own() -> None:
-    assert [
-        (query.dashboard, query.place, name)
-        for query in QUERIES
-        for name in variables_in(query.expr + query.legend)
-        if name not in _OWN.union(query.before)
     ] == []
 
 
@@ -131,7 +108,7 @@ def test_no_ratio_is_averaged() -> None:
 
 def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     """Yield the variables that apply to a selector and do not narrow it down."""
-    there, alert = labels(selector), origin(selector_name(selector)) == "alert"
+    there, alert = labels(selector), selector_name(selector) == "ALERTS"
     for label in NARROWED:
         if label not in there or label not in query.before or (alert and label == "window"):
             continue

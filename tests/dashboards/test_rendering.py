@@ -83,33 +83,20 @@ async def draw(page: Page, folder: Path, *panels: Panel) -> Report:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_every_type_of_panel_is_drawn_without_complaint(page: Page, tmp_path: Path) -> None:
-    """Also the two that stand in for Grafana's.
-
-    Equal states that follow each other are one; buckets stand in the order of their bounds, not cumulative.
-    """
-    two = vector(({"name": "a"}, 1), ({"name": "b"}, 2))
+async def test_what_stands_in_for_grafanas_panels_draws_what_they_would(page: Page, tmp_path: Path) -> None:
+    """Equal states that follow each other are one; buckets are in order of their bounds, not cumulative."""
     words = [{"type": "value", "options": {"0": {"text": "IDLE"}, "1": {"text": "BUSY"}}}]
     states = matrix(({"name": "engine"}, lambda t: None if 2400 < t < 3000 else float(t >= 1200)))
     buckets = matrix(*(({"le": le}, lambda _, n=n: n) for le, n in (("+Inf", 30), ("10", 30), ("2", 10))))
     report = await draw(
         page,
         tmp_path,
-        panel("stat", two, (0, 0, 6, 6)),
-        panel("bargauge", two, (6, 0, 6, 6)),
-        panel("table", two, (12, 0, 12, 6)),
-        panel("row", None, (0, 6, 24, 1)),
-        panel("timeseries", matrix(({"name": "line"}, lambda _: 0.5)), (0, 7, 12, 8)),
-        panel("text", None, (12, 7, 12, 8), options={"mode": "markdown", "content": "Some *words*"}),
         panel(
-            "state-timeline", states, (0, 15, 12, 8),
+            "state-timeline", states, (0, 0, 12, 8),
             fieldConfig={"defaults": {"mappings": words}, "overrides": []},
         ),
-        panel("heatmap", buckets, (12, 15, 12, 8)),
+        panel("heatmap", buckets, (12, 0, 12, 8)),
     )  # fmt: skip
-    assert [fault for panel in report.panels for fault in panel.faults()] == []
-    assert [panel.title for panel in report.panels if panel.empty] == []
-    assert report.picture.read_bytes().startswith(b"\x89PNG")
     assert report.panel("A state-timeline").lines[:4] == ("engine", "IDLE", "BUSY", "BUSY")
     assert report.panel("A heatmap").shown["names"] == ["2", "10"]
     # The lower bucket has 10, the upper one 20: the ends of the colour scale.
