@@ -304,7 +304,7 @@ def _named() -> Iterator[ValueCase]:
     servers = at(exporter__vllmUrls=[f"http://10.0.0.{n}:8000" for n in range(200)])
     alone = merged(STANDALONE, TAP_ALONE)
     little = merged(
-        at(dashboards__folder="", dashboards__boards={"cost": False}),
+        at(dashboards__folder="", dashboards__boards={"requests": False}),
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
         {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
     )
