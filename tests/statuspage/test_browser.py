@@ -13,7 +13,7 @@ from aiohttp import web
 from statuspage.examples import NOW, PAGES, engine, page_of, target
 from support.browser import Browser, BrowserError
 from support.closing import clean_up
-from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_refresh, render
+from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_query, render
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,7 +54,6 @@ CONTRASTS = """(() => {
     for (; e; e = e.parentElement) layers.unshift(parse(getComputedStyle(e).backgroundColor));
     return layers.reduce((below, top) => over(top, below));
   };
-  document.querySelectorAll('details').forEach((d) => { d.open = true; });
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const found = [];
   while (walker.nextNode()) {
@@ -95,7 +94,7 @@ class Site:
 
     async def serve(self, request: web.Request) -> web.Response:
         self.times_served += 1
-        page = render(self.result, NOW, parse_refresh(request.query.get("refresh"), self.refresh))
+        page = render(self.result, NOW, parse_query(request.query, self.refresh))
         headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "X-Content-Type-Options": "nosniff"}
         return web.Response(text=page, content_type="text/html", headers=headers)
 
@@ -146,14 +145,19 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: 
             await page.evaluate(f"[...document.links].find((a) => a.textContent === '{words}').click()")
 
         await page.open(site.address)
+        await click("Rubric, applied")
+        await page.wait_for(
+            "document.querySelector('[aria-expanded=true]') && document.readyState === 'complete'"
+        )
         await page.evaluate("scrollTo(0, 300)")
         site.result = PAGES["poor"]
         await page.wait_for("document.title === 'harmful – vllm-specdec-exporter'")
         await page.wait_for("scrollY === 300")
-        assert set(page.requests) == {site.address}
+        assert await page.evaluate("document.querySelector('[aria-expanded=true]') !== null"), "still open"
+        assert set(page.requests) == {site.address, f"{site.address}?open=rubric"}
 
         await click("pause")
-        await page.wait_for("location.search === '?refresh=0' && document.readyState === 'complete'")
+        await page.wait_for("location.search.startsWith('?refresh=0') && document.readyState === 'complete'")
         served = site.times_served
         site.result = PAGES["healthy"]
         # It would reload every second.
@@ -170,6 +174,7 @@ async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines
         await page.open(site.address)
         links = await page.evaluate("[...document.links].map((a) => a.href)")
         await page.evaluate("document.querySelectorAll('.overview a')[3].click()")
+        await page.wait_for("document.querySelector(':target') && document.readyState === 'complete'")
         top = await page.evaluate("document.querySelector(':target').getBoundingClientRect().top")
         await page.call("Accessibility.enable")
         tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
@@ -181,7 +186,7 @@ async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines
     ]
     for expected in (
         ("navigation", "Other pages"),
-        ("article", "meta-llama/Llama-3.1-8B-Instruct engine 0"),
+        ("article", "meta-llama/Llama-3.1-8B-Instruct engine 3"),
         ("region", "Acceptance by position last 5m"),
         ("columnheader", "Position"),
     ):

@@ -11,6 +11,7 @@ from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -34,17 +35,23 @@ from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, R
 from vllm_specdec_exporter.publish.markup import duration, rate
 from vllm_specdec_exporter.publish.status_page import (
     CONTENT_SECURITY_POLICY,
-    MOST_ENGINES,
-    parse_refresh,
+    PageQuery,
+    add_minute,
+    parse_query,
     render,
 )
+from vllm_specdec_exporter.publish.status_page.page_query import FOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def show(result: ExporterResult) -> Element:
-    return read(render(result, NOW))
+#: Everything is open.
+OPEN = PageQuery(opened=frozenset(FOLDS))
+
+
+def show(result: ExporterResult, engine: str = "") -> Element:
+    return read(render(result, NOW, replace(OPEN, engine=engine)))
 
 
 def answers(page: Element) -> dict[str, str]:
@@ -64,6 +71,11 @@ def codes(element: Element) -> list[list[str]]:
     found = [shlex.split(str(code.content[0])) for code in element.all("code")]
     assert {words[0] for words in found} == {"--speculative-config"}
     return [words[1:] for words in found]
+
+
+def queried(link: str) -> dict[str, str]:
+    """Return the parameters of a link."""
+    return dict(parse_qsl(urlsplit(link).query))
 
 
 def rows(element: Element) -> list[list[str]]:
@@ -107,6 +119,7 @@ def faults(result: ExporterResult) -> Iterator[object]:
     yield from (link for link in links if link.startswith("/") or ":" in link)
     yield from {"metrics", "api/v1/snapshot", "config", "-/healthy", "-/ready"} - set(links)
     yield from {link[1:] for link in links if link.startswith("#")} - set(ids)
+    yield from (link for link in links if link.startswith("?") and parse_query(queried(link)).link() == ".")
 
     # A bar or a colour is never alone, a dash says why, and no number is made up.
     yield from (g for g in page.all("div", class_="gauge") if not re.fullmatch(r"[\d.,]+[%×]?|–", g.text))
@@ -115,7 +128,6 @@ def faults(result: ExporterResult) -> Iterator[object]:
         why = dash.attributes["title"]
         if not why or dash.text != "–" or f"none: {why}" not in dash.one("span", class_="hidden").content:
             yield dash
-    yield from (details for details in page.all("details") if "open" in details.attributes)
     yield from re.findall(r"\b(?:nan|inf|None)\b(?!:)", page.one("main").text)
 
 
@@ -177,7 +189,7 @@ def test_every_action_and_every_k_are_in_plain_words() -> None:
         advice = replace(only.advice, action=action, num_speculative_tokens=k, reason="why")
         told = replace(only, advice=advice)
         page = show(page_of(target(told), target(told, address="http://other:8000")))
-        assert {answers(article)["What to do"] for article in page.all("article")} == {f"{words} why"}
+        assert answers(page.one("article"))["What to do"] == f"{words} why"
         assert {row[2] for row in rows(page.one("table", class_="overview"))} == {words}
         heads = [row[0] for row in rows(panel(page, "Every K"))]
         assert {head for head in heads if "now" in head or "recommended" in head} == marked
@@ -251,32 +263,102 @@ def test_a_server_that_shows_no_engine_says_why() -> None:
     assert not show(PAGES["down"]).all("article"), "nothing stale is shown"
 
 
-def test_the_overview_has_every_engine_and_every_silent_server() -> None:
+def test_the_overview_has_every_engine_and_every_silent_server_worst_first() -> None:
     """Only where there are several engines, before them."""
     table = rows(show(FLEET).one("table", class_="overview"))
     assert [(row[1].split()[0], row[3], row[4]) for row in table] == [
+        ("–", "down", "–"),
+        ("harmful", "active", "poor"),
+        ("–", "bypassed", "–"),
+        ("beneficial", "active", "fair"),
         ("beneficial", "active", "healthy"),
         ("beneficial", "active", "optimal"),
-        ("harmful", "active", "poor"),
-        ("beneficial", "active", "fair"),
-        ("–", "warming up", "–"),
         ("beneficial", "active", "optimal"),
-        ("–", "bypassed", "–"),
+        ("–", "warming up", "–"),
         ("–", "idle", "–"),
         ("–", "off", "–"),
-        ("–", "down", "–"),
     ]
-    assert table[-1] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
+    assert table[0] == ["http://vllm-c:8000", "–", "–", "down", *["–"] * 6, "http://vllm-c:8000"]
     page = render(FLEET, NOW)
     assert page.index('class="overview"') < page.index("<article")
     assert not show(PAGES["healthy"]).all("table", class_="overview")
 
-    def test_has_the_engines_that_are_not_shown_in_detail(self) -> None:
-        page = show(page_of(target(*[engine()] * (MOST_ENGINES + 3))))
-        assert len(page.all("article")) == MOST_ENGINES
-        table = page.one("table", class_="overview").one("tbody")
-        assert (len(table.all("tr")), len(table.all("a"))) == (MOST_ENGINES + 3, MOST_ENGINES)
-        assert "3 more engines" in page.text
+
+def test_one_engine_is_shown_in_detail_the_worst_one_or_that_of_the_address() -> None:
+    page = read(render(FLEET, NOW, parse_query({"refresh": "7", "open": "rubric"})))
+    [article] = page.all("article")
+    assert answers(article)["Payoff"].startswith("harmful")
+    links = [a.attributes["href"] for a in page.one("table", class_="overview").one("tbody").all("a")]
+    assert links[1] == "?refresh=7&engine=engine-0-2&open=rubric#engine-0-2"
+    for link in links[1:]:
+        [article] = read(render(FLEET, NOW, parse_query(queried(link)))).all("article")
+        assert article.attributes["aria-labelledby"] == urlsplit(link).fragment
+    for unknown in ("engine-9-9", "engine-0-<b>", "x"):
+        [article] = show(FLEET, engine=parse_query({"engine": unknown}).engine).all("article")
+        assert answers(article)["Payoff"].startswith("harmful")
+
+
+def test_parts_are_folded_until_the_address_opens_them() -> None:
+    closed, opened = (read(render(PAGES["poor"], NOW, query)) for query in (PageQuery(), OPEN))
+    for key, title in FOLDS.items():
+        [link] = [a for a in closed.all("a") if a.text == title]
+        assert link.attributes["aria-expanded"] == "false"
+        query = parse_query(queried(link.attributes["href"]))
+        assert query.opened == {key}
+        [back] = [a for a in read(render(PAGES["poor"], NOW, query)).all("a") if a.text == title]
+        assert (back.attributes["aria-expanded"], queried(back.attributes["href"])) == ("true", {})
+    assert len(closed.text) < len(opened.text) * 0.7
+
+
+def test_the_trend_of_the_shortest_window_stands_beside_the_verdict() -> None:
+    """A collapse is seen while the judged window still says beneficial."""
+    only = engine()
+    short, judged = only.windows
+
+    def said(**changes: object) -> dict[str, str]:
+        other = replace(only, windows=(replace(short, **changes), judged))  # type: ignore[arg-type]
+        return answers(show(page_of(target(other))))
+
+    slow = replace(short.estimate, speedup=0.58)
+    tiles = said(estimate=slow, coverage_ratio=None, mean_acceptance_length=1.1)
+    assert tiles["Payoff"].startswith("beneficial 1.88× falling: 0.58× in the last 30s ")
+    assert tiles["Mean acceptance length"].startswith("3.58 falling: 1.10 in the last 30s ")
+    assert "rising: 4.40 in the last 30s" in said(mean_acceptance_length=4.4)["Mean acceptance length"]
+    for unsaid in (said(), said(estimate=slow, drafts=99.0)):
+        assert "falling" not in unsaid["Payoff"]
+
+
+def test_the_last_hour_is_drawn_with_its_range_and_its_gaps() -> None:
+    only = engine()
+    hour = {}
+    for minute in range(90):
+        if not 70 <= minute < 75:
+            payoff = replace(only.payoff, speedup=0.5 + minute / 100)
+            for second in (0, 5):
+                hour = add_minute(hour, [replace(only, payoff=payoff)], NOW + 60 * minute + second)
+    points = hour[only.key]
+    assert (len(points), points[0].time, points[-1].time) == (56, NOW + 60 * 29, NOW + 60 * 89)
+    page = read(render(PAGES["healthy"], NOW + 60 * 89, OPEN, (hour,)))
+    payoff, length = page.all("div", class_="hour")
+    assert (payoff.text, length.text) == ("last hour: 0.79× to 1.39×", "last hour: 3.58 to 3.58")
+    lines = [line.attributes["points"].split() for line in payoff.all("polyline", class_="line")]
+    assert [len(line) for line in lines] == [41, 15]
+    assert (lines[0][0].split(",")[0], lines[1][-1]) == ("0.0", "240.0,2.0")
+    # A clock that was set back, and an engine that is gone.
+    assert [p.time for p in add_minute(hour, [only], NOW)[only.key]] == [NOW]
+    assert add_minute(hour, [replace(only, engine="7")], NOW + 9000).keys() == {replace(only, engine="7").key}
+
+
+def test_a_k_that_differs_by_noise_alone_says_so() -> None:
+    only = engine()
+    # The step takes one plain step, so that the length and its interval are those of the speedup.
+    options = tuple(
+        replace(option, speedup=length, step_cost=1.0, length_low=length - 0.1, length_high=length + 0.1)
+        for option, length in zip(only.advice.options[:4], (1.0, 1.4, 1.9, 2.0), strict=True)
+    )
+    page = show(page_of(target(replace(only, advice=replace(only.advice, options=options)))))
+    noisy = [row[0] for row in rows(panel(page, "Every K")) if "within noise" in row[0]]
+    assert noisy == ["2 within noise of the best"]
 
 
 NASTY = (
@@ -297,7 +379,7 @@ def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
 
     plain = tags(show(everywhere("plain")))
     for number, nasty in enumerate(NASTY):
-        page = render(everywhere(nasty), NOW)
+        page = render(everywhere(nasty), NOW, OPEN)
         assert tags(read(page)) == plain, nasty
         page.encode()
         assert not {"\x00", "\x1b"} & set(page)
@@ -343,14 +425,14 @@ def everywhere(text: str) -> ExporterResult:
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:
-    for refresh, content in ((5.0, ["5"]), (0.5, ["1"]), (2.2, ["3"]), (60, ["60"]), (0, []), (-1, [])):
-        page = read(render(PAGES["healthy"], NOW, refresh))
-        found = [e.attributes["content"] for e in page.all("meta", **{"http-equiv": "refresh"})]
-        assert found == content, refresh
-    for query, seconds in (
-        (None, 5), ("0", 0), ("2.5", 2.5), ("-3", 0), ("1e9", 3600), ("nan", 5), ("inf", 5), ("x", 5),
+    for value, seconds in (
+        (None, 5), ("0", 0), ("0.5", 1), ("2.5", 3), ("60", 60), ("-3", 0), ("1e9", 3600), ("nan", 5),
+        ("inf", 5), ("x", 5),
     ):  # fmt: skip
-        assert parse_refresh(query) == seconds, query
+        query = parse_query({} if value is None else {"refresh": value}, 4.2)
+        page = read(render(PAGES["healthy"], NOW, query))
+        found = [e.attributes["content"] for e in page.all("meta", **{"http-equiv": "refresh"})]
+        assert found == ([f"{seconds}; url={query.link()}"] if seconds else []), value
 
 
 def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> None:

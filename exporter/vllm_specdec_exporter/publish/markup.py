@@ -206,11 +206,6 @@ def table_section(
     return section(title, content, *below, anchor=anchor, beside=beside)
 
 
-def folded(title: str, *content: str) -> Html:
-    """Return content that is collapsed by default."""
-    return element("details", element("summary", title), *content)
-
-
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 _CSS = """

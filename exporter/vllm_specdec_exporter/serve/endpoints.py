@@ -232,13 +232,14 @@ async def _no_push(_request: web.Request) -> web.Response:
 
 async def _page(request: web.Request) -> web.Response:
     exporter = request.app[EXPORTER]
-    refresh = status_page.parse_refresh(request.query.get("refresh"), exporter.config.poll_interval)
+    query = status_page.parse_query(request.query, exporter.config.poll_interval)
 
     async def render() -> bytes:
-        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), refresh)
+        hours = exporter.last_hours()
+        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), query, hours)
         return page.encode()
 
-    page = await request.app[_SHARED].get(("/", refresh), render)
+    page = await request.app[_SHARED].get(("/", query), render)
     return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_PAGE_HEADERS)
 
 

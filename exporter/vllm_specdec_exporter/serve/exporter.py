@@ -22,6 +22,7 @@ from .upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..publish.status_page import LastHour
     from .configuration import ServeConfig
 
 #: Least time between two reloads, in seconds. Requests within it share the next one.
@@ -84,6 +85,10 @@ class Exporter:
             thresholds=dict(self.config.settings.thresholds.items()),
             reload=self._last_reload(),
         )
+
+    def last_hours(self) -> tuple[LastHour, ...]:
+        """Return the last hour of each target."""
+        return tuple(poller.last_hour for poller in self._pollers)
 
     def note_web_config(self, reading: Reload) -> None:
         """Record the last read of the web configuration file."""

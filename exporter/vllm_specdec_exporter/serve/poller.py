@@ -15,6 +15,7 @@ from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
 from ..publish.events import changes
+from ..publish.status_page import add_minute
 from . import logs
 from .upstream import PollError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..observe.pipeline import EngineState, Settings
     from ..observe.result import EngineResult
     from ..publish.events import Event
+    from ..publish.status_page import LastHour
     from .upstream import Upstream
 
 
@@ -57,6 +59,7 @@ class Poller:
     Attributes:
         settings: the settings of the pipeline for the next poll.
         latest: the result of the last poll.
+        last_hour: a point a minute of each engine, for the status page.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Poller:
         self._version_tries = _VERSION_TRIES
         self._expires: float | None = None
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
+        self.last_hour: LastHour = {}
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -106,6 +110,7 @@ class Poller:
         if self._expires is not None and not self._overdue(now):
             self._expires = max(self._expires, now + self._patience)
         self.latest = other.latest
+        self.last_hour = other.last_hour
 
     async def run(self, start: float) -> None:
         """Poll until cancelled, the first time at `start` on the clock."""
@@ -138,9 +143,9 @@ class Poller:
             failure = replace(failure, message=self._upstream.mask(failure.message))
         after = replace(before, failure=failure, poll_duration_seconds=self._clock() - started)
         if failure is None:
-            self.latest = replace(
-                after, up=True, last_success_timestamp_seconds=self._wall(), engines=results
-            )
+            now = self._wall()
+            self.latest = replace(after, up=True, last_success_timestamp_seconds=now, engines=results)
+            self.last_hour = add_minute(self.last_hour, results, now)
             resets = {(each.model_name, each.engine): each.engine_resets_total for each in results}
             # Compared with the last successful poll, so that each restart counts once.
             if any(total > self._resets.get(engine, 0) for engine, total in resets.items()):

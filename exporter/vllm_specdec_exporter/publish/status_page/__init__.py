@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...judgement.activity import ActivityState
+from ...judgement.payoff import PayoffVerdict
+from ...judgement.quality import QualityLevel
 from ...observe.result import REASONS
 from .. import markup as h
 from ..markup import Html, element
 from . import answer, sections
+from .last_hour import LastHour, add_minute
+from .page_query import PageQuery, parse_query
 from .requests import pointer, requests_section
 from .view import (
     NOT_SHOWN,
@@ -32,17 +37,14 @@ from .view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from ...observe.result import ExporterResult, TargetResult
+    from ...observe.result import EngineResult, ExporterResult, TargetResult
 
-__all__ = ["CONTENT_SECURITY_POLICY", "parse_refresh", "render"]
+__all__ = ["CONTENT_SECURITY_POLICY", "LastHour", "PageQuery", "add_minute", "parse_query", "render"]
 
 PRODUCT = "vllm-specdec-exporter"
-DEFAULT_REFRESH = 5.0
-#: Engines of a server that are shown in detail; the overview has all.
-MOST_ENGINES = 32
-_SLOWEST_REFRESH = 3600.0
+_PLAIN = PageQuery()
 
 _CSS = Path(__file__).with_name("status_page.css").read_text(encoding="utf-8")
 _CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
@@ -63,39 +65,37 @@ _LINKS = (
 )
 
 
-def parse_refresh(query: str | None, default: float = DEFAULT_REFRESH) -> float:
-    """Return the ``refresh`` parameter: seconds between reloads, 0 for never.
-
-    An invalid value gives the default, so that the page never fails because of it.
-    """
-    try:
-        seconds = default if query is None else float(query)
-    except ValueError:
-        return default
-    return min(max(seconds, 0.0), _SLOWEST_REFRESH) if math.isfinite(seconds) else default
-
-
-def render(result: ExporterResult, now: float, refresh: float = DEFAULT_REFRESH) -> str:
+def render(
+    result: ExporterResult, now: float, query: PageQuery = _PLAIN, hours: Sequence[LastHour] = ()
+) -> str:
     """Return the page as one HTML document, rendered at the Unix time `now`.
 
-    `refresh` is the number of seconds between reloads, 0 for never.
+    `hours` has the last hour of each target.
     """
-    # Browsers truncate to whole seconds: a fraction would become 0 and reload without a pause.
-    seconds = math.ceil(refresh) if refresh > 0 else 0
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="robots", content="noindex"),
-        element("meta", http_equiv="refresh", content=str(seconds)) if seconds else Html(),
+        _reload(query),
         # Without it, browsers request /favicon.ico.
         element("link", rel="icon", href="data:,"),
         element("title", f"{_summary(result)} – {PRODUCT}"),
         element("style", Html(_CSS)),
     )
-    body = element("body", _header(result, now, seconds), _main(result, now))
+    body = element("body", _header(result, now, query), _main(result, now, query, hours))
     return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+
+
+def _reload(query: PageQuery) -> Html:
+    """Return the tag that reloads the page.
+
+    Without an address of its own, browsers do not reload a page that was opened at an anchor.
+    """
+    if not query.refresh:
+        return Html()
+    return element("meta", http_equiv="refresh", content=f"{query.refresh}; url={query.link()}")
 
 
 def _summary(result: ExporterResult) -> str:
@@ -113,33 +113,68 @@ def _summary(result: ExporterResult) -> str:
     return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"
 
 
-def _header(result: ExporterResult, now: float, seconds: int) -> Html:
-    if seconds:
-        reloads = h.join(
-            f" · reloads every {h.duration(seconds)} · ", element("a", "pause", href="?refresh=0")
-        )
+def _header(result: ExporterResult, now: float, query: PageQuery) -> Html:
+    if query.refresh:
+        pause = element("a", "pause", href=replace(query, refresh=0, chosen=True).link())
+        reloads = h.join(f" · reloads every {h.duration(query.refresh)} · ", pause)
     else:
-        reloads = h.join(" · reloading paused · ", element("a", "resume", href="?"))
+        reloads = h.join(
+            " · reloading paused · ", element("a", "resume", href=replace(query, chosen=False).link())
+        )
     links = h.bullets(element("a", words, href=href) for words, href in _LINKS)
     title = element("h1", "Speculative decoding ", element("small", f"{PRODUCT} {result.version}"))
     updated = element("p", "As of ", h.moment(result.timestamp_seconds, now), reloads)
     return element("header", element("div", title, updated), element("nav", links, aria_label="Other pages"))
 
 
-def _main(result: ExporterResult, now: float) -> Html:
+def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[LastHour]) -> Html:
     parts = [_reload_failed(result, now)]
     if result.requests is not None:
         parts.append(pointer(result.requests))
+    engines = sorted(_engines(result), key=lambda item: _rank(item[1]))
     several = sum(max(1, len(target.engines)) for target in result.targets) > 1
     if several:
-        parts.append(_overview(result))
-    parts += (_target(result, index, now, several=several) for index in range(len(result.targets)))
+        parts.append(_overview(result, query, engines))
+    anchors = [anchor for anchor, _, _ in engines]
+    shown = query.engine if query.engine in anchors else next(iter(anchors), "")
+    for t, target in enumerate(result.targets):
+        parts.append(_target(target, t, now, query))
+        for e, engine in enumerate(target.engines):
+            if _anchor(t, e) == shown:
+                hour = hours[t].get(engine.key, ()) if t < len(hours) else ()
+                least = result.thresholds.get("minimum_drafts")
+                parts.append(_engine(View(engine, shown, least, query, hour), several=several))
     if not result.targets:
         parts.append(notice("No targets", element("p", "The exporter was given no server to poll.")))
     if result.requests is not None:
         parts.append(requests_section(result.requests, now))
-    parts.append(_thresholds(result))
+    parts.append(_thresholds(result, query))
     return element("main", *parts)
+
+
+def _anchor(target: int, engine: int) -> str:
+    return f"engine-{target}-{engine}"
+
+
+def _engines(result: ExporterResult) -> Iterator[tuple[str, EngineResult, TargetResult]]:
+    """Yield every engine with its anchor and its server."""
+    for t, target in enumerate(result.targets):
+        for e, engine in enumerate(target.engines):
+            yield _anchor(t, e), engine, target
+
+
+def _rank(engine: EngineResult) -> tuple[int, float]:
+    """Return a key that sorts the worst engine first."""
+    payoff = engine.payoff
+    bad = (
+        payoff.verdict is PayoffVerdict.HARMFUL,
+        engine.activity.state is ActivityState.BYPASSED,
+        engine.quality.level is QualityLevel.POOR,
+        payoff.verdict is PayoffVerdict.MARGINAL,
+        payoff.verdict is not PayoffVerdict.BENEFICIAL and engine.activity.state is ActivityState.ACTIVE,
+        payoff.verdict is PayoffVerdict.BENEFICIAL,
+    )
+    return bad.index(True) if True in bad else len(bad), payoff.speedup or 0.0
 
 
 def _reload_failed(result: ExporterResult, now: float) -> Html:
@@ -154,42 +189,52 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
     return notice("Configuration not reloaded", words)
 
 
-def _overview(result: ExporterResult) -> Html:
+def _overview(
+    result: ExporterResult, query: PageQuery, engines: Sequence[tuple[str, EngineResult, TargetResult]]
+) -> Html:
     several = len(result.targets) > 1
     heads = ["Engine", "Payoff", "What to do", "Activity", "Quality"]
     heads += ["Mean acceptance length", "Acceptance ratio", "Generated tokens/s", "Running", "Findings"]
     heads += ["Server"] if several else []
-    content = h.table(heads, _overview_rows(result, several=several), label="Overview", class_="overview")
-    heading = element("h2", "Overview", id="overview")
+    rows = [*_silent_rows(result, several=several), *_overview_rows(query, engines, several=several)]
+    content = h.table(heads, rows, label="Overview, worst first", class_="overview")
+    heading = element("h2", "Overview ", element("small", "worst first"), id="overview")
     return element("section", heading, content, class_="panel", aria_labelledby="overview")
 
 
-def _overview_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
+def _silent_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
+    """Yield the servers without engines."""
     for t, target in enumerate(result.targets):
-        server = (h.name(target.target),) if several else ()
         if not target.engines:
+            server = (h.name(target.target),) if several else ()
             down = target.failure.message if target.failure else "not polled yet"
             why = h.none("the server shows no engine" if target.up else down)
             link = element("a", h.name(target.target), href=f"#target-{t}")
             yield h.row(link, (why, why, _target_pill(target), *[why] * 6, *server))
-        for e, engine in enumerate(target.engines):
-            view = View(engine, f"engine-{t}-{e}")
-            speed = view.judged.generation_tokens_per_second if view.judged else None
-            tokens, why_no_length = view.acceptance_length
-            ratio, why_no_ratio = view.acceptance_ratio
-            cells = (
-                payoff_pill(engine),
-                advice_pill(engine),
-                activity_pill(engine),
-                quality_pill(engine),
-                h.or_none(tokens, h.length, why_no_length),
-                h.or_none(ratio, h.percent, why_no_ratio),
-                h.or_none(speed, h.rate, "not known in this window"),
-                h.or_none(engine.load.requests_running, h.count, NOT_SHOWN),
-                str(len(engine.findings)),
-            )
-            link = element("a", engine_name(engine), href=f"#{view.anchor}")
-            yield h.row(link if e < MOST_ENGINES else engine_name(engine), (*cells, *server))
+
+
+def _overview_rows(
+    query: PageQuery, engines: Sequence[tuple[str, EngineResult, TargetResult]], *, several: bool
+) -> Iterator[Html]:
+    for anchor, engine, target in engines:
+        view = View(engine, anchor)
+        speed = view.judged.generation_tokens_per_second if view.judged else None
+        tokens, why_no_length = view.acceptance_length
+        ratio, why_no_ratio = view.acceptance_ratio
+        cells = (
+            payoff_pill(engine),
+            advice_pill(engine),
+            activity_pill(engine),
+            quality_pill(engine),
+            h.or_none(tokens, h.length, why_no_length),
+            h.or_none(ratio, h.percent, why_no_ratio),
+            h.or_none(speed, h.rate, "not known in this window"),
+            h.or_none(engine.load.requests_running, h.count, NOT_SHOWN),
+            str(len(engine.findings)),
+        )
+        server = (h.name(target.target),) if several else ()
+        link = element("a", engine_name(engine), href=replace(query, engine=anchor).link(anchor))
+        yield h.row(link, (*cells, *server))
 
 
 def _target_pill(target: TargetResult) -> Html:
@@ -198,19 +243,13 @@ def _target_pill(target: TargetResult) -> Html:
     return h.pill("down", "down") if target.failure else h.pill("unknown", "not polled yet")
 
 
-def _target(result: ExporterResult, index: int, now: float, *, several: bool) -> Html:
-    target, least = result.targets[index], result.thresholds.get("minimum_drafts")
+def _target(target: TargetResult, index: int, now: float, query: PageQuery) -> Html:
     heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
-    views = (
-        View(engine, f"engine-{index}-{e}", least) for e, engine in enumerate(target.engines[:MOST_ENGINES])
-    )
     return element(
         "section",
         element("div", heading, _polls(target, now), class_="server"),
         _no_engines(target, now),
-        *(_engine(view, several=several) for view in views),
-        _not_shown(target),
-        _errors(target),
+        _errors(target, query, f"errors-{index}"),
         class_="target",
         aria_labelledby=f"target-{index}",
     )
@@ -267,15 +306,7 @@ def _engine(view: View, *, several: bool) -> Html:
     )
 
 
-def _not_shown(target: TargetResult) -> Html:
-    number = len(target.engines) - MOST_ENGINES
-    if number <= 0:
-        return Html()
-    words = "The overview shows all engines, and the snapshot has their numbers."
-    return notice(f"{number} more engines", element("p", words), kind="hint")
-
-
-def _errors(target: TargetResult) -> Html:
+def _errors(target: TargetResult, query: PageQuery, anchor: str) -> Html:
     failed = {reason: number for reason, number in target.poll_errors_total.items() if number}
     if not failed:
         return Html()
@@ -284,11 +315,11 @@ def _errors(target: TargetResult) -> Html:
         for reason, number in failed.items()
     )
     content = h.table(("Reason", "Polls", "Meaning"), rows, label="Failed polls by reason", class_="words")
-    return element("div", h.folded("Failed polls by reason", content), class_="panel fold")
+    return element("div", query.fold("errors", content, anchor=anchor), class_="panel")
 
 
-def _thresholds(result: ExporterResult) -> Html:
+def _thresholds(result: ExporterResult, query: PageQuery) -> Html:
     if not result.thresholds:
         return Html()
     pairs = ((key.replace("_", " "), f"{value:g}") for key, value in result.thresholds.items())
-    return element("div", h.folded("Thresholds in force", h.facts(pairs, "list")), class_="panel fold")
+    return element("div", query.fold("thresholds", h.facts(pairs, "list")), class_="panel")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...economics.cost import Basis
+from ...economics.speedup import of_all
 from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
 from .. import markup as h
 from ..markup import Html, element
 from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
+from .last_hour import sparkline
 from .view import (
     View,
     activity_pill,
@@ -23,7 +26,7 @@ from .view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ...economics.baseline_match import Measured
     from ...economics.choice import CandidateK
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from ...observe.result import EngineResult
 
 _QUANTILES = (0.5, 0.95, 0.99)
+#: A relative change of the shortest window against the judged one that is called a trend.
+_TREND = 0.1
 #: Why an engine has its level.
 _LEVEL_WORDS = {
     QualityLevel.POOR: "a criterion for poor acceptance holds",
@@ -58,7 +63,11 @@ def answer(view: View) -> Html:
         ("What to do", advice_pill(engine), element("p", advice_reason(engine))),
         ("Activity", activity_pill(engine), _activity_words(view)),
         ("Acceptance quality", quality_pill(engine), _quality_words(engine)),
-        ("Mean acceptance length", h.or_none(tokens, h.length, why_no_length), element("p", length_words)),
+        (
+            "Mean acceptance length",
+            h.or_none(tokens, h.length, why_no_length),
+            h.join(_length_trend(view, tokens), element("p", length_words), _length_hour(view)),
+        ),
         ("Acceptance ratio", h.or_none(ratio, h.percent, why_no_ratio), element("p", ratio_words)),
     )
     return element("dl", *(tile(*parts) for parts in tiles), class_="answer")
@@ -82,7 +91,37 @@ def _payoff_words(view: View) -> Html:
             f"by the cost profile it breaks even at {h.length(tokens)} tokens per draft, "
             f"or {h.percent(ratio)} of the drafted tokens accepted",
         )
-    return h.join(element("p", words), even, h.bullets(payoff.reasons))
+    hour = sparkline(view.hour, lambda point: point.speedup, h.times, mark=1.0)
+    return h.join(_payoff_trend(view), element("p", words), even, h.bullets(payoff.reasons), hour)
+
+
+def _payoff_trend(view: View) -> Html:
+    """Return how the speedup of the shortest window differs, on the same basis."""
+    newest, speedup = view.newest, view.engine.payoff.speedup
+    if newest is None or speedup is None:
+        return Html()
+    if view.engine.payoff.basis is Basis.MEASURED:
+        now = newest.measured.speedup
+    else:
+        drafted = newest.estimate.speedup
+        now = None if drafted is None else of_all(drafted, newest.coverage_ratio)
+    return _trend(now, speedup, h.times, newest)
+
+
+def _length_trend(view: View, tokens: float | None) -> Html:
+    newest = view.newest
+    return Html() if newest is None else _trend(newest.mean_acceptance_length, tokens, h.length, newest)
+
+
+def _length_hour(view: View) -> Html:
+    return sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, mark=None)
+
+
+def _trend(now: float | None, before: float | None, form: Callable[[float], str], newest: Measures) -> Html:
+    if now is None or not before or abs(now / before - 1) < _TREND:
+        return Html()
+    direction = "falling" if now < before else "rising"
+    return element("p", f"{direction}: {form(now)} in the last {newest.window}", class_=f"trend {direction}")
 
 
 def _activity_words(view: View) -> Html:
@@ -129,31 +168,33 @@ def _every_k(view: View) -> Html:
 
 
 def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
-    best = max(option.speedup for option in options)
+    best = max(options, key=lambda option: option.speedup)
     for option in options:
         k = option.num_speculative_tokens
         interval = f"{option.speedup_low:.2f} to {option.speedup_high:.2f}"
         cells = (
             h.length(option.mean_acceptance_length),
-            h.gauge(option.speedup / best, h.times(option.speedup)),
+            h.gauge(option.speedup / best.speedup, h.times(option.speedup)),
             interval if k else h.none("no speculation is the measure itself"),
         )
-        yield _k_row(view, k, cells, extrapolated=option.extrapolated)
+        is_noise = k > 0 and option is not best and option.speedup_high >= best.speedup_low
+        marks = {"extrapolated": option.extrapolated, "within noise of the best": is_noise}
+        yield _k_row(view, k, cells, marks)
 
 
 def _lengths(view: View, measures: Measures) -> Iterator[Html]:
     why = h.none(advice_reason(view.engine))
     for k, tokens in enumerate(measures.mean_acceptance_length_at, 1):
-        yield _k_row(view, k, (h.length(tokens), why, why))
+        yield _k_row(view, k, (h.length(tokens), why, why), {})
 
 
-def _k_row(view: View, k: int, cells: tuple[str, ...], *, extrapolated: bool = False) -> Html:
+def _k_row(view: View, k: int, cells: tuple[str, ...], more: Mapping[str, bool]) -> Html:
     present = k == view.engine.num_speculative_tokens
     marks = {
         "no speculation": k == 0,
         "now": present,
         "recommended": k == view.engine.advice.num_speculative_tokens,
-        "extrapolated": extrapolated,
+        **more,
     }
     words = ", ".join(word for word, holds in marks.items() if holds)
     head = h.join(str(k), " ", element("small", words)) if words else h.join(str(k))
@@ -169,10 +210,9 @@ def _rules(view: View) -> Html:
         "The published rules look at acceptance alone. What to do weighs it against the time a step takes, "
         "so it may differ."
     )
-    place = {"anchor": f"{view.anchor}-rules", "beside": view.window_words}
-    return h.table_section(
-        "Rules of thumb", ("Says", "Because"), rows, h.note(words), **place, class_="words"
-    )
+    table = h.table(("Says", "Because"), rows, label="Rules of thumb", class_="words")
+    folded = view.query.fold("rules", table, h.note(f"{words} Over the {view.window_words}."))
+    return element("div", folded, class_="panel")
 
 
 def _paste(view: View) -> Html:

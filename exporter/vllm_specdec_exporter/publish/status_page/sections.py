@@ -69,7 +69,7 @@ def panels(view: View) -> tuple[Html, ...]:
     return (
         *(_positions(view), _distribution(view), _windows(view), _load(view)),
         *(_deployment(view), _data_quality(view)),
-        element("div", _rubric(view), _counters(view), class_="panel fold"),
+        element("div", _rubric(view), _counters(view), class_="panel"),
     )
 
 
@@ -201,9 +201,9 @@ def _rubric(view: View) -> Html:
         )
         for c in criteria
     )
-    label = "Rubric, applied"
     heads = ("For level", "Measure", "Value", "Needs", "Holds")
-    return h.folded(f"{label} ({view.window_words})", h.table(heads, rows, label=label, class_="words"))
+    table = h.table(heads, rows, label="Rubric, applied", class_="words")
+    return view.query.fold("rubric", table, h.note(f"Over the {view.window_words}."))
 
 
 def _counters(view: View) -> Html:
@@ -217,4 +217,4 @@ def _counters(view: View) -> Html:
     for position, total in enumerate(counters.accepted_tokens_per_position):
         values[f"Accepted at position {position}"] = total
     pairs = ((head, h.or_none(value, h.count, NOT_SHOWN)) for head, value in values.items())
-    return h.folded("Counters as the server gave them", h.facts(pairs, "list"))
+    return view.query.fold("counters", h.facts(pairs, "list"))

@@ -12,6 +12,7 @@ from ...measures.measures import LIFETIME
 from .. import markup as h
 from ..markup import Html, element
 from ..wording import action_words, reason_words
+from .page_query import PageQuery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ...judgement.findings import Finding
     from ...measures.measures import Measures
     from ...observe.result import EngineResult
+    from .last_hour import Point
 
 ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
 NOT_SHOWN = "the server does not show this"
@@ -32,11 +34,15 @@ class View:
         engine: the engine.
         anchor: prefix of the identifiers of its elements.
         minimum_drafts: drafts that a window must hold to be judged, if known.
+        query: how the page is shown.
+        hour: the last hour, oldest first.
     """
 
     engine: EngineResult
     anchor: str
     minimum_drafts: float | None = None
+    query: PageQuery = PageQuery()
+    hour: tuple[Point, ...] = ()
 
     @property
     def judged(self) -> Measures | None:
@@ -47,6 +53,14 @@ class View:
     def headline(self) -> Measures | None:
         """The measures shown first: the judged window's, or the lifetime's of vLLM V0, which has no other."""
         return self.engine.window(LIFETIME) or self.judged
+
+    @property
+    def newest(self) -> Measures | None:
+        """The shortest window, if it is shorter than the judged one and has enough drafts for a trend."""
+        shortest = self.engine.windows[0] if self.engine.windows else None
+        if shortest is None or is_lifetime(shortest) or shortest.window == self.engine.judged_window:
+            return None
+        return shortest if (shortest.drafts or 0.0) >= (self.minimum_drafts or 0.0) else None
 
     @property
     def off(self) -> bool:

@@ -1,0 +1,104 @@
+"""The last hour of an engine, a point a minute, and its sparklines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...engines.reading import EngineKey
+from ..markup import Html, element
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ...observe.result import EngineResult
+
+_SPAN, _INTERVAL = 3600.0, 60.0
+#: A line does not cross a longer gap, in seconds.
+_GAP = 2.5 * _INTERVAL
+_WIDTH, _HEIGHT = 240, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The judged window at a Unix time in seconds."""
+
+    time: float
+    speedup: float | None
+    mean_acceptance_length: float | None
+
+
+#: The points of each engine of a server, oldest first.
+LastHour = Mapping[EngineKey, tuple[Point, ...]]
+
+
+def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:
+    """Return the last hour with the results of a poll at the Unix time `time`.
+
+    An engine has at most 61 points; one without a point in the last hour is dropped.
+    """
+    due = [engine for engine in engines if _is_due(hour.get(engine.key, ()), time)]
+    if not due:
+        return hour
+    after = {
+        key: kept
+        for key, points in hour.items()
+        # A clock that was set back begins anew.
+        if (kept := tuple(point for point in points if time - _SPAN <= point.time <= time))
+    }
+    for engine in due:
+        judged = engine.window(engine.judged_window)
+        length = judged.mean_acceptance_length if judged else None
+        point = Point(time, engine.payoff.speedup, length)
+        after[engine.key] = (*after.get(engine.key, ()), point)
+    return after
+
+
+def _is_due(points: tuple[Point, ...], time: float) -> bool:
+    return not points or not 0 <= time - points[-1].time < _INTERVAL
+
+
+def sparkline(
+    points: Iterable[Point],
+    read: Callable[[Point], float | None],
+    form: Callable[[float], str],
+    mark: float | None,
+) -> Html:
+    """Return a line of a value over the last hour with its range in words, empty without two points.
+
+    `mark` is drawn as a horizontal line.
+    """
+    known = [(point.time, value) for point in points if (value := read(point)) is not None]
+    if len(known) < 2:
+        return Html()
+    values = [value for _, value in known]
+    low, high = min(values), max(values)
+    shown = values if mark is None else [*values, mark]
+    bottom, top = min(shown), max(shown)
+    scale = (_HEIGHT - 4) / (top - bottom) if top > bottom else 0.0
+    newest = known[-1][0]
+
+    def at(value: float) -> str:
+        return f"{_HEIGHT - 2 - (value - bottom) * scale:.1f}"
+
+    lines: list[list[str]] = []
+    before = None
+    for time, value in known:
+        if before is None or time - before > _GAP:
+            lines.append([])
+        lines[-1].append(f"{_WIDTH * (1 - (newest - time) / _SPAN):.1f},{at(value)}")
+        before = time
+    parts = [element("polyline", points=" ".join(line), class_="line") for line in lines]
+    if mark is not None:
+        parts.insert(0, element("polyline", points=f"0,{at(mark)} {_WIDTH},{at(mark)}", class_="mark"))
+    drawn = element(
+        "svg",
+        *parts,
+        class_="spark",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="none",
+        aria_hidden="true",
+        focusable="false",
+    )
+    return element("div", drawn, element("p", f"last hour: {form(low)} to {form(high)}"), class_="hour")
