@@ -53,7 +53,8 @@ def main(folder: Path) -> None:
         with (
             simulator(*flags) as url,
             running_exporter(
-                "--vllm.url", url, "--spec.config", json.dumps(_SPECULATION), fast=False
+                *("--vllm.url", url, "--spec.config", json.dumps(_SPECULATION), "--cost.hardware", "H100"),
+                fast=False,
             ) as exporter,
         ):
             asyncio.run(draw(f"{exporter.url}/", folder))

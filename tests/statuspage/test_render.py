@@ -196,7 +196,11 @@ def test_every_action_and_every_k_are_in_plain_words() -> None:
 
 
 def test_a_payoff_that_cannot_be_known_says_why() -> None:
-    """A server that does not show its load is judged by its acceptance."""
+    """A server that does not show its load is judged by its acceptance; a wide interval is shown."""
+    assert re.match(
+        r"unknown \d\.\d\d to \d\.\d\d times as fast as without speculation, modelled, last 5m",
+        answers(show(PAGES["payoff_unknown"]))["Payoff"],
+    )
     page = show(page_of(target(engine(running=None))))
     why = "the number of running requests is missing, so the cost of a step is not known"
     assert answers(page)["Payoff"] == f"– {why}"

@@ -83,6 +83,8 @@ def _payoff_words(view: View) -> Html:
     if payoff.verdict is None or payoff.basis is None or judged is None:
         return element("p", why_no_payoff(view.engine))
     words = f"times as fast as without speculation, {payoff.basis.value}, {view.window_words}"
+    if payoff.speedup is None and payoff.speedup_low is not None and payoff.speedup_high is not None:
+        words = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} {words}"
     tokens, ratio = judged.estimate.break_even_acceptance_length, judged.estimate.break_even_acceptance_ratio
     even = Html()
     if tokens is not None and ratio is not None:
