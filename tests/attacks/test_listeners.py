@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.rig import COUNTED, connect, cpu_seconds, get, grown, limited, read_answer, vllm
+from support.commands import run_here
 from support.exporter import request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
@@ -323,7 +324,7 @@ def test_server_with_many_positions() -> None:
 
 
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
-    """In a reason phrase, a redirect or a malformed line: masked on the page, in JSON and in the log."""
+    """In a reason phrase, a redirect or a malformed line: masked on pages, in the log and by commands."""
     token = "eyJhbGciOi.J9-secret-token" * 8
     (tmp_path / "token").write_text(token)
     flags = (
@@ -350,6 +351,9 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
                 exporter.wait_for(lambda m: sum(m.errors().values()) >= failed + 2)  # noqa: B023
                 texts = [exporter.get(path).text for path in ("/", "/api/v1/snapshot", "/metrics", "/config")]
                 assert any("secret" in text for text in texts), "nothing is quoted"
+                out = str(tmp_path / "baseline.json")
+                said = run_here("check", url, *flags), run_here("baseline", url, *flags, "--out", out)
+                texts += [outcome.out + outcome.err for outcome in said]
                 for text in (*texts, exporter.log()):
                     for secret in (token[:20], "another-secret-key", "hidden%20word", "hidden word"):
                         assert secret not in text

@@ -133,9 +133,13 @@ class Upstream:
         """Return the server's metrics.
 
         Raises:
-            PollError: no complete, valid response within the deadline.
+            PollError: no complete, valid response within the deadline; credentials are masked.
         """
-        return await self._get(self._target.url, "text/plain; version=0.0.4", self._config.timeout, MAX_BODY)
+        try:
+            url, accept = self._target.url, "text/plain; version=0.0.4"
+            return await self._get(url, accept, self._config.timeout, MAX_BODY)
+        except PollError as error:
+            raise PollError(error.reason, self.mask(str(error))) from error
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""

@@ -129,7 +129,7 @@ class Watcher:
         try:
             return engines.read(answer.body, answer.content_type, latencies=True)
         except MalformedExposition as error:
-            raise PollError("malformed", str(error)) from error
+            raise PollError("malformed", self._upstream.mask(str(error))) from error
         except engines.Unrecognized as error:
             raise PollError("unrecognized", str(error)) from error
 

@@ -118,7 +118,7 @@ class CounterReader:
             told = error.reason in ("http_status", "redirect", "malformed", "too_large", "credentials")
             raise CountersError(str(error), gone=not told) from error
         except (MalformedExposition, engines.Unrecognized) as error:
-            raise CountersError(str(error)) from error
+            raise CountersError(self._upstream.mask(str(error))) from error
 
     async def rest(
         self, since: CounterSample | None = None, tokens: float = 0.0, limit: float = REST_LIMIT
