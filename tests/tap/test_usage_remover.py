@@ -30,6 +30,7 @@ from tap.streams import (
     usage_chunk,
 )
 from vllm_specdec_exporter.requests import exchange, include_usage
+from vllm_specdec_exporter.serve.tap import usage
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
@@ -256,6 +257,17 @@ def test_a_large_event_ends_the_removing_and_loses_nothing(
     for parts in cuts(streamed([b"".join([*small, *large])])):
         out = answers(after_asking(), parts)
         assert unchunk(split(out)[1])[0] == b"".join([*small, *large]), parts[0]
+
+
+def test_many_tiny_chunks_end_the_removing_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would cost more time than its byte is worth."""
+    monkeypatch.setattr(usage, "MOST_LACKING", 3000)
+    sent = b"".join(events([*[chunk({"content": "x"})] * 9, usage_chunk()]))
+    tiny = b"".join(b"1\r\n%c\r\n" % byte for byte in sent) + b"0\r\n\r\n"
+    asking = after_asking()
+    out = b"".join(asking.response(part) for part in (stream_head(), tiny[:1000], tiny[1000:]))
+    assert unchunk(split(out)[1])[0] == sent
+    assert out.endswith(tiny[-6000:]), "the rest as it was sent"
 
 
 def _fails(*_: object) -> bool:

@@ -17,6 +17,9 @@ from . import http_framing as http
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
 MAX_HELD_BODY = 8 * 1024 * 1024
 
+#: Chunks below 16 bytes may lack so many bytes of it in a row; then rewriting them would cost too much time.
+MOST_LACKING = 160_000
+
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 _ANY_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
 _ACCEPT_ENCODING = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")
@@ -24,11 +27,8 @@ _IDENTITY_REFUSED = re.compile(r"(identity|\*)\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGN
 
 
 def _is_candidate(head: http.RequestHead) -> bool:
-    """Return whether a request may be a stream to add ``include_usage`` to, judged by its head.
-
-    With ``Expect: 100-continue`` the head is sent before the body, so its length cannot change any more. From
-    a compressed response no event can be removed.
-    """
+    """Return whether a request may be a stream to add ``include_usage`` to, judged by its head."""
+    # With ``Expect: 100-continue`` the head is sent before the body, so its length cannot change any more.
     headers = head.headers
     if head.length is None or not 0 < head.length <= MAX_HELD_BODY or "expect" in headers:
         return False
@@ -94,7 +94,7 @@ class UsageRewriter:
                 not certain which response belongs to which request.
         """
         out: list[bytes] = []
-        while data:
+        while data:  # each method returns what can be sent, and the rest
             if self._phase is _Phase.HEAD:
                 passed, data = self._take_head(data, alone=alone and not any(out))
             elif self._phase is _Phase.CHUNKS:
@@ -124,7 +124,6 @@ class UsageRewriter:
         return b"" if self._remover is None else self._remover.end()
 
     def _take_head(self, data: bytes, *, alone: bool) -> tuple[bytes, bytes]:
-        """Return the part of a head that can be sent, and the rest of `data`."""
         before = len(self._buffer)
         self._buffer += data
         end = self._buffer.find(http.END_OF_HEAD, max(0, before - len(http.END_OF_HEAD)))
@@ -157,7 +156,6 @@ class UsageRewriter:
         return bytes(self._buffer[passed:])
 
     def _take_body(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the part of a body of known length that can be sent, and the rest of `data`."""
         part, data = data[: self._left], data[self._left :]
         self._left -= len(part)
         held = self._phase is _Phase.HELD
@@ -171,7 +169,6 @@ class UsageRewriter:
         return part, data
 
     def _take_chunks(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the part of `data` that belongs to a chunked body, and the rest."""
         try:
             end = self._chunks.feed(data)
         except http.AmbiguousFramingError:
@@ -222,6 +219,7 @@ class UsageEventRemover:
         self._filter = UsageEventFilter()
         self._kept = bytearray()
         self._open = False  # a chunk was sent, its line end was not
+        self._lacking = 0
 
     @property
     def done(self) -> bool:
@@ -327,7 +325,9 @@ class UsageEventRemover:
                 self._stop(out)
             return False
         size = http.read_size(self._buffer[self._at : end])
-        if not size:  # the last chunk, or no valid size: it passes unchanged, with everything after it
+        self._lacking = max(0, self._lacking + 16 - (size or 0))
+        if not size or self._lacking > MOST_LACKING:
+            # The last chunk, no valid size, or many tiny chunks: all passes unchanged from here on.
             self._stop(out)
             return True
         self._at, self._left, self._part = end + 2, size, _Part.DATA
