@@ -78,13 +78,13 @@ def test_grafana_finds_its_data_sources() -> None:
     assert sources["prometheus"]["jsonData"]["timeInterval"] == read(PROMETHEUS)["global"]["scrape_interval"]
 
 
-def test_grafana_finds_its_dashboards_and_begins_with_payoff() -> None:
-    """All seven, where the provider looks."""
+def test_grafana_finds_its_dashboards_and_begins_with_the_overview() -> None:
+    """All four, where the provider looks."""
     service = services()["grafana"]
     (file,) = (ROOT / mounts(service)["/etc/grafana/provisioning/dashboards"]).iterdir()
     (provider,) = read(file)["providers"]
     folder = mounts(service)[provider["options"]["path"]]
-    assert len(list((ROOT / folder).glob("*.json"))) == 7
+    assert len(list((ROOT / folder).glob("*.json"))) == 4
     home = PurePosixPath(service["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
     assert str(home.parent) == provider["options"]["path"]
     assert (home.name, (ROOT / folder / home.name).is_file()) == (f"{HOME}.json", True)
