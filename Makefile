@@ -8,7 +8,7 @@ VLLM_VENV := .venv-vllm
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules check-generated install-vllm test-vllm bench check wheel dist fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm bench check wheel dist fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -67,6 +67,10 @@ pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and th
 rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
 	@test -n "$(RUNBOOKS)" && test -n "$(GRAFANA)" && test -n "$(OUT)" || { echo "usage: make rules RUNBOOKS=URL GRAFANA=URL OUT=folder" >&2; exit 2; }
 	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
+
+dashboards: $(STAMP) ## The dashboards with your names: OUT=folder, and JOB=regex CLUSTER=label TAGS=a,b INTERVAL=30s
+	@test -n "$(OUT)" || { echo "usage: make dashboards OUT=folder [JOB=regex] [CLUSTER=label] [TAGS=a,b] [INTERVAL=30s]" >&2; exit 2; }
+	$(BIN)/python dashboards/generate.py --out "$(OUT)" --job "$(JOB)" --cluster "$(CLUSTER)" --tags "$(TAGS)" --interval "$(INTERVAL)"
 
 check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or chart file is not current
 	$(BIN)/python release/version.py --check
