@@ -135,6 +135,8 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     measures = case.measures
     if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
+    if case.unadvisable:
+        return f"no advice on K: {case.unadvisable}"
     if measures.estimate.speedup is None:
         return "no advice: without the number of running requests, the cost of a step is not known"
     if not measures.position_acceptance_ratio:

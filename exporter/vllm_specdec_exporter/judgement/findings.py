@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..economics.cost import Basis
 from ..economics.speculative_config import names_drafter
+from ..engines.reading import VLLM
 from .activity import ActivityState
 from .advice import Action, Advice
 from .payoff import Payoff, PayoffVerdict
@@ -16,6 +17,7 @@ from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
+    from ..engines.reading import Server
     from ..measures.measures import Measures
     from .activity import Activity
     from .case import Case
@@ -157,7 +159,7 @@ def find(
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
-    found = _of_activity(activity) if case.speculative else [_not_speculative(activity)]
+    found = _of_activity(activity, case.server) if case.speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
         found += of_payoff(payoff, quality, advice, measures)
         found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
@@ -201,7 +203,25 @@ def _not_speculative(activity: Activity) -> Finding:
     return Finding(Severity.HINT, activity.reason, "Nothing is to be done: no acceptance can be derived.")
 
 
-def _of_activity(activity: Activity) -> list[Finding]:
+def _of_activity(activity: Activity, server: Server) -> list[Finding]:
+    if activity.state is ActivityState.OFF and server != VLLM:
+        return [
+            Finding(
+                Severity.HINT,
+                f"speculation is off: {activity.reason}",
+                f"Start {server.name} with {server.option} to use it; if it is meant to be on, look for "
+                "errors in the server's log.",
+            )
+        ]
+    if activity.state is None and server != VLLM:
+        return [
+            Finding(
+                Severity.HINT,
+                activity.reason,
+                "Acceptance can be judged once the server counts drafts: docs/reference/dialects.md has what "
+                "each engine needs for that.",
+            )
+        ]
     if activity.state is ActivityState.OFF:
         return [
             Finding(
