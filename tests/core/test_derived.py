@@ -11,13 +11,15 @@ import pytest
 from support.builders import OPENMETRICS, lines, refusal, upstream
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
-from vllm_specdec_exporter.economics.speculative_config import Speculation
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import EngineReading, Load
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
+from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
 
 if TYPE_CHECKING:
@@ -56,12 +58,13 @@ def only(body: bytes, content_type: str = "") -> EngineReading:
     return engine
 
 
-def polled(*answers: bytes, settings: Settings = SETTINGS, interval: float = 10.0) -> EngineResult:
-    """The result after these answers of one server."""
+def polled(*answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | None = None) -> EngineResult:
+    """The result after these answers of one server, ten seconds apart; `shape` is of records of requests."""
+    shapes = {"tiny-llama": shape} if shape else {}
     states: dict[EngineKey, EngineState] = {}
     results: tuple[EngineResult, ...] = ()
     for number, body in enumerate(answers):
-        states, results = process_reading(states, read(body), number * interval, settings)
+        states, results = process_reading(states, read(body), number * 10.0, settings, shapes=shapes)
     (result,) = results
     return result
 
@@ -225,7 +228,7 @@ class TestAdvice:
         [
             (
                 (answer(8, 320, 600), answer(16, 640, 1200)),
-                "no advice: the server has no usable counters by position",
+                "no advice: the server has no usable counters by position; detailed records of the requests",
             ),
             (
                 tuple(answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)),
@@ -244,6 +247,42 @@ class TestAdvice:
         result = polled(*answers, settings=self.SETTINGS)
         assert result.activity.state is ActivityState.ACTIVE
         assert result.advice.reason[: len(reason)] == reason
+
+    #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
+    SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
+
+    def test_records_of_requests_give_the_positions_that_the_server_does_not_count(self) -> None:
+        """What is to be pasted is SGLang's own; the positions themselves stay unpublished."""
+        spec = Speculation(configured=True, method="eagle3", num_speculative_tokens=3)
+        settings = replace(self.SETTINGS, speculation=spec)
+        answers = [answer(8 * n, 320 * n, 320 * n, num_running_reqs=32) for n in (1, 2)]
+        result = polled(*answers, settings=settings, shape=self.SHALLOW)
+
+        assert (result.advice.action, result.advice.num_speculative_tokens) == (Action.DECREASE_K, 1)
+        start = (
+            "Start SGLang with --speculative-algorithm EAGLE3 --speculative-num-steps 1 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 2"
+        )
+        assert [f.action[: len(start)] for f in result.findings if "another K" in f.text] == [start]
+        assert (result.advice.speculative_config, result.window("30s").position_acceptance_ratio) == ("", ())
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            replace(SHALLOW, drafts=49),  # too few
+            replace(SHALLOW, survival=(0.9, 0.8, 0.7)),  # of other traffic
+            replace(SHALLOW, mean_lengths=(1.0, 2.0), survival=(0.9, 0.1)),  # of another K
+            DraftShape(0, ()),
+        ],
+    )
+    def test_records_that_are_no_sample_of_the_traffic_give_none(self, shape: DraftShape) -> None:
+        answers = [answer(8 * n, 320 * n, 320 * n) for n in (1, 2)]
+        result = polled(*answers, settings=self.SETTINGS, shape=shape)
+        assert result.advice.action is Action.INSUFFICIENT_DATA
+
+    def test_a_schedule_is_in_the_form_of_sglangs_adaptive_config(self) -> None:
+        rows = [ScheduleRow(1, 8, 3), ScheduleRow(9, 40, 1), ScheduleRow(41, 1024, 0)]
+        assert sglang_schedule(rows) == '{"1": [3], "9": [1], "41": [0]}'
 
 
 class TestBadInput:

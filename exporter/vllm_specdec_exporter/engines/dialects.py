@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .dialect import DRAFTED_PER_POSITION, MAX_POSITIONS, PER_POSITION, Dialect
-from .reading import Server
+from .reading import SGLANG, Server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,6 @@ _V1_IDENTIFYING = frozenset(
     name for series in (_SPEC_DECODE_SERIES, _ENGINE_SERIES) for names in series.values() for name in names
 ) | {"spec_decode_num_drafts_created"}
 
-_SGLANG = Server("SGLang", "--speculative-algorithm")
 _SGLANG_PREFIXES = ("sglang:", "sglang_")
 _SGLANG_RANKS = ("pp_rank", "tp_rank", "moe_ep_rank")
 _SGLANG_LOAD = {
@@ -192,7 +191,7 @@ _DIALECTS = (
         ranks=_SGLANG_RANKS,
         passive="prefill",
         missing="no finished request had a draft, or the server's front end does not count verifications",
-        server=_SGLANG,
+        server=SGLANG,
     ),
     # SGLang before 0.5.13: gauges of acceptance only, which are not current (see above).
     Dialect(
@@ -204,7 +203,7 @@ _DIALECTS = (
         priority=20,
         ranks=_SGLANG_RANKS,
         uncounted="SGLang before 0.5.13 does not count drafts, and its gauges of acceptance are not current",
-        server=_SGLANG,
+        server=SGLANG,
     ),
     # TensorRT-LLM: of its two families of counters, the one of finished requests (`return_perf_metrics`). The
     # other one is updated in each iteration, so the two must not be divided by each other.

@@ -24,6 +24,7 @@ class Server(NamedTuple):
 
 
 VLLM = Server("vLLM", "--speculative-config")
+SGLANG = Server("SGLang", "--speculative-algorithm")
 
 
 class EngineKey(NamedTuple):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import Speculation
 from ..engines.reading import VLLM
+from ..measures.measures import acceptance_lengths
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from ..engines.reading import Counters, Server
     from ..measures.measures import DraftShape, Measures
     from .activity import Activity
+
+
+#: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
+#: count as a sample of the same traffic.
+ALIKE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +69,23 @@ class Case:
     mismatch: str = ""
     unadvisable: str = ""
     unmeasured: str = ""
+
+    def with_recorded_positions(self) -> Case:
+        """Return the case with the positions of request records, if its server does not count positions.
+
+        The records must be of the present K, and of the same traffic by their mean acceptance length. They
+        are another sample at each poll, so the advice is chosen anew as in a window that is not full.
+        """
+        measures, shape = self.measures, self.shape
+        if measures is None or measures.position_acceptance_ratio or shape is None or self.unadvisable:
+            return self
+        lengths, known = acceptance_lengths(shape.survival), measures.mean_acceptance_length
+        if not lengths or len(lengths) != self.k or known is None or abs(lengths[-1] / known - 1) > ALIKE:
+            return self
+        recorded = replace(
+            measures,
+            drafts=min(measures.drafts or 0.0, shape.drafts),
+            position_acceptance_ratio=shape.survival,
+            mean_acceptance_length_at=lengths,
+        )
+        return replace(self, measures=recorded, settled=False)

@@ -163,7 +163,8 @@ class StepCounts:
     @property
     def shape(self) -> DraftShape:
         """The lengths of the drafts."""
-        return DraftShape(self.drafts, self.mean_lengths)
+        drafts = self.drafts
+        return DraftShape(drafts, self.mean_lengths, tuple(count / drafts for count in self.accepted))
 
     @property
     def drafted(self) -> tuple[int, ...]:
