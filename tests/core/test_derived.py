@@ -285,6 +285,29 @@ class TestAdvice:
         assert sglang_schedule(rows) == '{"1": [3], "9": [1], "41": [0]}'
 
 
+def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
+    """Its answer is composed. Where vLLM needs records of requests, TensorRT-LLM counts what was drafted."""
+    text = upstream("trtllm-k3.composed.txt").decode()
+
+    def after(times: int) -> bytes:
+        body = text
+        for kind, values in (("drafted", (400, 200, 100)), ("accepted", (320, 120, 50))):
+            for position, value in enumerate(values):
+                series = rf'(?m)^(trtllm_spec_decode_{kind}_tokens_total.*"{position}"\}}) \S+$'
+                body = re.sub(series, rf"\g<1> {value * times}", body)
+        generated = (400 + 490) * times
+        return re.sub(r"(?m)^(trtllm_generation_tokens_total.*) \S+$", rf"\g<1> {generated}", body).encode()
+
+    result = polled(after(1), after(2), settings=TestAdvice.SETTINGS)
+    window = result.window("30s")
+    assert (window.mean_draft_length, window.mean_acceptance_length) == (1.75, 1 + 490 / 400)
+    assert result.advice.action is not Action.INSUFFICIENT_DATA
+    # What a draft would hold with a smaller K: 1 of 1, 1.5 of 2.
+    costs = [option.step_cost for option in result.advice.options[:4]]
+    profile = TestAdvice.SETTINGS.costs.profile
+    assert costs == pytest.approx([1, *(profile.step_cost(held, 8) for held in (1, 1.5, 1.75))], rel=0.05)
+
+
 class TestBadInput:
     def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(self) -> None:
         answers = (

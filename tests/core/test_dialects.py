@@ -214,6 +214,13 @@ class TestTensorRT:
         assert found.counters == Counters(None, None, None, (), 863)
         assert found.uncounted.endswith("the server runs without return_perf_metrics")
 
+    def test_without_a_draft_the_count_is_0_and_the_server_is_off(self) -> None:
+        """The counters of finished requests are there, so it would count drafts."""
+        found = only(read(re.sub(rb"(?m)^trtllm_spec.*\n", b"", self.TEXT)))
+
+        assert (found.counters, found.uncounted) == (Counters(0, 0, 0, (), 863), "")
+        assert not found.shows_speculation
+
     def test_what_the_server_says_of_its_configuration_is_read_with_care(self) -> None:
         for before, after, expected in (
             ('spec_num_tokens="3"', 'spec_num_tokens="-3"', (None, None)),

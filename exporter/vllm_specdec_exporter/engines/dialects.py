@@ -92,15 +92,23 @@ def _padded(v: Mapping[str, Any]) -> tuple[float, ...]:
     return found + (0.0,) * (k - len(found))
 
 
+def _tensorrt_drafts(v: Mapping[str, Any]) -> float | None:
+    """Return the drafts. Without any, the other counters show whether the server counts them."""
+    if DRAFTED_PER_POSITION in v:
+        found: float = v[DRAFTED_PER_POSITION][0]
+        return found
+    return 0.0 if "generation_tokens" in v and not v.get("drafted_in_iterations") else None
+
+
 _TENSORRT_DERIVED = {
     "num_speculative_tokens": lambda v: _whole(v["spec_num_tokens"]),
     "verified_tokens": lambda v: (
         v["num_speculative_tokens"] + 1 if v["spec_enabled"].lower() == "true" else 0.0
     ),
     "method": lambda v: v["spec_method"].lower(),
-    "drafts": lambda v: v[DRAFTED_PER_POSITION][0],
-    "draft_tokens": lambda v: sum(v[DRAFTED_PER_POSITION]),
-    "accepted_tokens": lambda v: sum(_padded(v)),
+    "drafts": _tensorrt_drafts,
+    "draft_tokens": lambda v: v["drafts"] and sum(v[DRAFTED_PER_POSITION]),
+    "accepted_tokens": lambda v: v["drafts"] and sum(_padded(v)),
     PER_POSITION: _padded,
 }
 
