@@ -38,6 +38,8 @@ class Case:
         speculation: the server's ``--speculative-config``, if given.
         batch_sizes: the least and the most requests running in the window.
         settled: whether the window is full.
+        model_name: the served name.
+        version: of the server, empty if not known.
         server: the kind of server.
         vllm: whether the server is a vLLM, which accepts a ``--speculative-config``.
         engines: engines that serve the model: ranks of data parallelism.
@@ -60,6 +62,8 @@ class Case:
     speculation: Speculation = Speculation()
     batch_sizes: tuple[float, float] | None = None
     settled: bool = True
+    model_name: str = ""
+    version: str = ""
     server: Server = VLLM
     vllm: bool = True
     engines: int = 1

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..economics.cost import Basis
+from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import names_drafter
 from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
@@ -182,6 +183,9 @@ def find(
                     "as --cost.profile.",
                 )
             )
+    setup = Setup(case.method, case.model_name, case.version, case.speculation.schedule, case.batch_sizes)
+    for problem in known_problems(setup) if case.vllm else ():
+        found.append(Finding(Severity.HINT, problem.text, f"{problem.action} ({problem.reference}.)"))
     if case.mismatch:
         found.append(
             Finding(Severity.HINT, case.mismatch, "Until then, speedup is estimated instead of measured.")

@@ -148,6 +148,8 @@ def assess(
         speculation=spec,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+        model_name=engine.key.model_name,
+        version=server.version,
         server=reading.server,
         vllm=reading.vllm,
         unadvisable=why_no_advice(engine, state.derivation) if engine.derived else "",
