@@ -132,6 +132,11 @@ class TestStates:
                 ActivityState.IDLE,
                 "nothing was generated",
             ),
+            (
+                (answer(8, 320, 600), answer(12, 320, 600, num_running_reqs=0)),
+                ActivityState.IDLE,
+                "all requests ended with their first token",
+            ),
             ((answer(8, 320, 600), answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
             (
                 (answer(8, 320, 600), answer(9, 360, 600, spec_num_steps=0)),

@@ -137,6 +137,7 @@ def assess(
             judged_delta,
             settings,
             speculative=reading.speculative,
+            first_tokens=_first_tokens(engine, state, settings),
         ),
         measures=judged,
         counters=engine.counters,
@@ -271,8 +272,25 @@ def _undrafted(engine: EngineReading, seen: Derivation, time: float, settings: S
     return None
 
 
+def _first_tokens(engine: EngineReading, state: EngineState, settings: Settings) -> float:
+    """Return the first tokens of the requests in the judged window, if an engine counts them with the others.
+
+    They come from prefill, so they need no draft. Of other engines they are too few to matter.
+    """
+    newest = state.history.newest
+    if not engine.derived or newest is None:
+        return 0.0
+    first = state.history.since(newest.time - settings.judged.seconds - settings.slack)[0]
+    return (newest.steps.requests or 0.0) - (first.steps.requests or 0.0)
+
+
 def _activity(
-    engine: EngineReading, delta: Delta | None, settings: Settings, *, speculative: bool
+    engine: EngineReading,
+    delta: Delta | None,
+    settings: Settings,
+    *,
+    speculative: bool,
+    first_tokens: float = 0.0,
 ) -> Activity:
     if not speculative:
         return Activity(
@@ -284,6 +302,9 @@ def _activity(
         window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
     )
+    if activity.state is ActivityState.BYPASSED and delta and delta.generation_tokens == first_tokens:
+        words = "all requests ended with their first token, which needs no draft"
+        activity = Activity(ActivityState.IDLE, words)
     if (
         activity.state is ActivityState.IDLE
         and engine.counts_finished_requests
