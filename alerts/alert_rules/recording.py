@@ -142,7 +142,10 @@ def _ratios(window: str) -> Iterator[Record]:
         )
     if window == "30m":
         position = rate("accepted_tokens_per_position")
-        yield ratio("position_acceptance", f"{position} / ignoring (position) group_left () ({drafts} > 0)")
+        # SGLang's engines count no positions, so their drafts do not count here.
+        first = _rate("accepted_tokens_per_position", window).replace("[", '{position="0"}[')
+        counted = f"sum by ({MODEL}) ({_rate('drafts', window)} and ignoring (position) {first})"
+        yield ratio("position_acceptance", f"{position} / ignoring (position) group_left () ({counted} > 0)")
 
 
 def _instances() -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from support.builders import (
@@ -17,19 +18,23 @@ from support.builders import (
     vllm_text,
 )
 from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
-from vllm_specdec_exporter.engines.dialect import MAX_ALL_POSITIONS, MAX_ENGINES, MAX_POSITIONS, normalise
+from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
+from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES, normalise
 from vllm_specdec_exporter.engines.reading import (
     Counters,
+    Drafting,
     EngineKey,
     EngineReading,
     Lifetime,
     Load,
     Reading,
+    Server,
     Steps,
 )
 from vllm_specdec_exporter.exposition.text import MalformedExposition, Selection
 
 QWEN = EngineKey("Qwen/Qwen3-8B", "0")
+TINY = EngineKey("tiny-llama")
 LLAMA = EngineKey("meta-llama/Llama-3.3-70B-Instruct", "0")
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -52,7 +57,32 @@ def malformed(text: bytes, content_type: str = "") -> str:
 
 
 def llamacpp(values: Counters, load: Load) -> Reading:
-    return Reading("llamacpp", (EngineReading(EngineKey(), values, load, counts_finished_requests=True),))
+    engine = EngineReading(EngineKey(), replace(values, resolution=1e-5), load, counts_finished_requests=True)
+    return Reading("llamacpp", (engine,), server=Server("llama.cpp", "--spec-type"))
+
+
+def sglang(values: Counters, load: Load, steps: Steps, drafting: Drafting, uncounted: str = "") -> Reading:
+    engine = EngineReading(
+        TINY,
+        values,
+        load,
+        steps=steps,
+        drafting=drafting,
+        derived=True,
+        uncounted=uncounted,
+        counts_finished_requests=True,
+    )
+    return Reading("sglang", (engine,), server=Server("SGLang", "--speculative-algorithm"))
+
+
+#: Of SGLang without speculation.
+_SGLANG_OFF = sglang(
+    Counters(generation_tokens=120),
+    Load(3, 0, 0.1),
+    Steps(prompt_tokens=192, requests=3),
+    Drafting(0, 0, 0),
+    "no finished request had a draft, or the server's front end does not count verifications",
+)
 
 
 LOAD = Load(3, 1, 0.0421875)
@@ -95,16 +125,36 @@ ANSWERS = {
     "lmdeploy-nospec.txt": Reading(
         "lmdeploy", (EngineReading(QWEN, Counters(0, 0, 0, (), 6327), Load(4, 1, 0.1375)),)
     ),
-    "llamacpp-k4.txt": llamacpp(
-        Counters(5854, 19922, 10515, (4431, 3252, 1855, 977), 17633, resolution=1e-5), Load(1, 0)
-    ),
+    "llamacpp-k4.txt": llamacpp(Counters(5854, 19922, 10515, (4431, 3252, 1855, 977), 17633), Load(1, 0)),
     "llamacpp-k4-large.txt": llamacpp(
-        Counters(
-            *(3577310, 12174100, 6425680, (2707756, 1987272, 1133612, 597043), 10773800), resolution=1e-5
-        ),
-        Load(4, 2),
+        Counters(3577310, 12174100, 6425680, (2707756, 1987272, 1133612, 597043), 10773800), Load(4, 2)
     ),
-    "llamacpp-nospec.txt": llamacpp(Counters(0, 0, 0, (), 13192, resolution=1e-5), Load(1, 0)),
+    "llamacpp-nospec.txt": llamacpp(Counters(0, 0, 0, (), 13192), Load(1, 0)),
+    "llamacpp-draft.txt": llamacpp(Counters(18, 70, 45, (16, 13, 9, 7), 64), Load(0, 0)),
+    "llamacpp-ngram.txt": llamacpp(Counters(129, 759, 416, (109, 82, 70, 59, 52, 44), 1200), Load(0, 0)),
+    "sglang-k3.txt": sglang(
+        Counters(320, 960, 600, (), 928),
+        Load(8, 1, 0.31),
+        Steps(prompt_tokens=4096, requests=8),
+        Drafting(3, 4, 3),
+    ),
+    "sglang-off.txt": _SGLANG_OFF,
+    "sglang-off.openmetrics.txt": _SGLANG_OFF,
+    "sglang-started.txt": sglang(Counters(0, None, 0, (), 0), Load(), Steps(requests=0), Drafting()),
+    "trtllm-k3.composed.txt": Reading(
+        "trtllm",
+        (
+            EngineReading(
+                EngineKey("llama"),
+                Counters(300, 900, 555, (240, 180, 135), 863),
+                Load(8, 0, 0.31),
+                counts_finished_requests=True,
+                steps=Steps(prompt_tokens=4096),
+                drafting=Drafting(3, 4, None, (300, 300, 300), "eagle3"),
+            ),
+        ),
+        server=Server("TensorRT-LLM", "speculative_config"),
+    ),
     "vllm-diffusion.txt": Reading(
         "vllm-diffusion",
         (
@@ -118,7 +168,7 @@ ANSWERS = {
 
 
 def test_a_server_of_each_dialect_is_recognised_and_read_in_full() -> None:
-    """Real answers do not contradict themselves: none has a defect."""
+    """Real answers do not contradict themselves: none has a defect. TensorRT-LLM's is composed."""
     assert {path.name for path in (DATA / "upstream").glob("*.txt")} == set(ANSWERS)
     found = {name: read(upstream(name), OPENMETRICS if "openmetrics" in name else "") for name in ANSWERS}
     assert found == ANSWERS
@@ -137,6 +187,51 @@ def test_vllm_is_read_alike_in_both_formats_both_spellings_and_multiprocess_mode
         assert (found.key, found.load) == (LLAMA, Load(3, 0, 0)), name
 
 
+def test_aphrodite_is_read_as_vllm_under_another_prefix() -> None:
+    text = rendered("vllm-0.32.0-1engine-k3.classic.txt")
+    found = read(text.replace(b"vllm:", b"aphrodite:"))
+
+    assert (found.dialect, found.vllm) == ("aphrodite", False)
+    assert found.engines == read(text).engines
+
+
+class TestTensorRT:
+    """Its answer is composed from the names in its source, not recorded."""
+
+    TEXT = upstream("trtllm-k3.composed.txt")
+
+    def test_a_position_without_a_count_is_0_and_k_is_the_servers_own(self) -> None:
+        text = re.sub(rb'(?m)^.*token_position="[12]".*\n', b"", self.TEXT)
+        found = only(read(text))
+
+        assert found.counters == Counters(300, 300, 240, (240, 0, 0), 863)
+        assert found.drafting == Drafting(3, 4, None, (300,), "eagle3")
+
+    def test_the_counters_of_iterations_are_divided_by_nothing(self) -> None:
+        """Without those of finished requests nothing is known: they are of other times."""
+        found = only(read(re.sub(rb"(?m)^trtllm_spec_decode_(?:drafted|accepted)_.*\n", b"", self.TEXT)))
+
+        assert found.counters == Counters(None, None, None, (), 863)
+        assert found.uncounted.endswith("the server runs without return_perf_metrics")
+
+    def test_without_a_draft_the_count_is_0_and_the_server_is_off(self) -> None:
+        """The counters of finished requests are there, so it would count drafts."""
+        found = only(read(re.sub(rb"(?m)^trtllm_spec.*\n", b"", self.TEXT)))
+
+        assert (found.counters, found.uncounted) == (Counters(0, 0, 0, (), 863), "")
+        assert not found.shows_speculation
+
+    def test_what_the_server_says_of_its_configuration_is_read_with_care(self) -> None:
+        for before, after, expected in (
+            ('spec_num_tokens="3"', 'spec_num_tokens="-3"', (None, None)),
+            ('spec_num_tokens="3"', 'spec_num_tokens="1e9"', (None, None)),
+            ('spec_enabled="true"', 'spec_enabled="false"', (3, 0)),
+            (',spec_num_tokens="3"', "", (None, None)),
+        ):
+            drafting = only(read(self.TEXT.replace(before.encode(), after.encode()))).drafting
+            assert (drafting.num_speculative_tokens, drafting.verified_tokens) == expected, after
+
+
 def test_each_of_eight_engines_is_read_on_its_own() -> None:
     engines = read(rendered("vllm-0.32.0-8engine-k5.classic.txt")).engines
 
@@ -149,7 +244,10 @@ def test_each_of_eight_engines_is_read_on_its_own() -> None:
 
 class TestRecognition:
     def test_dialects_are_tried_in_an_order_in_which_none_claims_what_is_anothers(self) -> None:
-        assert [d.name for d in DIALECTS] == ["vllm-diffusion", "vllm-v0", "llamacpp", "lmdeploy", "vllm-v1"]
+        assert [d.name for d in DIALECTS] == [
+            *("vllm-diffusion", "sglang-gauges", "vllm-v0"),
+            *("aphrodite", "llamacpp", "lmdeploy", "sglang", "trtllm", "vllm-v1"),
+        ]
 
     def test_a_v0_counter_beside_the_drafts_counter_is_v1(self) -> None:
         """The counter of drafts exists in V1 alone, so whatever stands beside it, it is V1."""

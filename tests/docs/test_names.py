@@ -34,6 +34,10 @@ FOREIGN = {
         *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
         *("--served-model-name", "--headless"),
     ),
+    "SGLang": (
+        *("--dp-size", "--enable-metrics", "--speculative-eagle-topk"),
+        *("--speculative-adaptive", "--speculative-adaptive-config"),
+    ),
     "llama.cpp": ("--metrics",),
     "Alertmanager": ("--web.external-url",),
     "amtool": ("--alertmanager.url",),

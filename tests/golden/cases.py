@@ -110,8 +110,8 @@ def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, 
 
 
 _COUNTERS = re.compile(
-    rb"^((?:vllm|lmdeploy|llamacpp)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted)_total"
-    rb"(?:\{[^}\n]*\})?) \S+",
+    rb"^((?:vllm|lmdeploy|llamacpp|sglang|trtllm)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted"
+    rb"|spec_verify_calls|num_requests|spec_decode_(?:drafted|accepted)_tokens)_total(?:\{[^}\n]*\})?) \S+",
     re.MULTILINE,
 )
 
@@ -342,6 +342,11 @@ CASES: tuple[Case, ...] = (
     Case("lmdeploy", _one(from_zero(_upstream("lmdeploy-k3.txt")))),
     Case("llamacpp", _one(from_zero(_upstream("llamacpp-k4.txt")))),
     Case("llamacpp-large", _one(from_zero(_upstream("llamacpp-k4-large.txt")))),
+    Case("llamacpp-ngram", _one(from_zero(_upstream("llamacpp-ngram.txt")))),
+    Case("sglang", _one(from_zero(_upstream("sglang-k3.txt")))),
+    Case("sglang-off", _one(from_zero(_upstream("sglang-off.txt")))),
+    Case("sglang-without-a-batch", _one((Answer(0.0, _upstream("sglang-started.txt")),))),
+    Case("trtllm", _one(from_zero(_upstream("trtllm-k3.composed.txt")))),
     Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,12 @@ from hypothesis import strategies as st
 
 from per_request.exact import Step, steps
 from per_request.traffic import record_of
+from support.builders import refusal, upstream
 from support.builders import requests as recorded
+from vllm_specdec_exporter.commands.requests.recorded import EntryReader
+from vllm_specdec_exporter.requests.engine_records import read_record
+from vllm_specdec_exporter.requests.exchange import Exchange
+from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.requests.observation import (
     DraftRecord,
     Observation,
@@ -19,6 +25,10 @@ from vllm_specdec_exporter.requests.observation import (
     RecordState,
     parse_record,
 )
+from vllm_specdec_exporter.requests.openai_api import read_response
+from vllm_specdec_exporter.requests.push_schema import encode, join, read_push
+from vllm_specdec_exporter.requests.recent_window import GroupStats
+from vllm_specdec_exporter.requests.result import Outcome
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
 #: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck out by a grammar.
@@ -92,6 +102,137 @@ class TestState:
         ]
         assert Observation(0.0).state is RecordState.NONE
         assert Observation(0.0, malformed=True).state is RecordState.MALFORMED
+
+
+#: SGLang's, of 4 verifications of 3 drafted tokens: 2, 0, 3 and 2 were accepted.
+SGLANG: dict[str, Any] = {
+    "spec_verify_ct": 4,
+    "spec_num_correct_drafts": 7,
+    "spec_num_proposed_drafts": 12,
+    "spec_accept_rate": 0.583,
+    "spec_accept_length": 2.75,
+    "spec_correct_drafts_histogram": [1, 0, 2, 1],
+    "spec_cap_length": None,
+    "completion_tokens": 11,
+}
+TIMINGS = {"predicted_n": 1012, "draft_n": 1076, "draft_n_accepted": 741}
+USAGE = {"reasoning_tokens": 0, "accepted_prediction_tokens": 19, "rejected_prediction_tokens": 10}
+
+
+class TestOtherEngines:
+    """One form for the records of all engines, which tap, push and files share."""
+
+    @pytest.mark.parametrize(
+        ("document", "expected"),
+        [
+            (SGLANG, DraftRecord(4, 12, 7, (1, 0, 2, 1), {(3, 0): 1, (3, 2): 2, (3, 3): 1})),
+            # The name up to 0.5.17.
+            (
+                {**SGLANG, "spec_correct_drafts_histogram": None, "spec_accept_histogram": [1, 0, 2, 1]},
+                DraftRecord(4, 12, 7, (1, 0, 2, 1), {(3, 0): 1, (3, 2): 2, (3, 3): 1}),
+            ),
+            # K changed within the request: which verification had which is not known.
+            ({**SGLANG, "spec_num_proposed_drafts": 14}, DraftRecord(4, 14, 7, (1, 0, 2, 1))),
+            ({**SGLANG, "spec_correct_drafts_histogram": None}, DraftRecord(4, 12, 7)),
+            # A K that no drafter has is in no position.
+            (
+                {**SGLANG, "spec_num_proposed_drafts": 4 * 10**12},
+                DraftRecord(4, 4 * 10**12, 7, (1, 0, 2, 1)),
+            ),
+            (TIMINGS, DraftRecord(0, 1076, 741)),
+            ({**TIMINGS, "draft_rounds": 300}, DraftRecord(300, 1076, 741)),
+            (USAGE, DraftRecord(0, 29, 19)),
+            (DETAILED, parse_record(DETAILED)),
+        ],
+    )
+    def test_each_is_read_into_the_one_form(self, document: dict[str, Any], expected: DraftRecord) -> None:
+        assert read_record(document) == expected
+        body = json.dumps({"requests": [{"model": "m", "speculative_decoding": document}]}).encode()
+        (found,) = read_push(body, 0.0).observations
+        assert found.record == expected
+        (again,) = read_push(join([encode(found)]), 0.0).observations
+        assert again.record == expected
+
+    @pytest.mark.parametrize(
+        "document",
+        [
+            {**SGLANG, "spec_correct_drafts_histogram": [4]},
+            {**SGLANG, "spec_num_correct_drafts": 13, "spec_correct_drafts_histogram": None},
+            {**SGLANG, "spec_num_proposed_drafts": None},
+            {**SGLANG, "spec_verify_ct": 0, "spec_correct_drafts_histogram": None},
+            {**SGLANG, "spec_verify_ct": -1},
+            {**SGLANG, "spec_verify_ct": None},
+            {**TIMINGS, "draft_n_accepted": 1077},
+            {**TIMINGS, "draft_n": 1.5},
+            {**USAGE, "rejected_prediction_tokens": "10"},
+        ],
+    )
+    def test_one_that_contradicts_itself_is_refused(self, document: dict[str, Any]) -> None:
+        assert refusal(RecordError, read_record, document)
+
+    @pytest.mark.parametrize(
+        ("response", "expected"),
+        [
+            ({"text": "x", "meta_info": SGLANG}, (RecordState.DETAILED, 11)),
+            (
+                {"choices": [], "usage": {"completion_tokens": 9}, "sglext": {"spec_tokens_details": SGLANG}},
+                (RecordState.DETAILED, 9),
+            ),
+            ({"choices": [], "sglext": {"spec_tokens_details": [SGLANG, SGLANG]}}, (RecordState.NONE, None)),
+            (
+                {"choices": [], "usage": {"completion_tokens": 30, "completion_tokens_details": USAGE}},
+                (RecordState.SUMMARY, 30),
+            ),
+            (
+                {"choices": [], "usage": {"completion_tokens_details": dict.fromkeys(USAGE, 0)}},
+                (RecordState.NONE, None),
+            ),
+            ({"choices": [], "timings": {"predicted_n": 7}}, (RecordState.NONE, None)),
+            ({"text": "x", "meta_info": {"spec_verify_ct": 4}}, (RecordState.NONE, None)),
+            (
+                {"text": "x", "meta_info": dict.fromkeys(SGLANG, 0) | {"spec_correct_drafts_histogram": []}},
+                (RecordState.NOT_DRAFTED, 0),
+            ),
+            ({"choices": [], "timings": {**TIMINGS, "draft_n": 1}}, (RecordState.MALFORMED, None)),
+            (json.loads(upstream("llamacpp-completion.json")), (RecordState.SUMMARY, 1012)),
+            # vLLM's own record goes before what a gateway made of it.
+            (
+                {
+                    "choices": [],
+                    "metrics": {"speculative_decoding": DETAILED},
+                    "usage": {"completion_tokens": 9, "completion_tokens_details": USAGE},
+                },
+                (RecordState.DETAILED, 9),
+            ),
+        ],
+    )
+    def test_it_is_found_in_a_response_whole_streamed_and_recorded(
+        self, response: dict[str, Any], expected: tuple[RecordState, int | None]
+    ) -> None:
+        text = json.dumps(response).encode()
+        found = read_response(text)
+        (recorded,) = EntryReader(Classification()).read(text)
+        exchange = Exchange("/v1/chat/completions", {}, Classification())
+        exchange.request_data(b"{}")
+        exchange.request_end(0.0)
+        exchange.response_head(200, {"content-type": "text/event-stream"})
+        exchange.response_data(b'data: {"model": "m", "choices": [{"delta": {"content": "x"}}]}\n\n', 1.0)
+        exchange.response_data(b"data: " + text + b"\n\ndata: [DONE]\n\n", 2.0)
+        streamed = exchange.finish(0.0)
+        whole = Observation(0.0, record=found.record, malformed=found.malformed)
+
+        assert (whole.state, found.completion_tokens) == expected
+        assert streamed is not None
+        assert (streamed.state, recorded.state) == (whole.state, whole.state)
+
+    def test_without_a_number_of_drafts_there_is_an_acceptance_ratio_and_no_length(self) -> None:
+        """Mixed with records that have one, the length would be too large."""
+        with_drafts, without = read_record(SGLANG), read_record(TIMINGS)
+        group = GroupStats()
+        group.add(with_drafts, Outcome.GAINS, 11)
+        assert group.counted_drafts == 4
+        group.add(without, Outcome.GAINS, 1012)
+        assert (group.counted_drafts, group.acceptance_ratio) == (0, 748 / 1088)
 
 
 COUNTS = "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"

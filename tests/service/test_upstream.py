@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.builders import upstream as recorded_answer
 from support.certificates import Authority, server_side
 from support.faulty_server import (
     Behaviour,
@@ -77,6 +78,47 @@ def server() -> Iterator[FaultyServer]:
     """A server that answers as vLLM does."""
     with FaultyServer(HEALTHY) as server:
         yield server
+
+
+class TestQueueOfIterations:
+    """TensorRT-LLM's /metrics is a JSON list that every request empties."""
+
+    async def test_it_is_requested_once_and_never_again(self, server: FaultyServer) -> None:
+        """The finding names the path that has the metrics."""
+        server.behaviour = answer(b'[{"iter": 7, "iterLatencyMS": 12.5}]', content_type="application/json")
+        async with upstream(server.url) as client:
+            poller = Poller(server.url, client, SETTINGS, 15.0, **CLOCKS)
+            for _ in range(3):
+                await poller.poll()
+                assert poller.latest.failure.reason == "unrecognized"
+                assert "/prometheus/metrics has the metrics" in poller.latest.failure.message
+        assert len(server.requests) == 1
+
+    async def test_an_object_may_be_the_error_of_a_proxy_so_it_is_polled_again(self) -> None:
+        with FaultyServer(answer(b'{"error": "starting"}', content_type="application/json")) as server:
+            async with upstream(server.url) as client:
+                poller = Poller(server.url, client, SETTINGS, 15.0, **CLOCKS)
+                await poller.poll()
+                server.behaviour = HEALTHY
+                await poller.poll()
+                assert poller.latest.up
+
+
+class TestLife:
+    async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(self) -> None:
+        """As llama.cpp sends it: its process may exceed all old values by the next poll."""
+        body = recorded_answer("llamacpp-ngram.txt")
+        with FaultyServer(answer(body, Process_Start_Time_Unix=17)) as server:
+            async with upstream(server.url) as client:
+                poller = Poller(server.url, client, SETTINGS, 15.0, **CLOCKS)
+                await poller.poll()
+                await poller.poll()
+                (engine,) = poller.latest.engines
+                assert (engine.engine_resets_total, len(engine.windows)) == (0, 2)
+                server.behaviour = answer(body, Process_Start_Time_Unix=18)
+                await poller.poll()
+                (engine,) = poller.latest.engines
+                assert (engine.engine_resets_total, engine.windows) == (1, ())
 
 
 class TestRequest:

@@ -12,8 +12,10 @@ from support.builders import rendered, upstream
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.families import DIALECTS
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import Drafting
 
-CLASSIC = ("vllm", "vllm-multiproc", "vllm-v0", "lmdeploy", "llamacpp")
+CLASSIC = ("vllm", "vllm-multiproc", "vllm-v0", "sglang", "lmdeploy", "llamacpp")
 DRAFTS = "spec_decode_num_drafts_total"
 
 
@@ -77,6 +79,8 @@ def test_rust_front_end_peculiarities() -> None:
         ("vllm-rust", "vllm-rust-k3.openmetrics.txt", 3),
         ("vllm-rust", "vllm-rust-nospec.openmetrics.txt", 0),
         ("vllm-v0", "vllm-v0-k5.txt", 5),
+        ("sglang", "sglang-k3.txt", 3),
+        ("sglang", "sglang-off.txt", 0),
         ("lmdeploy", "lmdeploy-k3.txt", 3),
         ("lmdeploy", "lmdeploy-nospec.txt", 0),
         ("llamacpp", "llamacpp-k4.txt", 4),
@@ -93,8 +97,8 @@ def test_families_are_those_of_the_server(dialect: str, fixture: str, k: int) ->
     positions = [real_headers.index(header) for header in headers]
     assert positions == sorted(positions)
     real_names, names = (
-        {line for line in found if "spec_decode" in line}
-        | {line.partition("{")[0].partition(" ")[0] for line in lines if "spec_decode" in line}
+        {line for line in found if ":spec_" in line}
+        | {line.partition("{")[0].partition(" ")[0] for line in lines if ":spec_" in line}
         for found, lines in ((real_headers, real), (headers, made))
     )
     assert names == real_names
@@ -142,6 +146,22 @@ def test_llamacpp_has_no_labels_and_six_digits() -> None:
     assert metrics.value(name) == pytest.approx(simulation.truth.draft_tokens, rel=0.01)
 
 
+def test_sglang_counts_at_the_end_of_requests_what_the_totals_follow_from() -> None:
+    simulation = simulate(seconds=60, engines=2)
+    text = text_of(simulation, "sglang").encode()
+    (engine,) = read(text).engines
+    truth, counters = simulation.truth, engine.counters
+    assert engine.defects == ()
+    assert 0.8 * truth.drafts < (counters.drafts or 0) <= truth.drafts
+    length = 1 + (counters.accepted_tokens or 0) / (counters.drafts or 1)
+    assert length == pytest.approx(1 + truth.accepted_tokens / truth.drafts, rel=0.02)
+    assert counters.draft_tokens == simulation.config.num_speculative_tokens * (counters.drafts or 0)
+    # Before the first batch nothing shows whether it speculates; without speculation all gauges are 0.
+    (started,) = read(text_of(simulate(seconds=0), "sglang").encode()).engines
+    (off,) = read(text_of(simulate(num_speculative_tokens=0), "sglang").encode()).engines
+    assert (started.drafting, off.drafting) == (Drafting(), Drafting(0, 0, 0))
+
+
 def test_lmdeploy_gauges_are_lifetime_means() -> None:
     simulation = simulate(seconds=30)
     simulation.set_phase("collapse")
@@ -155,10 +175,10 @@ def test_lmdeploy_gauges_are_lifetime_means() -> None:
 
 
 def test_published_counters_are_the_truth() -> None:
-    """But for V0, whose counters are sums of running totals, and llama.cpp, which rounds them."""
+    """But for V0, whose counters are sums of running totals, llama.cpp, which rounds them, and SGLang."""
     simulation = simulate(engines=2, models=("a", "b"))
     truth = simulation.truth
-    for dialect in sorted(set(DIALECTS) - {"vllm-v0", "llamacpp"}):
+    for dialect in sorted(set(DIALECTS) - {"vllm-v0", "llamacpp", "sglang"}):
         metrics = Metrics(text_of(simulation, dialect))
 
         def total(suffix: str, metrics: Metrics = metrics, **labels: str) -> float:

@@ -193,3 +193,20 @@ def _is_row(row: object) -> bool:
 def names_drafter(config: str) -> bool:
     """Return whether a JSON has a method or model, so that it can be given to vLLM as it is."""
     return '"method"' in config or '"model"' in config
+
+
+#: SGLang's algorithm by vLLM's method.
+_SGLANG_ALGORITHMS = {"eagle": "EAGLE", "eagle3": "EAGLE3", "mtp": "NEXTN", "draft_model": "STANDALONE"}
+
+
+def sglang_options(k: int, method: str = "") -> str:
+    """Return SGLang's options for drafts of `k` tokens without a tree; the algorithm if it is known."""
+    algorithm = _SGLANG_ALGORITHMS.get("mtp" if method.endswith("_mtp") else method)
+    options = [f"--speculative-algorithm {algorithm}"] if algorithm else []
+    options += [f"--speculative-num-steps {k}", "--speculative-eagle-topk 1"]
+    return " ".join([*options, f"--speculative-num-draft-tokens {k + 1}"])
+
+
+def sglang_schedule(rows: Iterable[ScheduleRow]) -> str:
+    """Return the JSON of SGLang's ``--speculative-adaptive-config`` for a K schedule."""
+    return json.dumps({str(row.first): [row.num_speculative_tokens] for row in rows})

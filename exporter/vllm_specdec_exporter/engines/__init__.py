@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
-from .dialect import Dialect, normalise, read_latencies
+from .dialect import Dialect
 from .dialects import DIALECTS
+from .latencies import read_latencies
+from .normal_form import normalise
 
 if TYPE_CHECKING:
     from .reading import Reading
 
-__all__ = ["DIALECTS", "Dialect", "Unrecognized", "read"]
+__all__ = ["DIALECTS", "Dialect", "ReadingEmptiesError", "Unrecognized", "read"]
 
 
 class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
     """The response is an exposition, but of no supported server."""
+
+
+class ReadingEmptiesError(Unrecognized):
+    """The response is a queue that each request empties, so that no further one may be sent."""
 
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
@@ -24,28 +30,35 @@ _SELECTION = Selection(_NAMES)
 _WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
 
-def read(body: bytes, content_type: str = "", *, latencies: bool = False) -> Reading:
+def read(body: bytes, content_type: str = "", *, latencies: bool = False, life: str = "") -> Reading:
     """Parse one response of a server in any dialect.
 
     Args:
         body: the body of the response.
         content_type: its Content-Type; OpenMetrics must end with ``# EOF``, otherwise it was truncated.
         latencies: whether to read the latency histograms as well.
+        life: what tells this process of the server from others, if the response has it.
 
     Raises:
         MalformedExposition: not an exposition, or truncated, or with impossible values.
+        ReadingEmptiesError: the queue of TensorRT-LLM's /metrics.
         Unrecognized: an exposition without a series of a supported server.
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
         raise MalformedExposition("an HTML page instead of metrics")
+    if "json" in content_type.lower() and start.startswith(b"["):
+        raise ReadingEmptiesError(
+            "a JSON list instead of metrics, such as TensorRT-LLM's queue of iterations, which each request "
+            "empties; the server is not polled again with this URL: /prometheus/metrics has the metrics"
+        )
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
     seen = {line.name for line in lines}
     for dialect in DIALECTS:
         if dialect.recognises(seen):
-            reading = normalise(dialect, lines)
+            reading = normalise(dialect, lines, life)
             return read_latencies(dialect, lines, reading) if latencies else reading
     raise Unrecognized(
         "no series of a known server; is this the /metrics of a supported server, and does the server run "

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+class Server(NamedTuple):
+    """A kind of server: its name, and the option that makes it speculate."""
+
+    name: str
+    option: str
+
+
+VLLM = Server("vLLM", "--speculative-config")
+SGLANG = Server("SGLang", "--speculative-algorithm")
+
+
 class EngineKey(NamedTuple):
     """The identity labels of an engine; an empty string for a missing label."""
 
@@ -75,6 +86,35 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafting:
+    """How an engine drafts now, as far as its gauges say; ``None`` for what it does not print.
+
+    Attributes:
+        num_speculative_tokens: tokens drafted for a verification; 0 while it drafts none.
+        verified_tokens: tokens of a verification, with the one that is always computed; 0 without
+            speculation.
+        draft_steps: depth of a draft; fewer than its tokens for a tree.
+        drafted_tokens_per_position: at index i, the drafts since the start that had a token at position i.
+            Empty without such series.
+        method: how drafts are made, empty if it is not printed.
+    """
+
+    num_speculative_tokens: float | None = None
+    verified_tokens: float | None = None
+    draft_steps: float | None = None
+    drafted_tokens_per_position: tuple[float, ...] = ()
+    method: str = ""
+
+    @property
+    def tree(self) -> bool:
+        """Whether drafts are trees, whose tokens are alternatives to each other."""
+        return (
+            bool(self.draft_steps and self.num_speculative_tokens)
+            and self.draft_steps != self.num_speculative_tokens
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Lifetime:
     """The two gauges of vLLM V0: means over the server's whole life.
 
@@ -117,6 +157,9 @@ class EngineReading:
         counts_finished_requests: whether counters increase only when a request finishes.
         defects: descriptions of invalid series, whose values were ignored.
         steps: totals of engine steps.
+        drafting: how it drafts now; ``None`` for an engine whose counters show that.
+        derived: whether accepted and draft tokens are computed from other counters, so that they may fall.
+        uncounted: why its drafts cannot be counted, empty if they can.
     """
 
     key: EngineKey
@@ -127,6 +170,9 @@ class EngineReading:
     counts_finished_requests: bool = False
     defects: tuple[str, ...] = ()
     steps: Steps = Steps()
+    drafting: Drafting | None = None
+    derived: bool = False
+    uncounted: str = ""
 
     @property
     def shows_speculation(self) -> bool:
@@ -136,7 +182,12 @@ class EngineReading:
         series do.
         """
         counters = self.counters
-        return bool(counters.accepted_tokens_per_position or counters.drafts or self.lifetime)
+        return bool(
+            counters.accepted_tokens_per_position
+            or counters.drafts
+            or self.lifetime
+            or (self.drafting and self.drafting.verified_tokens)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +198,15 @@ class Reading:
         dialect: the name of its dialect.
         engines: one reading per engine, sorted by key.
         speculative: false for diffusion models, whose counters do not count speculative decoding.
+        server: the kind of server.
+        life: what tells this process of the server from others, empty if it is not known.
     """
 
     dialect: str
     engines: tuple[EngineReading, ...]
     speculative: bool = True
+    server: Server = VLLM
+    life: str = ""
 
     @property
     def vllm(self) -> bool:

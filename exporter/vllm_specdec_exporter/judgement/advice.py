@@ -16,21 +16,18 @@ from typing import TYPE_CHECKING
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from ..economics.choice import CandidateK, Choice
-from ..economics.speculative_config import ScheduleRow, make_schedule
+from ..economics.speculative_config import ScheduleRow, make_schedule, sglang_options, sglang_schedule
 from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
+from ..engines.reading import SGLANG
 from .activity import ActivityState
+from .case import ALIKE
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
 from .payoff import Rule, apply_rules
 
 if TYPE_CHECKING:
     from ..measures.measures import DraftShape, Measures
     from .case import Case
-
-
-#: Largest relative difference between the mean draft length of recorded requests and that of all drafts at
-#: which the records count as a sample of the same traffic.
-_ALIKE = 0.1
 
 
 class Action(StrEnum):
@@ -87,6 +84,7 @@ def advise(
         time: now, in seconds.
         hold: seconds for which another K must have been better before the advice changes.
     """
+    case = case.with_recorded_positions()
     refusal = _refuse(case, state)
     measures = case.measures
     if refusal or measures is None:
@@ -127,7 +125,7 @@ def _shape(case: Case, measures: Measures) -> DraftShape | None:
     if len(shape.mean_lengths) > k:
         return None  # of another K
     enough = shape.drafts >= case.thresholds.advice_minimum_drafts
-    return shape.of(k) if enough and abs(shape.mean_length / length - 1) <= _ALIKE else None
+    return shape.of(k) if enough and abs(shape.mean_length / length - 1) <= ALIKE else None
 
 
 def _refuse(case: Case, state: HysteresisState | None) -> str:
@@ -135,16 +133,24 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     measures = case.measures
     if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
+    if case.unadvisable:
+        return f"no advice on K: {case.unadvisable}"
     if measures.estimate.speedup is None:
         return "no advice: without the number of running requests, the cost of a step is not known"
     if not measures.position_acceptance_ratio:
-        return "no advice: the server has no usable counters by position"
+        return "no advice: the server has no usable counters by position" + _how_to_get_positions(case)
     drafts = measures.drafts or 0.0
     # A little less traffic does not withdraw advice.
     least = case.thresholds.advice_minimum_drafts / (2 if state else 1)
     if drafts < least:
         return f"no advice on K: {drafts:,.0f} drafts in the window, {least:,.0f} are needed"
     return ""
+
+
+def _how_to_get_positions(case: Case) -> str:
+    if case.counters.accepted_tokens_per_position or case.server != SGLANG:
+        return ""
+    return "; detailed records of the requests would give them (docs/requests.md)"
 
 
 def correction(measures: Measures) -> float:
@@ -321,4 +327,21 @@ def _to_paste(advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case) -> 
         batch_sizes=case.batch_sizes,
         schedule=schedule,
         schedule_config=case.speculation.with_k(most, schedule) if len(schedule) > 1 and most else "",
+    )
+
+
+def for_sglang(case: Case, advice: Advice) -> str:
+    """Return how to start SGLang with the advised K, and with a K schedule if it has several rows."""
+    wanted = advice.num_speculative_tokens or 0
+    text = f"Start SGLang with {sglang_options(wanted, case.method)}"
+    lengths = [o.mean_acceptance_length for o in advice.options[1:] if not o.extrapolated]
+    if advice.action is Action.INCREASE_K or not lengths:
+        return f"{text}."
+    gain = case.thresholds.advice_minimum_gain
+    rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain)
+    if len(rows) < 2:
+        return f"{text}."
+    return (
+        f"{text}; or, for K by batch size, with --speculative-adaptive --speculative-adaptive-config and a "
+        f"file with {sglang_schedule(rows)}."
     )

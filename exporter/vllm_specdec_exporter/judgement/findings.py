@@ -8,14 +8,17 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..economics.cost import Basis
+from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import names_drafter
+from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
-from .advice import Action, Advice
+from .advice import Action, Advice, for_sglang
 from .payoff import Payoff, PayoffVerdict
 from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
+    from ..engines.reading import Server
     from ..measures.measures import Measures
     from .activity import Activity
     from .case import Case
@@ -40,7 +43,9 @@ class Finding:
 _NOT_JUDGED, _UNKNOWN, _NONE = Quality(), Payoff(), Advice()
 
 
-def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measures) -> list[Finding]:
+def of_payoff(
+    case: Case, payoff: Payoff, quality: Quality, advice: Advice, measures: Measures
+) -> list[Finding]:
     """Return the findings on payoff and advice, and those that explain an apparent contradiction."""
     if payoff.verdict is None:
         return []
@@ -60,11 +65,13 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
             Finding(
                 Severity.PROBLEM,
                 f"speculation costs more than it gains: {payoff.reasons[0]}",
-                _against_harm(payoff, advice),
+                _against_harm(case, payoff, advice),
             )
         )
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
-        found.append(Finding(Severity.HINT, f"another K would pay better: {advice.reason}", _paste(advice)))
+        found.append(
+            Finding(Severity.HINT, f"another K would pay better: {advice.reason}", _paste(case, advice))
+        )
     elif advice.action is Action.SWITCH_METHOD:
         found.append(
             Finding(
@@ -76,15 +83,19 @@ def of_payoff(payoff: Payoff, quality: Quality, advice: Advice, measures: Measur
         )
     elif advice.action is Action.DISABLE:
         found.append(
-            Finding(Severity.HINT, f"speculation may not pay: {advice.reason}", _against_harm(payoff, advice))
+            Finding(
+                Severity.HINT,
+                f"speculation may not pay: {advice.reason}",
+                _against_harm(case, payoff, advice),
+            )
         )
     return found + _contradiction(payoff, quality, measures)
 
 
-def _against_harm(payoff: Payoff, advice: Advice) -> str:
+def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
     measured = payoff.basis is Basis.MEASURED
     if advice.action is Action.DISABLE:
-        words = "Start the server without speculation (vLLM: without --speculative-config)"
+        words = f"Start the server without speculation ({case.server.name}: without {case.server.option})"
         if advice.schedule_config:
             return f"{words}, or, to keep it for small batches, {_flag(advice.schedule_config)}."
         return f"{words}."
@@ -101,10 +112,12 @@ def _against_harm(payoff: Payoff, advice: Advice) -> str:
         return f"Try a smaller K, another method, or none: it was measured at this load ({advice.reason})."
     if advice.action is Action.INSUFFICIENT_DATA:
         return f"Compare with a server without speculation, at real load ({advice.reason})."
-    return f"{advice.reason[0].upper()}{advice.reason[1:]}. {_paste(advice)}"
+    return f"{advice.reason[0].upper()}{advice.reason[1:]}. {_paste(case, advice)}"
 
 
-def _paste(advice: Advice) -> str:
+def _paste(case: Case, advice: Advice) -> str:
+    if case.server == SGLANG:
+        return for_sglang(case, advice)
     if not advice.speculative_config:
         return f"Start the server with {advice.num_speculative_tokens} as the most tokens to draft."
     return f"Start vLLM {_flag(advice.speculative_config)}."
@@ -157,9 +170,9 @@ def find(
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
-    found = _of_activity(activity) if case.speculative else [_not_speculative(activity)]
+    found = _of_activity(activity, case.server) if case.speculative else [_not_speculative(activity)]
     if measures is not None and quality.level is not None:
-        found += of_payoff(payoff, quality, advice, measures)
+        found += of_payoff(case, payoff, quality, advice, measures)
         found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
             found.append(
@@ -170,6 +183,9 @@ def find(
                     "as --cost.profile.",
                 )
             )
+    setup = Setup(case.method, case.model_name, case.version, case.speculation.schedule, case.batch_sizes)
+    for problem in known_problems(setup) if case.vllm else ():
+        found.append(Finding(Severity.HINT, problem.text, f"{problem.action} ({problem.reference}.)"))
     if case.mismatch:
         found.append(
             Finding(Severity.HINT, case.mismatch, "Until then, speedup is estimated instead of measured.")
@@ -201,16 +217,15 @@ def _not_speculative(activity: Activity) -> Finding:
     return Finding(Severity.HINT, activity.reason, "Nothing is to be done: no acceptance can be derived.")
 
 
-def _of_activity(activity: Activity) -> list[Finding]:
+def _of_activity(activity: Activity, server: Server) -> list[Finding]:
     if activity.state is ActivityState.OFF:
-        return [
-            Finding(
-                Severity.HINT,
-                f"speculation is off: {activity.reason}",
-                "Start vLLM with --speculative-config to use it; if it is meant to be on, give the "
-                "exporter the same JSON as --spec.config and look for errors in vLLM's log.",
-            )
-        ]
+        use = f"Start {server.name} with {server.option} to use it; if it is meant to be on, "
+        where = (
+            "give the exporter the same JSON as --spec.config and look for errors in vLLM's log."
+            if server == VLLM
+            else "look for errors in the server's log."
+        )
+        return [Finding(Severity.HINT, f"speculation is off: {activity.reason}", use + where)]
     if activity.state is ActivityState.BYPASSED:
         return [
             Finding(
@@ -236,13 +251,12 @@ def _of_activity(activity: Activity) -> list[Finding]:
             )
         ]
     if activity.state is None:
-        return [
-            Finding(
-                Severity.HINT,
-                activity.reason,
-                "Upgrade to a vLLM with the V1 engine (0.8.5 or later, VLLM_USE_V1=1) for windowed values.",
-            )
-        ]
+        how = (
+            "Upgrade to a vLLM with the V1 engine (0.8.5 or later, VLLM_USE_V1=1) for windowed values."
+            if server == VLLM
+            else "Acceptance can be judged once the server counts drafts (docs/reference/dialects.md)."
+        )
+        return [Finding(Severity.HINT, activity.reason, how)]
     return []
 
 

@@ -16,7 +16,7 @@ keeps its highest value until a reset, and exceeds the true value by one engine 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -66,10 +66,12 @@ class DraftShape:
     Attributes:
         drafts: number of drafts in the records.
         mean_lengths: at index i, the mean tokens per draft with K = i + 1.
+        survival: at index i, the share of the drafts in which position i was accepted.
     """
 
     drafts: int
     mean_lengths: tuple[float, ...]
+    survival: tuple[float, ...] = ()
 
     @property
     def mean_length(self) -> float:
@@ -79,7 +81,7 @@ class DraftShape:
     def of(self, k: int) -> DraftShape:
         """Return the shape extended to K positions, of which the records may have reached fewer."""
         missing = k - len(self.mean_lengths)
-        return DraftShape(self.drafts, self.mean_lengths + (self.mean_length,) * missing)
+        return replace(self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing)
 
     def length(self, k: int) -> float:
         """Return the mean tokens per draft with this K.
@@ -171,7 +173,7 @@ def derive(window: str, delta: Delta) -> Measures:
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
     conditional = _conditional(positions)
-    lengths = _lengths(positions)
+    lengths = acceptance_lengths(positions)
     per_draft = _mean(accepted, drafts, k)
     emitted = None if drafts is None or accepted is None else drafts + accepted
     return Measures(
@@ -248,7 +250,8 @@ def _conditional(survival: tuple[float, ...]) -> tuple[float | None, ...]:
     )
 
 
-def _lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
+def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the mean acceptance length for every K from 1 up."""
     lengths, total = [], 1.0
     for ratio in survival:
         total += ratio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
@@ -11,11 +12,13 @@ from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
+from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
-from ..measures.measures import Measures, derive, derive_lifetime
+from ..measures.measures import DraftShape, Measures, derive, derive_lifetime
+from .derived import settle, why_no_advice
 from .result import Deployment, EngineResult, LearnedSteps
 from .state import DEFAULT_WINDOWS, EngineState, Settings
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..economics.step_time import EngineSteps
     from ..engines.reading import EngineKey, EngineReading, Reading
-    from ..measures.measures import DraftShape
+    from .derived import Derivation
 
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
@@ -71,8 +74,13 @@ def process_reading(
     server = PolledServer(reading, upstream_version, shapes or {})
     after: dict[EngineKey, EngineState] = {}
     results = []
-    for engine in reading.engines:
-        key = engine.key
+    for read in reading.engines:
+        engine, key = read, read.key
+        state = states.get(key, EngineState()).of_life(reading.life)
+        if engine.derived:
+            newest = state.history.newest
+            engine, derivation = settle(engine, state.derivation, newest.counters if newest else None, time)
+            state = replace(state, derivation=derivation)
         baseline = None if server.mismatch(key.model_name, settings) else settings.baseline
         sample = Sample(
             time,
@@ -82,7 +90,7 @@ def process_reading(
             steps=engine.steps,
             kv_cache=engine.load.kv_cache_usage_ratio,
         )
-        state = states.get(key, EngineState()).add_sample(sample, keep, engine.defects, baseline)
+        state = state.add_sample(sample, keep, engine.defects, baseline)
         after[key], result = assess(engine, state, time, settings, server)
         results.append(result)
     return after, tuple(results)
@@ -112,7 +120,10 @@ def assess(
         for window, delta in zip(settings.windows, deltas, strict=True)
         if delta is not None
     ]
+    drafting = engine.drafting or Drafting()
     k = len(engine.counters.accepted_tokens_per_position) or spec.num_speculative_tokens
+    if drafting.num_speculative_tokens is not None:
+        k = int(drafting.num_speculative_tokens)
     if engine.lifetime is not None:
         lifetime = engine.lifetime
         windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
@@ -120,11 +131,13 @@ def assess(
     judged = next((m for m in windows if m.window == settings.judged.name), None)
     mismatch = server.mismatch(engine.key.model_name, settings)
     case = Case(
-        activity=_activity(
+        activity=_undrafted(engine, state.derivation, time, settings)
+        or _activity(
             engine,
             judged_delta,
             settings,
             speculative=reading.speculative,
+            first_tokens=_first_tokens(engine, state, settings),
         ),
         measures=judged,
         counters=engine.counters,
@@ -136,9 +149,13 @@ def assess(
         speculation=spec,
         batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
         settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+        model_name=engine.key.model_name,
+        version=server.version,
+        server=reading.server,
         vllm=reading.vllm,
+        unadvisable=why_no_advice(engine, state.derivation) if engine.derived else "",
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
-        shape=server.shapes.get(engine.key.model_name),
+        shape=server.shapes.get(engine.key.model_name) or _printed_shape(drafting),
         speculative=reading.speculative,
         defects=state.latest_defects,
         mismatch=mismatch,
@@ -149,7 +166,7 @@ def assess(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
         deployment=Deployment(
-            method=spec.method,
+            method=spec.method or drafting.method,
             draft_model=spec.draft_model,
             dialect=reading.dialect,
             upstream_version=server.version,
@@ -230,8 +247,50 @@ def _returns(measures: Measures, memory_ratio: float) -> Return:
     return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
+def _printed_shape(drafting: Drafting) -> DraftShape | None:
+    """Return the draft lengths by K of a server that counts drafted tokens by position."""
+    drafted = drafting.drafted_tokens_per_position
+    if not drafted or not drafted[0]:
+        return None
+    return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))
+
+
+def _undrafted(engine: EngineReading, seen: Derivation, time: float, settings: Settings) -> Activity | None:
+    """Return the activity that the gauges of an engine alone decide, ``None`` if its counters do."""
+    drafting = engine.drafting
+    if drafting is not None and drafting.verified_tokens == 0:
+        return Activity(ActivityState.OFF, "the server says that it does not speculate")
+    if engine.uncounted:
+        return Activity(None, engine.uncounted)
+    if engine.derived and not engine.shows_speculation and not settings.speculation.configured:
+        return Activity(None, "no batch has run so far, so the server does not show whether it speculates")
+    if seen.paused_at is not None and time - seen.paused_at <= settings.judged.seconds:
+        return Activity(
+            ActivityState.BYPASSED,
+            f"the server chose to draft nothing in the last {settings.judged.name} (--speculative-adaptive)",
+        )
+    return None
+
+
+def _first_tokens(engine: EngineReading, state: EngineState, settings: Settings) -> float:
+    """Return the first tokens of the requests in the judged window, if an engine counts them with the others.
+
+    They come from prefill, so they need no draft. Of other engines they are too few to matter.
+    """
+    newest = state.history.newest
+    if not engine.derived or newest is None:
+        return 0.0
+    first = state.history.since(newest.time - settings.judged.seconds - settings.slack)[0]
+    return (newest.steps.requests or 0.0) - (first.steps.requests or 0.0)
+
+
 def _activity(
-    engine: EngineReading, delta: Delta | None, settings: Settings, *, speculative: bool
+    engine: EngineReading,
+    delta: Delta | None,
+    settings: Settings,
+    *,
+    speculative: bool,
+    first_tokens: float = 0.0,
 ) -> Activity:
     if not speculative:
         return Activity(
@@ -243,6 +302,9 @@ def _activity(
         window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
     )
+    if activity.state is ActivityState.BYPASSED and delta and delta.generation_tokens == first_tokens:
+        words = "all requests ended with their first token, which needs no draft"
+        activity = Activity(ActivityState.IDLE, words)
     if (
         activity.state is ActivityState.IDLE
         and engine.counts_finished_requests

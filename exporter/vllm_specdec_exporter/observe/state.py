@@ -13,6 +13,7 @@ from ..economics.step_time import EngineSteps, step_interval
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
+from .derived import Derivation
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
@@ -60,6 +61,8 @@ class EngineState:
         latest_defects: inconsistencies of the newest sample.
         current_advice: the advice in force.
         steps: step times that were learned since the reset.
+        derivation: of an engine with derived totals, what earlier polls showed.
+        life: what tells the process of the server from others, empty if it is not known.
     """
 
     history: History = History()
@@ -68,6 +71,15 @@ class EngineState:
     latest_defects: tuple[str, ...] = ()
     current_advice: CurrentAdvice = CurrentAdvice()
     steps: EngineSteps = EngineSteps()
+    derivation: Derivation = Derivation()
+    life: str = ""
+
+    def of_life(self, life: str) -> EngineState:
+        """Return the state for a response of the process `life`: another process has other counters."""
+        if not self.life or not life or life == self.life:
+            return replace(self, life=life) if life != self.life else self
+        started = History(resets=self.history.resets + 1)
+        return EngineState(history=started, inconsistent_samples=self.inconsistent_samples, life=life)
 
     def add_sample(
         self, sample: Sample, keep: float, found: tuple[str, ...], baseline: Baseline | None = None
@@ -99,6 +111,8 @@ class EngineState:
             latest_defects=found,
             current_advice=self.current_advice if lives_on else CurrentAdvice(),
             steps=steps,
+            derivation=self.derivation,
+            life=self.life,
         )
 
     def interrupt(self) -> EngineState:

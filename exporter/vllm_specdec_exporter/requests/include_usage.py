@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from .openai_api import UNREADABLE, decode_fields, route_of, short_value
+from .engine_records import UNREADABLE
+from .openai_api import decode_fields, route_of, short_value
 
 _INCLUDE_USAGE = b'{"include_usage":true}'
 _STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","

@@ -129,7 +129,7 @@ def _group(
     key: GroupKey, group: GroupStats, whole: GroupStats, thresholds: Thresholds, load: BatchCost | None
 ) -> GroupWindow:
     ratio, tokens = group.acceptance_ratio, whole.tokens.total()
-    rejected = whole.draft_tokens - whole.accepted_tokens
+    rejected, drafts = whole.draft_tokens - whole.accepted_tokens, group.counted_drafts
     return GroupWindow(
         temperature=key.temperature,
         request_type=key.request_type,
@@ -139,7 +139,7 @@ def _group(
         acceptance_ratio=ratio,
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),
-        mean_acceptance_length=1 + group.accepted_tokens / group.drafts if group.drafts else None,
+        mean_acceptance_length=1 + group.accepted_tokens / drafts if drafts else None,
         outcome=outcome_of(ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
         rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected if rejected else None,
@@ -150,10 +150,11 @@ def _group(
 
 def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     """Return the estimated speedup of the requests of a group at the current load."""
-    if load is None or not group.drafts:
+    drafts = group.counted_drafts
+    if load is None or not drafts:
         return None
-    length = 1 + group.accepted_tokens / group.drafts
-    drafted = group.draft_tokens / group.drafts
+    length = 1 + group.accepted_tokens / drafts
+    drafted = group.draft_tokens / drafts
     return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 

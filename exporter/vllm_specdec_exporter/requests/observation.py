@@ -16,7 +16,7 @@ from typing import Any
 #: Limit of the steps that are read of a record, above what requests have: reading blocks traffic, ~15 ms.
 _MOST_STEPS = 65_536
 #: Limit of drafted tokens in one step; vLLM's largest K is far below.
-_MOST_DRAFTED = 128
+MOST_DRAFTED = 128
 
 
 class RecordError(ValueError):
@@ -25,10 +25,11 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """vLLM's record of the speculation of one request.
+    """The record of the speculation of one request.
 
     Attributes:
-        drafts: steps with drafted tokens, including those of which a grammar rejected every token.
+        drafts: steps with drafted tokens, including those of which a grammar rejected every token; 0 beside
+            drafted tokens if the engine does not count steps.
         draft_tokens: drafted tokens.
         accepted_tokens: drafted tokens that were accepted.
         histogram: at index j, the steps in which j tokens were accepted.
@@ -62,31 +63,33 @@ def parse_record(document: object) -> DraftRecord:
     """
     if not isinstance(document, dict):
         raise RecordError("the record is not an object")
-    drafts = _count(document, "num_spec_steps")
-    draft_tokens = _count(document, "num_draft_tokens")
-    accepted = _count(document, "num_accepted_draft_tokens")
-    _check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
-    _check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
+    drafts = count_of(document, "num_spec_steps")
+    draft_tokens = count_of(document, "num_draft_tokens")
+    accepted = count_of(document, "num_accepted_draft_tokens")
+    check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
+    check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
     return DraftRecord(
         drafts,
         draft_tokens,
         accepted,
-        _histogram(document, drafts, accepted),
+        histogram_of(document, "acceptance_histogram", drafts, accepted),
         _steps(document, drafts, draft_tokens, accepted),
     )
 
 
-def _check(holds: object, message: str) -> None:
+def check(holds: object, message: str) -> None:
+    """Raise RecordError with the message unless it holds."""
     if not holds:
         raise RecordError(message)
 
 
-def _histogram(document: dict[str, Any], drafts: int, accepted: int) -> tuple[int, ...]:
-    histogram = _counts(document, "acceptance_histogram")
+def histogram_of(document: dict[str, Any], name: str, drafts: int, accepted: int) -> tuple[int, ...]:
+    """Return a distribution that agrees with its totals; empty if there is none."""
+    histogram = _counts(document, name)
     if histogram:
-        sums = "the record's acceptance_histogram does not add up to"
-        _check(sum(histogram) == drafts, f"{sums} num_spec_steps")
-        _check(sum(map(mul, count(), histogram)) == accepted, f"{sums} num_accepted_draft_tokens")
+        sums = f"the record's {name} does not add up to"
+        check(sum(histogram) == drafts, f"{sums} num_spec_steps")
+        check(sum(map(mul, count(), histogram)) == accepted, f"{sums} num_accepted_draft_tokens")
     return histogram
 
 
@@ -99,13 +102,13 @@ def _steps(
     if not of_drafted and not of_accepted:
         return {}
     same_length = len(of_drafted) == len(of_accepted)
-    _check(same_length, "the record's per_step_drafted and per_step_accepted differ in length")
+    check(same_length, "the record's per_step_drafted and per_step_accepted differ in length")
     totals = (len(of_drafted), sum(of_drafted), sum(of_accepted))
-    _check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
+    check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
     too_many = any(map(gt, of_accepted, of_drafted))
-    _check(not too_many, "a step of the record has more tokens accepted than drafted")
-    limit = f"a step of the record has more than {_MOST_DRAFTED} drafted tokens"
-    _check(max(of_drafted) <= _MOST_DRAFTED, limit)
+    check(not too_many, "a step of the record has more tokens accepted than drafted")
+    limit = f"a step of the record has more than {MOST_DRAFTED} drafted tokens"
+    check(max(of_drafted) <= MOST_DRAFTED, limit)
     return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
 
 
@@ -113,7 +116,8 @@ def _is_long(values: object) -> bool:
     return isinstance(values, list) and len(values) > _MOST_STEPS
 
 
-def _count(document: dict[str, Any], name: str) -> int:
+def count_of(document: dict[str, Any], name: str) -> int:
+    """Return a count of a record; RecordError if it is none."""
     value = document.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise RecordError(f"the record's {name} is not a count")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from .engine_records import UNREADABLE, find_record, tokens_in
 from .observation import DraftRecord, RecordError, parse_record
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ ROUTES = {
     "/inference/v1/generate": "generate",
     "/invocations": "invocations",
 }
+#: The same of whole paths: SGLang's and llama.cpp's own.
+_OWN_ROUTES = {"/generate": "generate", "/completion": "completions"}
 
 #: Identifiers that a server generates. Those of a client may name a user.
 _MADE_BY_SERVER = re.compile(r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -42,6 +45,8 @@ class UnreadableError(ValueError):
 def route_of(path: str) -> str:
     """Return the type of request of a path, empty if its responses have no record."""
     path = path.partition("?")[0]
+    if path in _OWN_ROUTES:
+        return _OWN_ROUTES[path]
     return next((kind for end, kind in ROUTES.items() if path.endswith(end)), "")
 
 
@@ -87,8 +92,6 @@ _NUMBER = msgspec.json.Decoder(float | None, strict=False)
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false")
 #: Longer values, with white space around them, are not copied to be compared.
 _MAX_WORD = 64
-#: What msgspec raises for invalid JSON. It checks UTF-8 late, and not always itself.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Limit of `n`, above what any server accepts.
 _MOST_CHOICES = 2**31
 
@@ -148,6 +151,7 @@ def short_value(value: msgspec.Raw | bytes) -> bytes:
 
 class _Usage(msgspec.Struct):
     completion_tokens: int | None = None
+    completion_tokens_details: msgspec.Raw = _NULL
 
 
 class _Metrics(msgspec.Struct):
@@ -176,12 +180,16 @@ class _Part(msgspec.Struct):
     usage: _Usage | None = None
     metrics: _Metrics | None = None
     error: msgspec.Raw = _NULL
+    sglext: msgspec.Raw = _NULL
+    meta_info: msgspec.Raw = _NULL
+    timings: msgspec.Raw = _NULL
 
 
 class _Document(_Part):
     id: str | None = None
     request_id: str | None = None
     model: str | None = None
+    tokens_predicted: int | None = None
 
 
 _DOCUMENT = msgspec.json.Decoder(_Document)
@@ -239,6 +247,9 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         raise UnreadableError("not the JSON of a response") from error
     metrics = found.metrics or _Metrics()
     record, malformed = _record(metrics.speculative_decoding)
+    if record is None and not malformed:
+        details = found.usage.completion_tokens_details if found.usage else _NULL
+        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details)
     failed = not _is_null(found.error)
     tokens = _has_choices(found.choices)
     name = found.id or found.request_id or ""
@@ -247,7 +258,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         model_name=found.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(found.choices),
-        completion_tokens=_count(found.usage.completion_tokens if found.usage else None),
+        completion_tokens=_count(_completion_tokens(found)),
         only_usage=found.usage is not None and not tokens and not failed,
         record=record,
         malformed=malformed,
@@ -270,7 +281,7 @@ def brings_only_tokens(body: bytes) -> bool:
         _has_choices(found.choices)
         and found.usage is None
         and found.metrics is None
-        and _is_null(found.error)
+        and all(map(_is_null, (found.error, found.sglext, found.meta_info, found.timings)))
     )
 
 
@@ -285,6 +296,12 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
         return parse_record(msgspec.structs.asdict(_RECORD.decode(raw))), False
     except (RecordError, *UNREADABLE):
         return None, True
+
+
+def _completion_tokens(found: _Document) -> int | None:
+    if found.usage is not None:
+        return found.usage.completion_tokens
+    return found.tokens_predicted if _is_null(found.meta_info) else tokens_in(found.meta_info)
 
 
 def _has_choices(raw: msgspec.Raw) -> bool:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .observation import DraftRecord, Observation, RecordError, parse_record
+from .engine_records import read_record
+from .observation import DraftRecord, Observation, RecordError
 from .openai_api import MAX_SECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class PushedRequest(msgspec.Struct, kw_only=True):
         completion_tokens: generated tokens, from the usage in the response.
         time_to_first_token_seconds: from the end of the request to the first token.
         time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
-        speculative_decoding: vLLM's record, `metrics.speculative_decoding` of the response, if present.
+        speculative_decoding: the record of the response, if it has one: `metrics.speculative_decoding` of
+            vLLM, or that of another engine (docs/push.md).
     """
 
     model: str = ""
@@ -125,7 +127,7 @@ def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
         warning = "model is missing: its served name is needed to match the request with its engine"
     if item.speculative_decoding is not None:
         try:
-            record = parse_record(item.speculative_decoding)
+            record = read_record(item.speculative_decoding)
         except RecordError as error:
             malformed, warning = True, str(error)  # not rejected: the record is vLLM's
     observation = Observation(
@@ -215,7 +217,14 @@ def _of_observation(observation: Observation) -> PushedRequest:
 
 
 def of_record(record: DraftRecord) -> dict[str, Any]:
-    """Return a record in vLLM's format. The order of its steps is not kept."""
+    """Return a record in vLLM's format, or without a number of steps in that of OpenAI's usage.
+
+    The order of its steps is not kept.
+    """
+    if record.draft_tokens and not record.drafts:
+        accepted = record.accepted_tokens
+        rejected = record.draft_tokens - accepted
+        return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
     document: dict[str, Any] = {
         "num_spec_steps": record.drafts,
         "num_draft_tokens": record.draft_tokens,
@@ -234,7 +243,7 @@ def _cleaned(request: PushedRequest) -> PushedRequest:
     if request.speculative_decoding is None:
         return request
     try:
-        record = of_record(parse_record(request.speculative_decoding))
+        record = of_record(read_record(request.speculative_decoding))
     except RecordError:
         record = _MALFORMED
     return msgspec.structs.replace(request, speculative_decoding=record)

@@ -52,6 +52,7 @@ class RequestCounts:
         drafts: drafts of all requests.
         draft_tokens: drafted tokens of all requests.
         accepted_tokens: accepted tokens of all requests.
+        uncounted: requests whose records do not count drafts.
     """
 
     requests: Counter[Outcome] = field(default_factory=Counter)
@@ -59,12 +60,14 @@ class RequestCounts:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
+    uncounted: int = 0
 
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request."""
         self.requests[outcome] += 1
         self.tokens[outcome] += tokens
         self.drafts += record.drafts
+        self.uncounted += not record.drafts
         self.draft_tokens += record.draft_tokens
         self.accepted_tokens += record.accepted_tokens
 
@@ -101,8 +104,14 @@ class GroupStats(RequestCounts):
 
     def _change_totals(self, other: GroupStats, sign: int) -> None:
         self.drafts += sign * other.drafts
+        self.uncounted += sign * other.uncounted
         self.draft_tokens += sign * other.draft_tokens
         self.accepted_tokens += sign * other.accepted_tokens
+
+    @property
+    def counted_drafts(self) -> int:
+        """Drafts of all requests, 0 if they are not known of every request."""
+        return 0 if self.uncounted else self.drafts
 
     @property
     def count(self) -> int:
@@ -154,7 +163,8 @@ class StepCounts:
     @property
     def shape(self) -> DraftShape:
         """The lengths of the drafts."""
-        return DraftShape(self.drafts, self.mean_lengths)
+        drafts = self.drafts
+        return DraftShape(drafts, self.mean_lengths, tuple(count / drafts for count in self.accepted))
 
     @property
     def drafted(self) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..engines import Unrecognized, read
+from ..engines import ReadingEmptiesError, Unrecognized, read
 from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
@@ -89,6 +89,7 @@ class Poller:
         self._version = ""
         self._version_tries = _VERSION_TRIES
         self._expires: float | None = None
+        self._final: PollFailure | None = None
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
         self.last_hour: LastHour = {}
 
@@ -106,6 +107,7 @@ class Poller:
         self._resets = other._resets
         self._version = other._version
         self._expires = other._expires
+        self._final = other._final if other.identity == self.identity else None
         now = self._clock()
         if self._expires is not None and not self._overdue(now):
             self._expires = max(self._expires, now + self._patience)
@@ -129,6 +131,8 @@ class Poller:
         failure: PollFailure | None = None
         results: tuple[EngineResult, ...] = ()
         try:
+            if self._final is not None:
+                raise PollError(self._final.reason, self._final.message)
             results = await self._process(started)
         except PollError as error:
             failure = PollFailure(error.reason, str(error))
@@ -136,6 +140,7 @@ class Poller:
             failure = _failure("malformed", error)
         except Unrecognized as error:
             failure = _failure("unrecognized", error)
+            self._final = failure if isinstance(error, ReadingEmptiesError) else None
         except Exception as error:  # noqa: BLE001 - a bug must not end the poll loop
             logs.LOGGER.exception("poll failed unexpectedly", extra={"fields": {"target": self.name}})
             failure = PollFailure("internal", f"{type(error).__name__}: {error}")
@@ -160,7 +165,7 @@ class Poller:
         response = await self._upstream.fetch()
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
-        parse = partial(read, response.body, response.content_type, latencies=latencies)
+        parse = partial(read, response.body, response.content_type, latencies=latencies, life=response.life)
         reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
         if not self._version and self._version_tries and reading.vllm:
             self._version_tries -= 1

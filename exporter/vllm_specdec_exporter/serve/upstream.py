@@ -61,7 +61,11 @@ class UpstreamResponse:
 
     body: bytes
     content_type: str
+    life: str = ""
 
+
+#: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
+_LIFE_HEADER = "Process-Start-Time-Unix"
 
 #: Least length of a value that is masked: shorter ones are words such as `Basic` or `true`.
 _LEAST_SECRET = 6
@@ -204,7 +208,8 @@ class Upstream:
             if response.status != 200:
                 raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
             body = await _read_body(response, limit)
-            return UpstreamResponse(body, response.headers.get("Content-Type", ""))
+            headers = response.headers
+            return UpstreamResponse(body, headers.get("Content-Type", ""), headers.get(_LIFE_HEADER, "")[:64])
 
     def _open(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector

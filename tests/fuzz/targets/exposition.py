@@ -26,13 +26,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fuzz.seeds import DATA
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
-from vllm_specdec_exporter.engines.dialect import (
-    MAX_DEFECTS,
-    MAX_ENGINES,
-    MAX_LABEL,
-    MAX_POSITIONS,
-    MAX_VALUE,
-)
+from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
+from vllm_specdec_exporter.engines.normal_form import MAX_DEFECTS, MAX_ENGINES, MAX_LABEL, MAX_VALUE
 from vllm_specdec_exporter.engines.reading import EngineReading
 from vllm_specdec_exporter.exposition.text import (
     MAX_LINE,
@@ -157,6 +152,13 @@ def _agree(ours: list[SampleLine], theirs: list[SampleLine]) -> None:
         assert same, f"{mine} instead of {other}"
 
 
+#: The label with the position of the counters by position, by the ends of their names.
+_POSITIONS = {
+    ("_per_pos_total",): "position",
+    ("spec_decode_accepted_tokens_total", "spec_decode_drafted_tokens_total"): "token_position",
+}
+
+
 def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     """Return why a text of good form may be refused nevertheless; empty where nothing excuses it."""
     start = body[:256].lstrip().lower()
@@ -174,10 +176,10 @@ def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
             return "a value that cannot be"
         if max(len(model), len(engine)) > MAX_LABEL:
             return "a long label"
-        position = by_name.get("position", "")
-        if name.endswith("_per_pos_total") and not re.fullmatch("[0-9]{1,3}", position, re.ASCII):
+        label = next((label for names, label in _POSITIONS.items() if name.endswith(names)), "")
+        if label and not re.fullmatch("[0-9]{1,3}", by_name.get(label, ""), re.ASCII):
             return "no position"
-        if name.endswith("_per_pos_total") and int(position) >= MAX_POSITIONS:
+        if label and int(by_name[label]) >= MAX_POSITIONS:
             return "a position that cannot be"
         if name.endswith("_bucket") and not _is_bound(by_name.get("le", "")):
             return "no bound"
@@ -220,12 +222,13 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     assert written == {(e.key.model_name, e.key.engine) for e in reading.engines}, "other engines"
     for engine in reading.engines:
         sums = expected[engine.key.model_name, engine.key.engine]
-        for attribute in ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"):
+        counted = {"drafts", "draft_tokens", "accepted_tokens", "generation_tokens"} - set(dialect.derived)
+        for attribute in sorted(counted):
             value = getattr(engine.counters, attribute)
             assert (value is None) == (attribute not in sums), f"{attribute} is {value}"
             assert value is None or _close(value, sums[attribute]), f"{attribute}: {value}, {sums[attribute]}"
         positions = engine.counters.accepted_tokens_per_position
-        if positions:
+        if positions and "accepted_tokens_per_position" not in dialect.derived:
             total = sums["accepted_tokens_per_position"]
             assert _close(sum(positions), total), f"positions: {positions}, {total}"
         for attribute in dialect.histograms if engine.latencies else ():

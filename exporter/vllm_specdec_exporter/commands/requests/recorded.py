@@ -46,6 +46,9 @@ _TEXT = msgspec.json.Decoder(str)
 _NUMBER = msgspec.json.Decoder(float)
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+#: An answer has one of these fields: the last two are of SGLang's and llama.cpp's own routes.
+_CONTENTS = frozenset({"choices", "meta_info", "timings"})
+_ANSWERS = _CONTENTS | {"metrics", "error"}
 #: An entry with one of these fields of a push is a pushed request.
 _PUSHED = frozenset(PushedRequest.__struct_fields__) - {"model", "temperature", "stream"}
 _OK, _FAILED = 200, 500
@@ -128,7 +131,7 @@ class EntryReader:
     def _read(self, fields: _Fields, body: bytes) -> tuple[Observation, ...]:
         if "response" in fields:
             return (self._paired(fields, body),)
-        if "choices" in fields or "metrics" in fields or "error" in fields:
+        if not _ANSWERS.isdisjoint(fields):
             return (self._observation(None, _Message(body)),)
         if "requests" in fields:
             return _pushed(body)
@@ -177,7 +180,7 @@ class EntryReader:
             path = _path_of(request.body if request else b"{}") or _path_of(first)
             asked = self._request(request or _Message(b"{}"), path)
         failed = not _OK <= answer.status < 300 or _has_failed(first)
-        if not failed and "choices" not in _fields_of(first):
+        if not failed and _CONTENTS.isdisjoint(_fields_of(first)):
             raise EntryError(_UNKNOWN)
         asked.response_head(_FAILED if failed else _OK, {"content-type": _STREAM if streamed else _JSON})
         asked.response_data(answer.body + (b"\n\n" if streamed else b""), 0.0)
@@ -220,6 +223,8 @@ def _path_of(body: bytes) -> str:
     kind = bytes(fields.get("object", b""))
     if "messages" in fields or kind.startswith(b'"chat.'):
         return "/v1/chat/completions"
+    if "meta_info" in fields or ("timings" in fields and "choices" not in fields):
+        return "/generate" if "meta_info" in fields else "/completion"
     return "/v1/completions" if "prompt" in fields or kind == b'"text_completion"' else ""
 
 

@@ -46,6 +46,8 @@ class Engine:
             self._v0.observe(self.now, self.totals, self.measurements)
         self._set_load_gauges()
         _set_lmdeploy_values(self.measurements, self.totals)
+        if self.busy_seconds:
+            self._set_sglang_gauges()
 
     def _advance_once(self, conditions: Conditions) -> bool:
         """Execute one group of steps, or skip idle time; return False if the time is too short."""
@@ -181,6 +183,7 @@ class Engine:
             self._finish(request)
         if finished:
             _set_llamacpp_values(self.measurements, self.totals)
+            self._count_for_sglang()
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
 
     def _finish(self, request: SimulatedRequest) -> None:
@@ -223,6 +226,35 @@ class Engine:
         counts.set("num_requests_waiting", waiting)
         counts.set("num_requests_waiting_by_reason", waiting, "capacity")
         counts.set("kv_cache_usage_perc", self._scheduler.kv_usage)
+
+    def _set_sglang_gauges(self) -> None:
+        """Set SGLang's gauges, which are there from the first batch on."""
+        counts, k = self.measurements, self.num_speculative_tokens or 0
+        drafts, drafted = self.totals.drafts, self.totals.draft_tokens
+        values = {
+            "spec_num_steps": k,
+            "spec_num_draft_tokens": k + 1 if k else 0,
+            "spec_accept_length": 1 + self.totals.accepted_tokens / drafts if drafts else 0,
+            "spec_accept_rate": self.totals.accepted_tokens / drafted if drafted else 0,
+            "spec_cap_length": 0,
+            "spec_block_accept_length": 0,
+            "decode_tokens": self.totals.generation_tokens,
+        }
+        for name, value in values.items():
+            counts.set(f"sglang_{name}", value)
+
+    def _count_for_sglang(self) -> None:
+        """Set SGLang's counters, which change only when a request is complete.
+
+        The first tokens of running requests are left out: each request that is counted has one.
+        """
+        counts, totals = self.measurements, self.totals
+        started = counts.histograms["time_to_first_token_seconds"].count
+        counts.set("sglang_num_requests", totals.finished_requests)
+        counts.set("sglang_generation_tokens", totals.generation_tokens - started + totals.finished_requests)
+        counts.set("sglang_prompt_tokens", counts.get("prompt_tokens"))
+        if totals.drafts:
+            counts.set("sglang_spec_verify_calls", totals.drafts)
 
 
 _V0_INTERVAL_SECONDS = 5.0

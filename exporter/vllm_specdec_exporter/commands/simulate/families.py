@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 #: The data files.
-SERVERS = ("vllm", "vllm-rust", "vllm-v0", "lmdeploy", "llamacpp")
+SERVERS = ("vllm", "vllm-rust", "vllm-v0", "sglang", "lmdeploy", "llamacpp")
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -319,6 +319,15 @@ _DIALECTS = (
         format_python,
         histogram=_MULTIPROC_HISTOGRAM,
         version="0.9.2",
+    ),
+    SimulatedDialect(
+        "sglang",
+        "sglang",
+        _CLASSIC,
+        format_python,
+        empty_families=False,
+        histogram=_MULTIPROC_HISTOGRAM,
+        version="",
     ),
     SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
     SimulatedDialect(

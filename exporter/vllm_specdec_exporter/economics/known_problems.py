@@ -1,0 +1,131 @@
+"""Configurations of vLLM that are known to work badly, each with its source.
+
+A row is here only if it can be told from what the exporter is given. Remove a row once the releases
+that it holds for are out of use.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .speculative_config import ScheduleRow
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known of a deployment; empty for what is not.
+
+    Attributes:
+        method: as vLLM calls it.
+        model: the served name.
+        version: of vLLM.
+        schedule: K by batch size, from ``--speculative-config``.
+        batch_sizes: the least and the most requests running in the window.
+    """
+
+    method: str = ""
+    model: str = ""
+    version: str = ""
+    schedule: tuple[ScheduleRow, ...] = ()
+    batch_sizes: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProblem:
+    """One row of the table.
+
+    Attributes:
+        text: what is wrong.
+        action: what to do.
+        applies: whether a deployment has such a configuration, whatever its version.
+        since: the first release with it.
+        until: the first release without it, empty if there is none.
+        source: where it is reported.
+        verified: how far the report was checked.
+    """
+
+    text: str
+    action: str
+    applies: Callable[[Setup], bool]
+    since: tuple[int, int]
+    until: tuple[int, int] | tuple[()]
+    source: str
+    verified: str
+
+    @property
+    def reference(self) -> str:
+        """Source, releases and verification, for people."""
+        releases = f"since {self.since[0]}.{self.since[1]}"
+        if self.until:
+            releases += f", fixed in {self.until[0]}.{self.until[1]}"
+        return f"{self.source}, {releases}; {self.verified}"
+
+
+#: Models with linear attention beside full attention, by served name.
+_HYBRID = re.compile(r"qwen3\.[568](?!\d*b)|qwen3[-_]next", re.IGNORECASE)
+
+
+def _drafts_for_a_hybrid(setup: Setup) -> bool:
+    drafted = setup.method in ("mtp", "dflash") or setup.method.endswith("_mtp")
+    return drafted and bool(_HYBRID.search(setup.model))
+
+
+def _crosses_a_row_without_drafts(setup: Setup) -> bool:
+    if setup.batch_sizes is None:
+        return False
+    least, most = setup.batch_sizes
+    return any(
+        bool(row.num_speculative_tokens) is not bool(after.num_speculative_tokens)
+        and least <= row.last < most
+        for row, after in pairwise(setup.schedule)
+    )
+
+
+PROBLEMS = (
+    KnownProblem(
+        "n-gram drafts made on the GPU are hardly accepted with asynchronous scheduling",
+        "Compare with the method ngram, which makes them on the CPU.",
+        lambda setup: setup.method == "ngram_gpu",
+        (0, 17),
+        (),
+        "vLLM issue 37150, open",
+        "one report with both command lines, 1.2 % against 70 %; not run here",
+    ),
+    KnownProblem(
+        "drafting for a model with linear attention lowers the hit rate of the prefix cache, down to none",
+        "Compare vllm:prefix_cache_hits_total with and without --speculative-config under the same traffic.",
+        _drafts_for_a_hybrid,
+        (0, 19),
+        (),
+        "vLLM issues 38182 and 54360, open",
+        "several reports with comparisons; not run here",
+    ),
+    KnownProblem(
+        "the batch crosses the row of the K schedule at which drafting stops, where throughput can collapse",
+        "Move that row away from the usual batch, or remove it and compare.",
+        _crosses_a_row_without_drafts,
+        (0, 24),
+        (),
+        "vLLM issue 49548, open",
+        "one report that quotes the scheduler's source; not run here",
+    ),
+)
+
+
+def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
+    """Return the rows that apply; those of other releases are left out if the version is known."""
+    match = re.match(r"v?(\d+)\.(\d+)", setup.version)
+    version = (int(match[1]), int(match[2])) if match else None
+    return tuple(
+        problem
+        for problem in PROBLEMS
+        if problem.applies(setup)
+        and (version is None or version >= problem.since)
+        and (version is None or not problem.until or version < problem.until)
+    )

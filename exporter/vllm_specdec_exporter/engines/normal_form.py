@@ -1,0 +1,266 @@
+"""The conversion of the samples of one response to the normal form."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..exposition.text import MalformedExposition
+from .dialect import (
+    COUNTERS,
+    DRAFTED_PER_POSITION,
+    DRAFTING,
+    LIFETIME_GAUGES,
+    LOAD,
+    MAX_POSITIONS,
+    PER_POSITION,
+    STEPS,
+)
+from .reading import Counters, Drafting, EngineKey, EngineReading, Lifetime, Load, Reading, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..exposition.text import SampleLine
+    from .dialect import Dialect
+
+
+Labels = tuple[tuple[str, str], ...]
+
+#: Limits of a response. Engines become label values, so they bound the cardinality.
+MAX_ENGINES = 256
+#: Positions of all engines together: each becomes ten series. With more, none is read.
+MAX_ALL_POSITIONS = 2048
+MAX_LABEL = 1024
+#: Reported defects per engine.
+MAX_DEFECTS = 10
+#: Largest count; sums of larger ones may overflow.
+MAX_VALUE = 1e18
+
+_MAX_QUOTED = 400  # characters of a series' labels in an error
+
+_PER_POSITION = frozenset({PER_POSITION, DRAFTED_PER_POSITION})
+
+#: Maximum of the gauges that are ratios, or count the tokens of a draft.
+_GAUGE_MAXIMUM: Mapping[str, float] = {
+    "kv_cache_usage_ratio": 1.0,
+    "verified_tokens": MAX_POSITIONS,
+    "draft_steps": MAX_POSITIONS,
+}
+
+#: How to merge series of one engine that differ only in ignored labels, such as ``pid``. Others are added.
+_MERGE: Mapping[str, Callable[[float, float], float]] = {
+    "kv_cache_usage_ratio": max,
+    "created": max,
+    "lifetime_acceptance_ratio": max,
+    "lifetime_efficiency": max,
+    "verified_tokens": max,
+    "draft_steps": max,
+}
+
+
+#: The values of an engine: by field and preference among its names, then by position (or None).
+_Found = dict[tuple[str, int], dict[int | None, float]]
+
+
+def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> Reading:
+    """Return the normal form of the samples of one response.
+
+    Raises:
+        MalformedExposition: a counter that is negative or not finite, a duplicate series, an invalid
+            position, or a limit is exceeded.
+    """
+    engines: dict[EngineKey, _Found] = {}
+    seen: set[tuple[tuple[str, int], Labels]] = set()
+    defects: dict[EngineKey, list[str]] = {}
+    lines = tuple(lines)
+    infos, passive = _said_in_labels(dialect, lines) if dialect.derived else ({}, set())
+    for line in _of_first_rank(dialect, lines) if dialect.ranks else lines:
+        entry = dialect.fields.get(line.name)
+        if entry is None:
+            continue
+        series = (entry, line.labels)  # without the name: two spellings of one series must not be added
+        if series in seen:
+            raise MalformedExposition(f"duplicate series {line.name}{_show(line.labels)}")
+        seen.add(series)
+        attribute = entry[0]
+        key, position = _identify(line.labels, dialect.position_label)
+        if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
+            raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
+        if key not in engines and len(engines) >= MAX_ENGINES:
+            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response")
+        values = engines.setdefault(key, {}).setdefault(entry, {})
+        if attribute in LIFETIME_GAUGES and math.isnan(line.value):
+            continue  # V0 before its first draft
+        if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
+            if attribute in COUNTERS or attribute in dialect.terms:
+                series_text = f"{line.name}{_show(line.labels)}"
+                raise MalformedExposition(
+                    f"{series_text} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}"
+                )
+            defects.setdefault(key, []).append(f"{line.name} is {line.value}")
+            continue
+        if attribute not in _PER_POSITION:
+            position = None
+        elif position is None:
+            raise MalformedExposition(f"{line.name}{_show(line.labels)} has no valid position label")
+        if position in values:
+            merge = _MERGE.get(attribute)
+            values[position] = merge(values[position], line.value) if merge else values[position] + line.value
+        else:
+            values[position] = line.value
+    _limit_positions(engines, defects)
+    return Reading(
+        dialect=dialect.name,
+        engines=tuple(
+            _engine(
+                key,
+                engines[key],
+                defects.get(key, []),
+                dialect,
+                infos.get(key, {}),
+                _PASSIVE if key in passive else dialect.uncounted,
+            )
+            for key in sorted(engines)
+        ),
+        speculative=dialect.speculative,
+        server=dialect.server,
+        life=life,
+    )
+
+
+_PASSIVE = "a prefill worker: the decode workers verify drafts and count them"
+
+
+def _said_in_labels(
+    dialect: Dialect, lines: Iterable[SampleLine]
+) -> tuple[dict[EngineKey, dict[str, str]], set[EngineKey]]:
+    """Return the labels of each engine's info series, and the engines that never verify a draft."""
+    infos: dict[EngineKey, Labels] = {}
+    passive = set()
+    for line in lines:
+        key = _identify(line.labels, "")[0]
+        if line.name in dialect.info_names:
+            infos[key] = max(line.labels, infos.get(key, ()))
+        if dialect.passive and ("engine_type", dialect.passive) in line.labels:
+            passive.add(key)
+    return {key: dict(labels) for key, labels in infos.items()}, passive
+
+
+def _of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> Iterable[SampleLine]:
+    """Return `lines` with one of each set of series that differ only in their ranks: the lowest.
+
+    Of series by priority, the one without a priority is the total of a gauge, so the others are left out.
+    """
+    kept: dict[tuple[str, Labels], tuple[tuple[int, ...], SampleLine]] = {}
+    totals = set()
+    duplicates = []
+    for line in lines:
+        by_name = dict(line.labels)
+        texts = [by_name.pop(name, "") for name in dialect.ranks]
+        rank = tuple(int(text) if text.isascii() and text.isdecimal() else 0 for text in texts)
+        series = (line.name, tuple(by_name.items()))
+        if series not in kept or rank < kept[series][0]:
+            kept[series] = rank, line
+        elif rank == kept[series][0]:
+            duplicates.append(line)
+        if by_name.pop("priority", None) == "":
+            totals.add((line.name, tuple(by_name.items())))
+    found = []
+    for (name, labels), (_, line) in kept.items():
+        without = tuple(pair for pair in labels if pair[0] != "priority")
+        if (name, without) not in totals or ("priority", "") in labels:
+            found.append(line)
+    return found + duplicates
+
+
+def _limit_positions(engines: dict[EngineKey, _Found], defects: dict[EngineKey, list[str]]) -> None:
+    """Drop the values per position of all engines if there are too many."""
+    places = [(key, entry) for key, found in engines.items() for entry in found if entry[0] in _PER_POSITION]
+    if sum(len(engines[key][entry]) for key, entry in places) <= MAX_ALL_POSITIONS:
+        return
+    for key, entry in places:
+        del engines[key][entry]
+        defects.setdefault(key, []).append(
+            f"more than {MAX_ALL_POSITIONS} positions in one response: per-position values ignored"
+        )
+
+
+def _engine(
+    key: EngineKey,
+    found: _Found,
+    defects: list[str],
+    dialect: Dialect,
+    infos: Mapping[str, str],
+    uncounted: str,
+) -> EngineReading:
+    scalars: dict[str, Any] = {}
+    for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
+        # The preferred name comes last and overwrites the others.
+        if attribute in _PER_POSITION:
+            present = sorted(p for p in values if p is not None)
+            if present == list(range(len(present))):
+                scalars[attribute] = tuple(values[p] for p in present)
+            else:
+                shown = ", ".join(map(str, present))
+                defects.append(f"positions with gaps ({shown}): per-position values ignored")
+        elif None in values:
+            scalars[attribute] = values[None]
+    if dialect.derived:
+        _derive(scalars, dialect, infos)
+        active = any(scalars.get(name) for name in ("generation_tokens", *dialect.terms))
+        if active and scalars.get("drafts") is None:
+            uncounted = uncounted or dialect.missing
+    positions = scalars.pop(PER_POSITION, ())
+    if scalars.get("accepted_tokens") and not positions and not defects and PER_POSITION in dialect.series:
+        defects.append("accepted tokens without any per-position series")
+
+    def part(names: frozenset[str]) -> dict[str, Any]:
+        return {name: scalars[name] for name in names & scalars.keys()}
+
+    return EngineReading(
+        key=key,
+        counters=Counters(
+            accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
+        ),
+        load=Load(**part(LOAD)),
+        steps=Steps(**part(STEPS)),
+        lifetime=Lifetime(**part(LIFETIME_GAUGES))
+        if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
+        else None,
+        counts_finished_requests=dialect.counts_finished_requests,
+        defects=tuple(defects[:MAX_DEFECTS]),
+        drafting=Drafting(**part(DRAFTING)) if dialect.derived else None,
+        derived="accepted_tokens" in dialect.derived and PER_POSITION not in dialect.series,
+        uncounted=uncounted,
+    )
+
+
+def _derive(scalars: dict[str, Any], dialect: Dialect, infos: Mapping[str, str]) -> None:
+    """Add the fields that have a formula."""
+    known = {**scalars, **{name: infos[name] for name in dialect.info if name in infos}}
+    for attribute, formula in dialect.derived.items():
+        with contextlib.suppress(LookupError):
+            value = formula(known)
+            if value is not None:
+                scalars[attribute] = known[attribute] = value
+
+
+@lru_cache(maxsize=1024)
+def _identify(labels: Labels, position_label: str) -> tuple[EngineKey, int | None]:
+    """Return the engine of a series, and its position if it has a valid one."""
+    by_name = dict(labels)
+    text = by_name.get(position_label, "")
+    position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else None
+    if position is not None and position >= MAX_POSITIONS:
+        position = None
+    return EngineKey(by_name.get("model_name", ""), by_name.get("engine", "")), position
+
+
+def _show(labels: Labels) -> str:
+    text = ",".join(f'{name}="{value[:80]}"' for name, value in labels)
+    # Untrusted text: no control characters for the terminal, bounded length for the log.
+    clean = "".join(c if c.isprintable() else " " for c in text[:_MAX_QUOTED])
+    return f"{{{clean}{'…' if len(text) > _MAX_QUOTED else ''}}}"

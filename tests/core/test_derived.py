@@ -1,0 +1,387 @@
+"""Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.builders import OPENMETRICS, lines, refusal, upstream
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
+from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import EngineReading, Load
+from vllm_specdec_exporter.exposition.text import MalformedExposition
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.quality import QualityLevel
+from vllm_specdec_exporter.measures.history import Window
+from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
+
+if TYPE_CHECKING:
+    from vllm_specdec_exporter.engines.reading import EngineKey
+    from vllm_specdec_exporter.observe.pipeline import EngineState
+    from vllm_specdec_exporter.observe.result import EngineResult
+
+SETTINGS = Settings(
+    windows=(Window(30), Window(300)), judged=Window(30), thresholds=Thresholds(minimum_drafts=20)
+)
+RECORDED = upstream("sglang-k3.txt").decode()
+STARTED, OFF = upstream("sglang-started.txt"), upstream("sglang-off.txt")
+
+
+def answer(
+    requests: float, drafts: float, accepted: float, *, k: float = 3, more: str = "", **gauges: float
+) -> bytes:
+    """The recorded answer with the totals of other requests, which each have a token without a draft."""
+    values = {
+        "num_requests_total": requests,
+        "spec_verify_calls_total": drafts,
+        "generation_tokens_total": requests + drafts + accepted,
+        "spec_num_draft_tokens": k + 1,
+        "spec_num_steps": k,
+        **gauges,
+    }
+    text = RECORDED + more
+    for name, value in values.items():
+        text, found = re.subn(rf"(?m)^(sglang:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", text)
+        assert found, name
+    return text.encode()
+
+
+def only(body: bytes, content_type: str = "") -> EngineReading:
+    (engine,) = read(body, content_type).engines
+    return engine
+
+
+def polled(*answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | None = None) -> EngineResult:
+    """The result after these answers of one server, ten seconds apart; `shape` is of records of requests."""
+    shapes = {"tiny-llama": shape} if shape else {}
+    states: dict[EngineKey, EngineState] = {}
+    results: tuple[EngineResult, ...] = ()
+    for number, body in enumerate(answers):
+        states, results = process_reading(states, read(body), number * 10.0, settings, shapes=shapes)
+    (result,) = results
+    return result
+
+
+class TestArithmetic:
+    def test_it_is_that_of_the_recorded_run(self) -> None:
+        """8 requests, 320 verifications of 3 drafted tokens, 600 accepted: what the run was driven with."""
+        result = polled(STARTED, upstream("sglang-k3.txt"))
+        window = result.window("30s")
+
+        assert (result.deployment.dialect, result.num_speculative_tokens) == ("sglang", 3)
+        assert (result.counters.drafts, result.counters.draft_tokens, result.counters.accepted_tokens) == (
+            *(320, 960, 600),
+        )
+        assert (window.drafts, window.mean_acceptance_length) == (320, 2.875)
+        again = polled(upstream("sglang-k3.txt"), answer(16, 640, 1200)).window("30s")
+        assert (again.acceptance_ratio, again.mean_acceptance_length, again.mean_draft_length) == (
+            *(0.625, 2.875, 3.0),
+        )
+        assert again.position_acceptance_ratio == again.mean_acceptance_length_at == ()
+
+    def test_both_spellings_and_every_label_without_meaning_are_read_alike(self) -> None:
+        body = upstream("sglang-k3.txt")
+        renamed = re.sub(rb"(?m)^sglang:", b"sglang_", body) + b"# EOF\n"
+        assert only(renamed, OPENMETRICS) == only(body)
+        halves = b"".join(
+            re.sub(rb'is_streaming="true"', b'is_streaming="false"', line) + line
+            for line in re.findall(rb'(?m)^sglang:\w+_total\{[^}]*is_streaming="true".*\n', body)
+        )
+        both = re.sub(rb'(?m)^sglang:\w+_total\{[^}]*is_streaming="true".*\n', b"", body) + halves
+        assert only(both).counters.generation_tokens == 2 * 928
+
+    def test_a_retracted_request_has_another_token_without_a_draft(self) -> None:
+        labels = '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
+        retracted = f"sglang:num_retracted_requests_total{labels} 5.0\n"
+        assert only(answer(8, 320, 605, more=retracted)).counters.accepted_tokens == 600
+
+    def test_an_accepted_total_never_falls_and_no_retraction_is_taken_for_a_restart(self) -> None:
+        labels = '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
+        rows = [f"sglang:num_retracted_requests_total{labels} {n}\n" for n in (0, 4, 4)]
+        first, during, after = (
+            answer(8, 320, 600, more=rows[0]),
+            answer(8, 320, 600, more=rows[1]),
+            answer(9, 360, 675 + 4, more=rows[2]),
+        )
+        assert polled(first, during).counters.accepted_tokens == 600
+        result = polled(first, during, after)
+        assert (result.engine_resets_total, result.counters.accepted_tokens) == (0, 675)
+
+    def test_a_restart_is_seen_in_the_counters_that_the_engine_has(self) -> None:
+        result = polled(upstream("sglang-k3.txt"), answer(2, 80, 150))
+        assert (result.engine_resets_total, result.counters.accepted_tokens, result.windows) == (1, 150, ())
+
+
+class TestStates:
+    @pytest.mark.parametrize(
+        ("answers", "state", "reason"),
+        [
+            ((STARTED, STARTED), None, "no batch has run so far"),
+            ((OFF, OFF), ActivityState.OFF, "the server says that it does not speculate"),
+            ((answer(8, 320, 600), answer(16, 640, 1200)), ActivityState.ACTIVE, "320 drafts"),
+            ((answer(8, 320, 600), answer(8, 320, 600)), ActivityState.WARMING_UP, "requests are running"),
+            (
+                (answer(8, 320, 600), answer(8, 320, 600, num_running_reqs=0)),
+                ActivityState.IDLE,
+                "nothing was generated",
+            ),
+            (
+                (answer(8, 320, 600), answer(12, 320, 600, num_running_reqs=0)),
+                ActivityState.IDLE,
+                "all requests ended with their first token",
+            ),
+            ((answer(8, 320, 600), answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
+            (
+                (answer(8, 320, 600), answer(9, 360, 600, spec_num_steps=0)),
+                ActivityState.BYPASSED,
+                "the server chose to draft nothing in the last 30s",
+            ),
+            (
+                (answer(8, 320, 600, spec_num_steps=0), answer(12, 480, 900), answer(16, 640, 1200)),
+                ActivityState.BYPASSED,
+                "the server chose to draft nothing in the last 30s",
+            ),
+        ],
+    )
+    def test_each_is_told_from_the_others(
+        self, answers: tuple[bytes, ...], state: ActivityState | None, reason: str
+    ) -> None:
+        result = polled(*answers)
+        assert (result.activity.state, result.activity.reason[: len(reason)]) == (state, reason)
+        assert (result.quality.level is None) is (state is not ActivityState.ACTIVE)
+
+    def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
+        """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""
+        answers = (answer(8, 320, 600), answer(9, 320, 700), answer(13, 480, 1000))
+        result = polled(*answers)
+        assert polled(*answers[:2]).counters.accepted_tokens == 600
+        assert (result.counters.accepted_tokens, result.window("30s").mean_acceptance_length) == (900, 2.875)
+
+    def test_its_own_gauges_of_acceptance_are_published_nowhere(self) -> None:
+        """They keep their last value: here it is of another time than the counters."""
+        stale = answer(16, 640, 600 + 96, spec_accept_length=4.0, spec_accept_rate=1.0)
+        window = polled(answer(8, 320, 600), stale).window("30s")
+        assert (window.acceptance_ratio, window.mean_acceptance_length) == (0.1, 1.3)
+
+    def test_a_prefill_worker_is_not_judged(self) -> None:
+        body = upstream("sglang-k3.txt").replace(b'engine_type="unified"', b'engine_type="prefill"')
+        assert polled(body, body).activity.reason.startswith("a prefill worker")
+
+    def test_a_server_before_0_5_13_is_recognised_and_limited(self) -> None:
+        """It has the gauges of acceptance, and no count of verifications."""
+        old = re.sub(rb"(?m)^.*(?:spec_verify_calls|spec_num_).*\n", b"", upstream("sglang-k3.txt"))
+        result = polled(old, old)
+        assert (result.deployment.dialect, result.activity.state) == ("sglang-gauges", None)
+        assert result.activity.reason.startswith("SGLang before 0.5.13 does not count drafts")
+        assert (result.counters.drafts, result.counters.generation_tokens) == (None, 928)
+        assert [m.acceptance_ratio for m in result.windows] == [None, None]
+
+
+class TestGauges:
+    @staticmethod
+    def of_ranks(body: bytes, name: str, values: dict[str, float]) -> bytes:
+        """The answer with a series of `name` for each pair of labels in place of the one."""
+        kept = re.sub(rb"(?m)^sglang:" + name.encode() + rb"\{.*\n", b"", body)
+        rows = (f'sglang:{name}{{model_name="tiny-llama",{labels}}} {v}' for labels, v in values.items())
+        return kept + lines(*rows)
+
+    def test_of_tensor_and_pipeline_ranks_the_first_counts_and_data_ranks_add_up(self) -> None:
+        """64 ranks: 2 of data, 8 of tensors each, 4 of pipelines."""
+        labels = {
+            (dp, tp, pp): f'dp_rank="{dp}",tp_rank="{8 * dp + tp}",pp_rank="{pp}",moe_ep_rank="{tp}"'
+            for dp in range(2)
+            for tp in range(8)
+            for pp in range(4)
+        }
+        running = {text: 5.0 + dp if (tp, pp) == (0, 0) else 99.0 for (dp, tp, pp), text in labels.items()}
+        usage = {text: 0.2 + dp / 10 if (tp, pp) == (0, 0) else 0.9 for (dp, tp, pp), text in labels.items()}
+        body = self.of_ranks(upstream("sglang-k3.txt"), "num_running_reqs", running)
+        body = self.of_ranks(body, "token_usage", usage)
+        body = self.of_ranks(body, "spec_num_draft_tokens", dict.fromkeys(running, 4.0))
+        found = only(body)
+
+        assert found.load == Load(11, 1, pytest.approx(0.3))
+        assert found.counters == only(upstream("sglang-k3.txt")).counters
+
+    def test_with_priorities_the_series_without_one_is_the_total(self) -> None:
+        rows = {
+            'tp_rank="0",priority=""': 9.0,
+            'tp_rank="0",priority="1"': 4.0,
+            'tp_rank="0",priority="2"': 5.0,
+        }
+        body = self.of_ranks(upstream("sglang-k3.txt"), "num_running_reqs", rows)
+        assert only(body).load.requests_running == 9
+
+
+class TestAdvice:
+    #: With a cost that is known, so that there could be advice.
+    SETTINGS = replace(
+        SETTINGS,
+        thresholds=Thresholds(minimum_drafts=20, advice_minimum_drafts=50),
+        costs=CostSettings(BUILTIN["llama-3.1-8b-h100-eagle"]),
+    )
+
+    @pytest.mark.parametrize(
+        ("answers", "reason"),
+        [
+            (
+                (answer(8, 320, 600), answer(16, 640, 1200)),
+                "no advice: the server has no usable counters by position; detailed records of the requests",
+            ),
+            (
+                tuple(answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)),
+                "no advice on K: drafts are trees (--speculative-eagle-topk above 1)",
+            ),
+            (
+                (
+                    *(answer(8, 320, 600), answer(12, 480, 900, k=5), answer(16, 640, 1200)),
+                    answer(20, 800, 1500),
+                ),
+                "no advice on K: the server changes K itself (--speculative-adaptive)",
+            ),
+        ],
+    )
+    def test_it_refuses_and_says_why(self, answers: tuple[bytes, ...], reason: str) -> None:
+        result = polled(*answers, settings=self.SETTINGS)
+        assert result.activity.state is ActivityState.ACTIVE
+        assert result.advice.reason[: len(reason)] == reason
+
+    #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
+    SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
+
+    def test_records_of_requests_give_the_positions_that_the_server_does_not_count(self) -> None:
+        """What is to be pasted is SGLang's own; the positions themselves stay unpublished."""
+        spec = Speculation(configured=True, method="eagle3", num_speculative_tokens=3)
+        settings = replace(self.SETTINGS, speculation=spec)
+        answers = [answer(8 * n, 320 * n, 320 * n, num_running_reqs=32) for n in (1, 2)]
+        result = polled(*answers, settings=settings, shape=self.SHALLOW)
+
+        assert (result.advice.action, result.advice.num_speculative_tokens) == (Action.DECREASE_K, 1)
+        start = (
+            "Start SGLang with --speculative-algorithm EAGLE3 --speculative-num-steps 1 "
+            "--speculative-eagle-topk 1 --speculative-num-draft-tokens 2"
+        )
+        assert [f.action[: len(start)] for f in result.findings if "another K" in f.text] == [start]
+        assert (result.advice.speculative_config, result.window("30s").position_acceptance_ratio) == ("", ())
+
+    @pytest.mark.parametrize(
+        "shape",
+        [
+            replace(SHALLOW, drafts=49),  # too few
+            replace(SHALLOW, survival=(0.9, 0.8, 0.7)),  # of other traffic
+            replace(SHALLOW, mean_lengths=(1.0, 2.0), survival=(0.9, 0.1)),  # of another K
+            DraftShape(0, ()),
+        ],
+    )
+    def test_records_that_are_no_sample_of_the_traffic_give_none(self, shape: DraftShape) -> None:
+        answers = [answer(8 * n, 320 * n, 320 * n) for n in (1, 2)]
+        result = polled(*answers, settings=self.SETTINGS, shape=shape)
+        assert result.advice.action is Action.INSUFFICIENT_DATA
+
+    def test_a_schedule_is_in_the_form_of_sglangs_adaptive_config(self) -> None:
+        rows = [ScheduleRow(1, 8, 3), ScheduleRow(9, 40, 1), ScheduleRow(41, 1024, 0)]
+        assert sglang_schedule(rows) == '{"1": [3], "9": [1], "41": [0]}'
+
+
+def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
+    """Its answer is composed. Where vLLM needs records of requests, TensorRT-LLM counts what was drafted."""
+    text = upstream("trtllm-k3.composed.txt").decode()
+
+    def after(times: int) -> bytes:
+        body = text
+        for kind, values in (("drafted", (400, 200, 100)), ("accepted", (320, 120, 50))):
+            for position, value in enumerate(values):
+                series = rf'(?m)^(trtllm_spec_decode_{kind}_tokens_total.*"{position}"\}}) \S+$'
+                body = re.sub(series, rf"\g<1> {value * times}", body)
+        generated = (400 + 490) * times
+        return re.sub(r"(?m)^(trtllm_generation_tokens_total.*) \S+$", rf"\g<1> {generated}", body).encode()
+
+    result = polled(after(1), after(2), settings=TestAdvice.SETTINGS)
+    window = result.window("30s")
+    assert (window.mean_draft_length, window.mean_acceptance_length) == (1.75, 1 + 490 / 400)
+    assert result.advice.action is not Action.INSUFFICIENT_DATA
+    # What a draft would hold with a smaller K: 1 of 1, 1.5 of 2.
+    costs = [option.step_cost for option in result.advice.options[:4]]
+    profile = TestAdvice.SETTINGS.costs.profile
+    assert costs == pytest.approx([1, *(profile.step_cost(held, 8) for held in (1, 1.5, 1.75))], rel=0.05)
+
+
+class TestBadInput:
+    def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(self) -> None:
+        answers = (
+            answer(8, 320, 600),
+            answer(12, 480, 900, k=5),
+            answer(16, 640, 1200),
+            answer(20, 800, 1500),
+        )
+        result = polled(*answers)
+        window = result.window("30s")
+        assert (result.counters.draft_tokens, window.acceptance_ratio) == (None, None)
+        assert (window.mean_acceptance_length, result.engine_resets_total) == (2.875, 0)
+
+    def test_a_tree_has_a_length_and_no_acceptance_ratio(self) -> None:
+        """Of its tokens one at each depth can be accepted: their share says little."""
+        answers = [answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)]
+        window = polled(*answers).window("30s")
+        assert (window.acceptance_ratio, window.mean_acceptance_length) == (None, 2.875)
+
+    def test_more_accepted_than_drafted_is_a_counted_defect_and_no_ratio_above_1(self) -> None:
+        result = polled(answer(8, 320, 600), answer(16, 400, 1200))
+        window = result.window("30s")
+        assert (window.acceptance_ratio, window.mean_acceptance_length) == (1, 4)
+        assert (result.inconsistent_samples_total, result.defects) == (
+            1,
+            ("360 tokens more than 80 drafts can have given",),
+        )
+
+    def test_a_gauge_without_its_counters_and_counters_without_k_give_no_ratio(self) -> None:
+        gauges = re.sub(rb"(?m)^sglang:\w+_total\{.*\n", b"", upstream("sglang-k3.txt"))
+        result = polled(gauges, gauges)
+        assert (result.activity.state, result.window("30s").acceptance_ratio) == (
+            ActivityState.WARMING_UP,
+            None,
+        )
+        without_k = [
+            re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", body)
+            for body in (answer(8, 320, 600), answer(16, 640, 1200))
+        ]
+        window = polled(*without_k).window("30s")
+        assert (window.acceptance_ratio, window.mean_acceptance_length) == (None, 2.875)
+
+    def test_generated_tokens_without_a_count_of_verifications_are_no_bypass(self) -> None:
+        """SGLang's Rust front end counts the former only."""
+        body = re.sub(rb"(?m)^sglang:spec_verify_calls.*\n", b"", upstream("sglang-k3.txt"))
+        result = polled(body, body)
+        assert (result.activity.state, result.activity.reason[:35]) == (
+            None,
+            "no finished request had a draft, or",
+        )
+
+    def test_one_series_in_both_spellings_is_refused(self) -> None:
+        labels = '{engine_type="unified",model_name="tiny-llama"}'
+        body = upstream("sglang-k3.txt") + lines(f"sglang_spec_verify_calls_total{labels} 320.0")
+        assert refusal(MalformedExposition, read, body).startswith(
+            "duplicate series sglang_spec_verify_calls"
+        )
+
+    def test_a_k_that_no_server_has_is_left_out(self) -> None:
+        engine = only(answer(8, 320, 600, spec_num_draft_tokens=1e9))
+        assert (engine.counters.draft_tokens, engine.defects) == (
+            None,
+            ("sglang:spec_num_draft_tokens is 1000000000.0",),
+        )
+
+
+def test_a_configured_server_without_a_batch_is_idle() -> None:
+    settings = replace(SETTINGS, speculation=Speculation(configured=True, num_speculative_tokens=3))
+    result = polled(STARTED, STARTED, settings=settings)
+    assert (result.activity.state, result.quality.level) == (ActivityState.IDLE, None)
+    healthy = polled(answer(8, 320, 600), answer(16, 640, 1200))
+    assert healthy.quality.level is QualityLevel.OPTIMAL or healthy.quality.level is QualityLevel.HEALTHY

@@ -1,0 +1,67 @@
+"""Configurations that are known to work badly: which deployments a row is said of."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics import known_problems as module
+from vllm_specdec_exporter.economics.known_problems import PROBLEMS, Setup, known_problems
+from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.case import Case
+from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
+
+ON_GPU, HYBRID, EDGE = PROBLEMS
+ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
+
+
+@pytest.mark.parametrize(
+    ("setup", "expected"),
+    [
+        (Setup(), ()),
+        (Setup("ngram"), ()),
+        (Setup("ngram_gpu"), (ON_GPU,)),
+        (Setup("ngram_gpu", version="0.33.0"), (ON_GPU,)),
+        (Setup("ngram_gpu", version="v0.16.2"), ()),
+        (Setup("mtp", "Qwen/Qwen3.6-35B-A3B"), (HYBRID,)),
+        (Setup("qwen3_next_mtp", "Qwen/Qwen3-Next-80B-A3B-Instruct"), (HYBRID,)),
+        (Setup("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
+        (Setup("mtp", "Qwen/Qwen3-8B"), ()),
+        (Setup("mtp", "Qwen/Qwen3.8B"), ()),
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE,)),
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), ()),  # K changes, and drafting goes on
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(33, 60)), ()),
+        (Setup("eagle3", schedule=ROWS), ()),
+    ],
+)
+def test_a_row_is_said_of_the_deployments_it_holds_for(setup: Setup, expected: tuple[object, ...]) -> None:
+    assert known_problems(setup) == expected
+
+
+def test_a_row_that_is_fixed_is_not_said_of_releases_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = replace(ON_GPU, until=(0, 40))
+    monkeypatch.setattr(module, "PROBLEMS", (fixed,))
+    found = {text: known_problems(Setup("ngram_gpu", version=text)) for text in ("0.39.1", "0.40.0", "")}
+    assert found == {"0.39.1": (fixed,), "0.40.0": (), "": (fixed,)}
+    assert ", since 0.17, fixed in 0.40; " in fixed.reference
+
+
+def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
+    activity = Activity(ActivityState.IDLE)
+    case = Case(activity, None, Counters(), 3, "ngram_gpu", BUILTIN["unknown"], Thresholds())
+    hint = Finding(Severity.HINT, ON_GPU.text, f"{ON_GPU.action} ({ON_GPU.reference}.)")
+
+    assert hint in find(case)
+    assert hint not in find(replace(case, vllm=False))
+    assert hint not in find(replace(case, version="0.16.0"))
+
+
+def test_every_row_has_a_source_and_says_how_far_it_was_checked() -> None:
+    assert [row for row in PROBLEMS if not re.match(r"vLLM issues? \d{4,}", row.source)] == []
+    assert all(row.verified for row in PROBLEMS)

@@ -1,0 +1,42 @@
+"""Engines of three kinds behind one exporter and one Prometheus, with the rules as they are shipped."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.exporter import running_exporter
+from support.programs import simulator
+from support.prometheus import PrometheusServer
+
+pytestmark = pytest.mark.full
+
+RULES = Path(__file__).parents[2] / "alerts" / "rules"
+DIALECTS = ("vllm", "sglang", "llamacpp")
+FLAGS = ("--speed", "10", "--scenario", "healthy", "--num-speculative-tokens", "3", "--seed", "7")
+LENGTH = "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m"
+
+
+def test_the_rules_mean_the_same_for_every_engine() -> None:
+    """The same simulated traffic, written by three engines: one acceptance length, and no alert on it.
+
+    SGLang serves vLLM's model without counting positions: its drafts do not make vLLM's positions look poor.
+    """
+    with ExitStack() as stack:
+        urls = [stack.enter_context(simulator("--dialect", name, *FLAGS)) for name in DIALECTS]
+        flags = [word for url in urls for word in ("--vllm.url", url)]
+        exporter = stack.enter_context(running_exporter(*flags, "--window", "5s"))
+        config = {"rule_files": [f"{RULES}/*.yml"]}
+        prometheus = stack.enter_context(
+            PrometheusServer({"fleet": exporter.address}, interval="500ms", config=config)
+        )
+        seen = prometheus.wait_for(f"{LENGTH} and on () (count({LENGTH}) == {len(DIALECTS)})", 120)
+        assert list(seen.values()) == pytest.approx([3.3] * len(DIALECTS), rel=0.05)
+        known = prometheus.query("count by (dialect) (vllm_specdec_info)")
+        assert sorted(dict(series)["dialect"] for series in known) == ["llamacpp", "sglang", "vllm-v1"]
+        assert prometheus.query('vllm_specdec_activity{state="active"} == 0') == {}
+        first = prometheus.wait_for('model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"}', 120)
+        assert min(first.values()) > 0.85
+        assert prometheus.query('ALERTS{alertname=~".*Acceptance.*|.*Bypassed.*"}') == {}
