@@ -41,8 +41,7 @@ _CLOSED = "the connection was closed before a response came"
 #: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
 _CLOSE_ITERATIONS = 10
 
-#: The sockets of the current exchange.
-_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")
+_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")  # the sockets of the current exchange
 
 
 class PollError(Exception):
@@ -149,11 +148,10 @@ class Upstream:
         """Return the server's version, empty if it returns none within `timeout` seconds."""
         if not self._target.version_url:
             return ""
-        if timeout is None:
-            timeout = self._config.timeout
+        seconds = self._config.timeout if timeout is None else timeout
         try:
             url = self._target.version_url
-            response = await self._get(url, "application/json", timeout, _MAX_VERSION_BODY)
+            response = await self._get(url, "application/json", seconds, _MAX_VERSION_BODY)
             document = json.loads(response.body)
         except (PollError, ValueError, RecursionError):
             return ""
@@ -265,9 +263,8 @@ def _read_token(path: str) -> str:
     try:
         token = Path(path).read_text("ascii").strip()
     except OSError as error:
-        raise PollError(
-            "credentials", f"the bearer token file {path} cannot be read: {error.strerror}"
-        ) from error
+        why = f"the bearer token file {path} cannot be read: {error.strerror}"
+        raise PollError("credentials", why) from error
     except UnicodeDecodeError:
         token = ""
     if not token or not token.isprintable():
