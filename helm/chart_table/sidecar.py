@@ -9,10 +9,14 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 from .value import (
     BOOLEAN,
+    COUNT,
+    ENV,
     NAME,
     OBJECT,
     OBJECTS,
     PORT,
+    PULL_SECRETS,
+    SELECTOR,
     TEXT,
     TEXT_MAP,
     TEXTS,
@@ -63,7 +67,13 @@ CONTAINER = Section(
     "named template `vllm-specdec-exporter.sidecar`.",
     (
         Value(
-            "image.registry", "", TEXT, "Registry that your nodes pull from, such as `registry.example.com`."
+            "image.registry",
+            "",
+            {
+                "type": "string",
+                "pattern": r"^$|^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?(:[0-9]+)?(/[a-z0-9._-]+)*/?$",
+            },
+            "Registry that your nodes pull from: host and path, without a scheme. `global.imageRegistry` overrides it.",
         ),
         Value(
             "image.repository",
@@ -75,7 +85,12 @@ CONTAINER = Section(
             },
             "Image name. Required where a container is rendered: there is no public image yet.",
         ),
-        Value("image.tag", "", TEXT, "Empty for the version of this chart's exporter."),
+        Value(
+            "image.tag",
+            "",
+            {"type": "string", "pattern": "^$|^[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$"},
+            "Empty for the version of this chart's exporter.",
+        ),
         Value(
             "image.digest",
             "",
@@ -86,8 +101,8 @@ CONTAINER = Section(
         Value(
             "imagePullSecrets",
             [],
-            OBJECTS,
-            "For the standalone pod, and for pods that get the sidecar injected. A sidecar of your own uses those of its pod.",
+            PULL_SECRETS,
+            "Names, or as in a pod. For the standalone pod, and for pods that get the sidecar injected. A sidecar of your own uses those of its pod.",
         ),
         Value(
             "exporter.vllmUrls",
@@ -117,7 +132,7 @@ CONTAINER = Section(
         ),
         Value("exporter.port", 9850, PORT, "Port of the exporter."),
         Value("exporter.extraArgs", [], TEXTS, "Further arguments, as they are."),
-        Value("exporter.extraEnv", [], OBJECTS, "Environment variables, as in a container's `env`."),
+        Value("exporter.extraEnv", [], ENV, "Environment variables, as in a container's `env`."),
         Value("exporter.extraEnvFrom", [], OBJECTS, "As in a container's `envFrom`."),
         Value("exporter.extraVolumeMounts", [], OBJECTS, "Such as a CA or token for `vllm.ca-file`."),
         Value(
@@ -165,7 +180,7 @@ CONTAINER = Section(
                     }.items()
                 },
             },
-            "Patience of the liveness probe, which restarts the exporter alone and never depends on vLLM.",
+            "Patience of the liveness probe, which restarts the exporter alone and never depends on vLLM; null for none.",
         ),
         Value(
             "webConfig.existingSecret",
@@ -205,13 +220,13 @@ INJECTION = Section(
     "Injection",
     "A MutatingAdmissionPolicy that adds the sidecar to labelled pods as they are created, without a webhook server.",
     (
-        Value("injection.enabled", False, BOOLEAN, "Whether to install it. Kubernetes 1.36 and later."),
+        Value("injection.enabled", False, BOOLEAN, "The policy that adds the sidecar to labelled pods."),
         Value(
             "injection.apiVersion",
-            "v1",
-            choice("v1", "v1beta1"),
-            "`v1`: Kubernetes 1.36 and later. `v1beta1`: 1.34 and 1.35 where API and feature gate "
-            "MutatingAdmissionPolicy are switched on.",
+            "",
+            choice("", "v1", "v1beta1"),
+            "Empty for what the cluster has. `v1`: Kubernetes 1.36 and later. `v1beta1`: 1.34 and 1.35 where API and "
+            "feature gate MutatingAdmissionPolicy are switched on.",
         ),
         Value(
             "injection.labels",
@@ -222,7 +237,7 @@ INJECTION = Section(
         Value(
             "injection.namespaceSelector",
             {},
-            OBJECT,
+            SELECTOR,
             "Namespaces whose pods are looked at; empty for all but kube-system, kube-public and kube-node-lease.",
         ),
         Value(
@@ -238,7 +253,7 @@ STANDALONE = Section(
     "Standalone",
     "One exporter of its own that polls several servers, for people who may not touch vLLM's pods.",
     (
-        Value("standalone.enabled", False, BOOLEAN, "Whether to install it."),
+        Value("standalone.enabled", False, BOOLEAN, "One exporter in a Deployment of its own."),
         Value("standalone.labels", {}, TEXT_MAP, "Labels of the Deployment."),
         Value("standalone.annotations", {}, TEXT_MAP, "Annotations of the Deployment."),
         Value("standalone.podLabels", {}, TEXT_MAP, "Labels of its pod."),
@@ -259,6 +274,12 @@ STANDALONE = Section(
         Value("standalone.nodeSelector", {}, TEXT_MAP, "Nodes to run on."),
         Value("standalone.tolerations", [], OBJECTS, "Taints to tolerate."),
         Value("standalone.affinity", {}, OBJECT, "Affinity."),
+        Value("standalone.topologySpreadConstraints", [], OBJECTS, "Spread over nodes."),
+        Value("standalone.dnsPolicy", "", TEXT, "Empty for the default."),
+        Value("standalone.dnsConfig", {}, OBJECT, "Resolver settings."),
+        Value("standalone.hostAliases", [], OBJECTS, "Lines for /etc/hosts."),
+        Value("standalone.runtimeClassName", "", NAME, "Runtime class."),
+        Value("standalone.revisionHistoryLimit", 3, COUNT, "Old ReplicaSets to keep."),
         Value(
             "standalone.service.type",
             "ClusterIP",

@@ -15,6 +15,7 @@ from .value import (
     NAMESPACE,
     OBJECT,
     OBJECTS,
+    SELECTOR,
     TEXT,
     TEXT_MAP,
     TEXTS,
@@ -98,7 +99,7 @@ MONITORS = Section(
         Value(
             "podMonitor.selector",
             {},
-            OBJECT,
+            SELECTOR,
             "Pods to look at. Empty for all: the port's name `specdec-metrics` picks the sidecars.",
         ),
         Value(
@@ -117,13 +118,13 @@ MONITORS = Section(
         Value("vllmPodMonitor.namespace", "", NAMESPACE, "Empty for the release's."),
         Value("vllmPodMonitor.labels", {}, TEXT_MAP, "As `podMonitor.labels`."),
         Value("vllmPodMonitor.annotations", {}, TEXT_MAP, "Annotations."),
-        Value("vllmPodMonitor.selector", {}, OBJECT, "The pods of vLLM; required."),
+        Value("vllmPodMonitor.selector", {}, SELECTOR, "The pods of vLLM; required."),
         Value("vllmPodMonitor.namespaceSelector", {"any": True}, OBJECT, "Namespaces to look at."),
         Value(
             "vllmPodMonitor.port",
             "http",
-            {"type": "string", "minLength": 1, "maxLength": 15},
-            "Name of vLLM's port.",
+            {"type": ["string", "integer"], "minLength": 1, "maxLength": 15, "minimum": 1, "maximum": 65535},
+            "vLLM's port: its name, or its number where it has none (`portNumber` of the operator's API).",
         ),
         Value("vllmPodMonitor.interval", "15s", DURATION, "Time between scrapes."),
         Value("vllmPodMonitor.scheme", "http", choice("http", "https"), "https where vLLM has certificates."),
@@ -139,7 +140,7 @@ RULES = Section(
     "[Recording rules and alerts](../../docs/reference/alerts.md) as PrometheusRule. Their thresholds are series of the exporter: change "
     "them by `exporter.thresholds`.",
     (
-        Value("prometheusRule.enabled", False, BOOLEAN, "Whether to install them."),
+        Value("prometheusRule.enabled", False, BOOLEAN, "Recording rules and alerts."),
         Value("prometheusRule.namespace", "", NAMESPACE, "Empty for the release's."),
         Value(
             "prometheusRule.labels",
@@ -179,7 +180,7 @@ DASHBOARDS = Section(
     "Dashboards",
     "[Four Grafana dashboards](../../docs/dashboards.md) as ConfigMaps, for the sidecar of Grafana's chart or for Grafana's operator.",
     (
-        Value("dashboards.enabled", False, BOOLEAN, "Whether to install them."),
+        Value("dashboards.enabled", False, BOOLEAN, "Grafana dashboards as ConfigMaps."),
         Value("dashboards.namespace", "", NAMESPACE, "Empty for the release's."),
         Value("dashboards.boards", dict.fromkeys(BOARDS, True), switches(BOARDS), "Switches for each."),
         Value(

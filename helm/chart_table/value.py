@@ -18,8 +18,41 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 OBJECT: Schema = {"type": "object"}
 OBJECTS: Schema = {"type": "array", "items": OBJECT}
 TEXTS: Schema = {"type": "array", "items": TEXT}
-#: Labels and annotations.
-TEXT_MAP: Schema = {"type": "object", "additionalProperties": TEXT}
+#: Labels and annotations. A null leaves one out.
+TEXT_MAP: Schema = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+#: A container's `env`; a number has to be quoted, as Kubernetes wants it.
+ENV: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string", "minLength": 1}, "value": TEXT, "valueFrom": OBJECT},
+        "additionalProperties": False,
+    },
+}
+#: As Kubernetes has it for labels.
+SELECTOR: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "matchLabels": TEXT_MAP,
+        "matchExpressions": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["key", "operator"],
+                "additionalProperties": False,
+                "properties": {
+                    "key": TEXT,
+                    "operator": {"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                    "values": TEXTS,
+                },
+            },
+        },
+    },
+}
+#: Pull secrets, by name or as Kubernetes has them.
+PULL_SECRETS: Schema = {"type": "array", "items": {"type": ["object", "string"]}}
 #: Of Prometheus; empty for the default of whoever reads it.
 DURATION: Schema = {
     "type": "string",

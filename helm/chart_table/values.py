@@ -5,7 +5,7 @@ from __future__ import annotations
 from .requests import PUSH, TAP
 from .sidecar import CONTAINER, INJECTION, STANDALONE
 from .telling import ALERTMANAGER, DASHBOARDS, MONITORS, RULES
-from .value import BOOLEAN, NAME, NAMESPACE, OBJECT, OBJECTS, PORT, TEXT_MAP, Section, Value
+from .value import BOOLEAN, NAME, NAMESPACE, OBJECTS, PORT, SELECTOR, TEXT_MAP, Section, Value
 
 NAMES = Section(
     "Names",
@@ -20,6 +20,7 @@ NAMES = Section(
         Value(
             "fullnameOverride", "", NAME, "Instead of release and chart name; at most 44 characters are used."
         ),
+        Value("namespaceOverride", "", NAMESPACE, "Instead of the release's namespace."),
         Value("commonLabels", {}, TEXT_MAP, "Labels for every object."),
         Value("commonAnnotations", {}, TEXT_MAP, "Annotations for every object."),
     ),
@@ -65,7 +66,7 @@ NETWORK = Section(
         Value(
             "networkPolicy.sidecar.podSelector",
             {},
-            OBJECT,
+            SELECTOR,
             "Pods with sidecars, as in a NetworkPolicy; empty for no such policy.",
         ),
         Value("networkPolicy.sidecar.namespace", "", NAMESPACE, "Their namespace."),
@@ -92,16 +93,29 @@ EXTRA = Section(
 )
 
 SECTIONS = (
-    NAMES,
-    CONTAINER,
-    TAP,
-    PUSH,
     MONITORS,
     RULES,
     DASHBOARDS,
-    ALERTMANAGER,
-    INJECTION,
+    CONTAINER,
     STANDALONE,
+    INJECTION,
+    ALERTMANAGER,
+    TAP,
+    PUSH,
     NETWORK,
+    NAMES,
     EXTRA,
+)
+#: The values that matter first, in this order.
+FIRST = (
+    "podMonitor.enabled",
+    "podMonitor.labels",
+    "prometheusRule.enabled",
+    "dashboards.enabled",
+    "image.registry",
+    "image.repository",
+    "exporter.specConfig",
+    "exporter.vllmUrls",
+    "standalone.enabled",
+    "injection.enabled",
 )

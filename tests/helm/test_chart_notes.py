@@ -36,7 +36,7 @@ def test_what_is_missing_is_said() -> None:
         "exporter.resources are those of an exporter without the tap",
     )
     for words, missing, there in (
-        ("Nothing was installed", {}, SIDECAR),
+        ("Nothing is installed yet", {}, SIDECAR),
         ("exporter.specConfig is empty", merged(STANDALONE, unknown), STANDALONE),
         ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
         (tapped, merged(STANDALONE, TAP_ALONE), merged(STANDALONE, TAP_ALONE, ample)),
@@ -48,7 +48,8 @@ def test_what_is_missing_is_said() -> None:
     ):
         assert words in notes(missing), words
         assert words not in notes(there), words
-    assert "--set podMonitor.enabled=true" in notes({})
+    command = "helm upgrade specdec YOUR-CHART --namespace monitoring --reuse-values"
+    assert [word for word in (command, "podMonitor.labels.release=") if word not in notes({})] == []
 
 
 def test_the_labels_that_prometheus_must_look_for_are_said() -> None:

@@ -72,7 +72,7 @@ def test_values_arrive_as_flags() -> None:
         "--web.config.file=/etc/vllm-specdec-exporter/web/web-config.yml",
         "--log.level=debug",
     ]
-    for text in ('{"method": "ngram",  "prompt_lookup_max": 4}', "{}", "a: 'b' \"c\" {{ d }} #e"):
+    for text in ('{"method": "ngram",  "prompt_lookup_max": 4}', "{}", '{"model": "b: \\"c\\" {{ d }} #e"}'):
         container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
         assert container["args"][2] == f"--spec.config={text}"
 

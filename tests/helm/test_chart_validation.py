@@ -54,6 +54,8 @@ _WEB, _TAP_AND_PUSH = ": set exporter.port and webConfig instead", ": set tap an
 
 #: How the message begins, the values, and what is set in them by path.
 _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("podMonitor.additionalLabels: use podMonitor.labels", SIDECAR, {"podMonitor.additionalLabels": {}}),
+    ("exporter.specConfig is not a JSON object: {a: ", INJECTION, {"exporter.specConfig": "{a: 1}"}),
     (_NO_IMAGE, on("standalone"), {_URLS: SERVERS}),
     (_NO_IMAGE, on("injection"), {}),
     ("serviceMonitor.enabled needs standalone.enabled", {}, {"serviceMonitor.enabled": True}),
@@ -196,7 +198,8 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
     shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("values.schema.json"))
     messages.append(("injection.labels is empty", refusal(WITHOUT_SCHEMA, chart=copy)))
 
-    written = texts()
+    # Helm 4's library claims one version of Kubernetes; test_chart_conventions.py has others.
+    written = [text for text in texts() if not text.startswith("injection.enabled needs Mutating")]
     reached = {text for text in written for _, message in messages if says(text, message)}
     assert set(written) == reached
     paths = {".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)}
@@ -205,7 +208,7 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
         assert any(says(text, message) for text in written), message
         named = set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)+|\b(?:fullnameOverride|webConfig)\b", message))
         assert named & paths, message
-        todo = r"\b(set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
+        todo = r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
         assert re.search(todo, message.lower()), message
 
 

@@ -150,7 +150,9 @@ container-otherwise:
   image: {registry: "", tag: "20261121"}
   webConfig: {existingSecret: web}
   tap: {tls: {existingSecret: unused}}
-  exporter: {specConfig: 'a "quoted" $(HOME) {{ .Values }} text: #1', resources: {requests: null}}
+  exporter:
+    specConfig: '{"method": "ngram", "model": "a \"quoted\" $(HOME) {{ .Values }} text: #1"}'
+    resources: {requests: null}
 
 tap:
   webConfig: {existingSecret: web, tls: true}
@@ -171,6 +173,12 @@ placed:
     podAnnotations: {prometheus.io/scrape: "false"}
     serviceAccountName: "123"
     priorityClassName: "456"
+    topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+    dnsPolicy: None
+    dnsConfig: {nameservers: [10.0.0.10]}
+    hostAliases: [{ip: 10.0.0.1, hostnames: [vllm]}]
+    runtimeClassName: gvisor
+    revisionHistoryLimit: 0
     nodeSelector: {kubernetes.io/arch: amd64}
     tolerations: [{key: gpu, operator: Exists, effect: NoSchedule}]
     affinity:
@@ -344,22 +352,30 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 Path = tuple[str, ...]
 
 
+#: What Helm itself adds to the values of a dependency.
+OF_HELM = {"global", "enabled"}
+
+
+def _is_level(path: Path, name: str, schema: Mapping[str, Any]) -> bool:
+    """Whether it holds values; a selector of Kubernetes is one value."""
+    of_helm = not path and name in OF_HELM
+    return "properties" in schema and "matchLabels" not in schema["properties"] and not of_helm
+
+
 def levels(schema: Mapping[str, Any] = SCHEMA, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every level of values that the chart itself defines, the root first."""
     yield path, dict(schema)
     for name, inner in schema["properties"].items():
-        if "properties" in inner:
+        if _is_level(path, name, inner):
             yield from levels(inner, (*path, name))
 
 
-#: What Helm itself adds to the values of a dependency.
-OF_HELM = {"global", "enabled"}
 #: The schema of every value that is no level, by path.
 LEAVES: dict[Path, dict[str, Any]] = {
     (*path, name): inner
     for path, level in levels()
     for name, inner in level["properties"].items()
-    if "properties" not in inner and (path or name not in OF_HELM)
+    if not _is_level(path, name, inner) and "$comment" not in inner and (path or name not in OF_HELM)
 }
 
 

@@ -48,10 +48,11 @@ may ask for it, and where nobody does, `withTap` takes it out again.
 {{- $all := dict "Values" (mustMergeOverwrite (deepCopy .Values) (dict "tap" (dict "enabled" true))) -}}
 {{- $container := include "vllm-specdec-exporter.sidecar" $all | fromYaml -}}
 {{- $volumes := printf "volumes:\n%s" (include "vllm-specdec-exporter.volumes" $all | default "[]") | fromYaml -}}
+{{- $pull := printf "secrets:\n%s" (include "vllm-specdec-exporter.pullSecrets" . | default "[]") | fromYaml -}}
 {{- toYaml (dict
   "initContainers" (list $container)
   "volumes" $volumes.volumes
-  "imagePullSecrets" .Values.imagePullSecrets) -}}
+  "imagePullSecrets" $pull.secrets) -}}
 {{- end }}
 
 {{/* Whether a pod gets the tap; CEL that may stand before variables exist. Takes the root context. */}}
@@ -159,6 +160,12 @@ sidecar so starts behind all other init containers and right before vLLM.
       has(container.ports) && container.ports.exists(port,
         port.containerPort == {{ $port.containerPort }} || (has(port.name) && port.name == {{ toJson $port.name }})))
 {{- end }}
+{{- if .Values.exporter.livenessProbe }}
+# Any restart of a container makes all pods of such a group anew.
+- name: not-in-a-leaderworkerset
+  expression: |-
+    !(has(object.metadata.labels) && "leaderworkerset.sigs.k8s.io/name" in object.metadata.labels)
+{{- end }}
 # The API server refuses a pod whose containers ask for more than the pod as a whole: it would not start at all.
 - name: no-resources-of-the-pod
   expression: "!has(object.spec.resources)"
@@ -181,4 +188,20 @@ sidecar so starts behind all other init containers and right before vLLM.
 {{- $system := dict "key" "kubernetes.io/metadata.name" "operator" "NotIn" "values" (list "kube-system" "kube-public" "kube-node-lease") -}}
 {{- $selector := .Values.injection.namespaceSelector -}}
 {{- toYaml (merge (dict "matchExpressions" (prepend ($selector.matchExpressions | default list) $system)) $selector) -}}
+{{- end }}
+
+{{/* The version of the API: as the values say, else the one that the cluster has. */}}
+{{- define "vllm-specdec-exporter.injection.apiVersion" -}}
+{{- $api := .Capabilities.APIVersions -}}
+{{- if .Values.injection.apiVersion -}}
+{{ .Values.injection.apiVersion }}
+{{- else if $api.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" -}}
+v1
+{{- else if $api.Has "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy" -}}
+v1beta1
+{{- else if semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version -}}
+v1
+{{- else -}}
+{{- fail (printf "injection.enabled needs MutatingAdmissionPolicy, which Kubernetes %s does not have: on 1.34 and 1.35 switch on its feature gate and set injection.apiVersion to v1beta1, or use a sidecar of your own" .Capabilities.KubeVersion.Version) }}
+{{- end -}}
 {{- end }}

@@ -21,6 +21,10 @@ sidecar template from a chart of their own, whose .Chart is another. */}}
 {{- regexReplaceAll "-+$" ($full | replace "." "-" | trunc 44) "" }}
 {{- end }}
 
+{{- define "vllm-specdec-exporter.namespace" -}}
+{{ .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
 {{/* What a pod of the standalone Deployment is found by. Never anything that an upgrade changes. */}}
 {{- define "vllm-specdec-exporter.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "vllm-specdec-exporter.name" . | quote }}
@@ -42,7 +46,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $labels := include "vllm-specdec-exporter.labels" .root | fromYaml }}
 {{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations -}}
 name: {{ .name | quote }}
-namespace: {{ .namespace | default .root.Release.Namespace | quote }}
+namespace: {{ .namespace | default (include "vllm-specdec-exporter.namespace" .root) | quote }}
 labels:
   {{- toYaml (merge (dict) $labels (.labels | default dict)) | nindent 2 }}
 {{- with $annotations }}

@@ -19,7 +19,8 @@ restartPolicy: Always
 
 {{/* What is the same for the sidecar and the standalone exporter. */}}
 {{- define "vllm-specdec-exporter.container" -}}
-{{- $exporter := .Values.exporter -}}
+{{- include "vllm-specdec-exporter.prepare" . }}
+{{- $exporter := .Values.exporter }}
 image: {{ include "vllm-specdec-exporter.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 args:
@@ -43,16 +44,25 @@ ports:
     containerPort: {{ .Values.tap.port }}
     protocol: TCP
   {{- end }}
+{{- with $exporter.livenessProbe }}
 livenessProbe:
-  {{- if eq (include "vllm-specdec-exporter.scheme" .) "https" }}
+  {{- if eq (include "vllm-specdec-exporter.scheme" $) "https" }}
   # Whether it speaks TLS is a matter of the Secret: where that cannot be used, the exporter must not be restarted for it.
   {{- end }}
-  {{- include "vllm-specdec-exporter.probe" (dict "Values" .Values "path" "/-/healthy") | nindent 2 }}
-  {{- toYaml $exporter.livenessProbe | nindent 2 }}
+  {{- include "vllm-specdec-exporter.probe" (dict "Values" $.Values "path" "/-/healthy") | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 resources:
   {{- toYaml $exporter.resources | nindent 2 }}
+{{- /* Helm 3.6 keeps the defaults that a parent chart sets to null: there, empty text leaves a field out. */}}
+{{- $security := dict }}
+{{- range $key, $value := $exporter.securityContext }}
+{{- if ne (toString $value) "" }}{{ $_ := set $security $key $value }}{{ end }}
+{{- end }}
+{{- with $security }}
 securityContext:
-  {{- toYaml $exporter.securityContext | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- $mounts := $exporter.extraVolumeMounts }}
 {{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
@@ -100,6 +110,7 @@ The volumes that the container mounts, as a list; nothing where there are none. 
 the pod back: the sidecar says so and stands by until it is there.
 */}}
 {{- define "vllm-specdec-exporter.volumes" -}}
+{{- include "vllm-specdec-exporter.prepare" . }}
 {{- $volumes := .Values.exporter.extraVolumes }}
 {{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
 {{- $volumes = append $volumes (dict "name" .name "secret" (dict "secretName" .secret "optional" true)) }}
@@ -119,7 +130,7 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- fail "image.repository is empty: there is no public image yet. Build it (docs/machine.md), push it to a registry that your nodes can pull from, and set image.registry and image.repository" }}
 {{- end }}
 {{- $name := $image.repository }}
-{{- with $image.registry }}
+{{- with ((.Values.global | default dict).imageRegistry | default $image.registry) }}
 {{- $name = printf "%s/%s" (trimSuffix "/" .) $name }}
 {{- end }}
 {{- if or $image.tag (not $image.digest) }}
@@ -129,6 +140,17 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $name = printf "%s@%s" $name . }}
 {{- end }}
 {{- $name }}
+{{- end }}
+
+{{/* Pull secrets as a list of objects: those of the parent chart, and those of this one. */}}
+{{- define "vllm-specdec-exporter.pullSecrets" -}}
+{{- $secrets := list }}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.imagePullSecrets }}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
+{{- end }}
+{{- with $secrets }}
+{{- toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The flags, as a list. */}}
@@ -143,6 +165,12 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $args = append $args (printf "--vllm.url=%s" .) }}
 {{- end }}
 {{- with $exporter.specConfig }}
+{{- /* Two conditions: Helm 3.6 evaluates all of an "and". */}}
+{{- if kindIs "string" . }}
+{{- if hasKey (fromJson .) "Error" }}
+{{- fail (printf "exporter.specConfig is not a JSON object: %s. Give it as vLLM has it, or as a map" .) }}
+{{- end }}
+{{- end }}
 {{- $args = append $args (printf "--spec.config=%s" (ternary . (toJson .) (kindIs "string" .))) }}
 {{- end }}
 {{- range $name, $number := $exporter.thresholds }}

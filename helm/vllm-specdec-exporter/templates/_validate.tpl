@@ -1,6 +1,15 @@
 {{/* What the schema cannot say: values that contradict each other. Each message says what to change. */}}
 {{- define "vllm-specdec-exporter.validate" -}}
 {{- $v := .Values }}
+{{- range $path, $instead := include "vllm-specdec-exporter.renamed" . | fromYaml }}
+{{- $place := $v }}
+{{- range initial (splitList "." $path) }}
+{{- $place = get $place . }}
+{{- end }}
+{{- if hasKey $place (last (splitList "." $path)) }}
+{{- fail (printf "%s: %s. The chart has no such value" $path $instead) }}
+{{- end }}
+{{- end }}
 {{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
 {{- fail "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
 {{- end }}
@@ -94,7 +103,7 @@
 {{- $limit := get ($v.exporter.resources.limits | default dict) $resource | toString }}
 {{- /* Kubernetes takes the limit for a request that is missing, but not the other way round. */}}
 {{- $request := get ($v.exporter.resources.requests | default dict) $resource | toString | default $limit }}
-{{- if or (not $limit) (ne $request $limit) }}
+{{- if or (not $limit) (ne (include "vllm-specdec-exporter.quantity" $request) (include "vllm-specdec-exporter.quantity" $limit)) }}
 {{- if not $v.exporter.allowBurstable }}
 {{- fail (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
 {{- end }}
@@ -136,4 +145,18 @@
 {{- $total = add $total (mul $number (get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000) $unit)) }}
 {{- end }}
 {{- $total }}
+{{- end }}
+
+{{/* A quantity as a number, so that equal ones are equal however they are spelled: 0.2 and 200m, 128Mi and 134217728. */}}
+{{- define "vllm-specdec-exporter.quantity" -}}
+{{- $number := regexFind "^[0-9.]+([eE][-+]?[0-9]+)?" . }}
+{{- $unit := trimPrefix $number . }}
+{{- $units := dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 }}
+{{- if not $unit }}
+{{- printf "%.6f" (float64 $number) }}
+{{- else if and $number (hasKey $units $unit) }}
+{{- printf "%.6f" (mulf (float64 $number) (get $units $unit)) }}
+{{- else }}
+{{- . }}
+{{- end }}
 {{- end }}
