@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from .rule import (
+    BY_METHOD,
     COUNT,
+    METHOD_SPEEDUP,
+    MODEL,
     PERCENT,
     SPEEDUP,
     WHO,
@@ -14,6 +17,7 @@ from .rule import (
     enough,
     in_force,
     this,
+    threshold,
 )
 
 
@@ -33,7 +37,11 @@ def _bypassed() -> Alert:
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless increase(vllm_specdec_drafts_total[30m]) > 0\n"
             'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
-            "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0"
+            "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
+            "unless (\n"
+            "  (vllm_specdec_generation_tokens_total unless vllm_specdec_drafts_total)\n"
+            f"  and on ({MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
+            ")"
         ),
         hold="5m",
         keep="15m",
@@ -51,27 +59,32 @@ def _bypassed() -> Alert:
         value="0 drafts, " + this(COUNT) + " tokens in 30m",
         why=(
             "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
-            "matter."
+            "matter. A server without counters of speculation, beside others of the model that draft, is one half of an A/B test."
         ),
     )
 
 
 def _collapsed() -> Alert:
     acceptance = "model:vllm_specdec_acceptance:ratio_rate5m"
+    by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     return Alert(
         name="Collapsed",
         severity="warning",
         subject="acceptance",
         level="model",
         expr=(
-            f"{compare('model', acceptance, '<', 'collapsed_acceptance_ratio')}\n"
+            f"({compare('model', acceptance, '<', 'collapsed_acceptance_ratio')}\n"
             f"and {enough('model', '5m')}\n"
-            f"unless {compare('model', SPEEDUP, '>=', 'beneficial_speedup')}"
+            f"unless {compare('model', SPEEDUP, '>=', 'beneficial_speedup')})\n"
+            f"unless on ({MODEL}) {by_method}\n"
+            f"or {by_method} < on ({MODEL}) group_left () {threshold('collapsed_acceptance_ratio')}\n"
+            f"unless ({METHOD_SPEEDUP} >= on ({MODEL}) group_left () {threshold('beneficial_speedup')})"
         ),
         hold="5m",
         keep="1h",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
         description=WHO["model"]
+        + BY_METHOD
         + " answers normally, but accepts "
         + this(PERCENT)
         + " of its draft tokens.",

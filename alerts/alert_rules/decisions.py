@@ -26,7 +26,14 @@ from .rule import (
 _LENGTH = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
 _ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
 _ENGINES = "model:vllm_specdec_recommendation:engines"
-_MAJORITY = f"> on ({MODEL}) group_left () 0.5 * model:vllm_specdec_advised:engines"
+_VOTES = "model:vllm_specdec_advised:engines"
+_MAJORITY = f"> ignoring (action) 0.5 * {_VOTES}"
+_ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
+_GAIN = "model:vllm_specdec_advised_speedup:ratio"
+_GUESS = "model:vllm_specdec_guessed_speedup:min"
+#: What a change of K must gain to be worth a restart.
+_WORTH_A_TICKET = "1.05"
+_K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
 _SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
@@ -37,15 +44,10 @@ def group() -> Group:
     return Group(
         "vllm-specdec.decisions",
         (
-            _disable(),
+            *_disable(),
             _reenable(),
-            _change_k("RaiseK", "increase_k", "A larger K would be faster.", "more tokens would be accepted"),
-            _change_k(
-                "LowerK",
-                "decrease_k",
-                "A smaller K would be faster.",
-                "the last positions cost more than they gain",
-            ),
+            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {_K}"),
+            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {_K} > 0"),
             _switch(),
             _near_break_even(),
         ),
@@ -68,29 +70,37 @@ def _low(series: str, limit: str, more: str = "") -> str:
     )
 
 
-def _disable() -> Alert:
+def _disable() -> tuple[Alert, Alert]:
     slow = "model:vllm_specdec_speedup:ratio_rate30m"
-    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * model:vllm_specdec_advised:engines'
-    return Alert(
+    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * {_VOTES}'
+    published = [
+        _low(_LENGTH, "disable_mean_acceptance_length"),
+        _low(_ACCEPTANCE, "disable_acceptance_ratio"),
+    ]
+    it_pays = (
+        f"{UNLESS_IT_PAYS}\n"
+        "unless model:vllm_specdec_payoff_beneficial:min == 1\n"
+        f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
+        f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
+    )
+    otherwise = f"(last_over_time({_GUESS}[1h]) >= {threshold('harmful_speedup')})"
+
+    def any_of(conditions: list[str]) -> str:
+        return "(\n  " + "\n  or\n  ".join(conditions) + f"\n)\n{it_pays}"
+
+    values = of_model(_LENGTH, NUMBER, "mean acceptance length {}") + of_model(
+        _ACCEPTANCE, PERCENT, ", {} accepted"
+    )
+    limits = in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}") + in_force(
+        "disable_acceptance_ratio", PERCENT, ", {} accepted"
+    )
+    disable = Alert(
         name="Disable",
         severity="warning",
         subject="decision",
         level="model",
-        expr=(
-            "(\n  "
-            + "\n  or\n  ".join(
-                (
-                    _low(_LENGTH, "disable_mean_acceptance_length"),
-                    _low(_ACCEPTANCE, "disable_acceptance_ratio"),
-                    _low(slow, "harmful_speedup", f"\n    and {no_k}"),
-                )
-            )
-            + "\n)\n"
-            f"{UNLESS_IT_PAYS}\n"
-            "unless model:vllm_specdec_payoff_beneficial:min == 1\n"
-            f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
-            f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
-        ),
+        expr=any_of([*published, _low(slow, "harmful_speedup", f"\n    and {no_k}")])
+        + f"\nunless {otherwise}",
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
@@ -98,12 +108,8 @@ def _disable() -> Alert:
             "speculation pay at this load."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
-        value=of_model(_LENGTH, NUMBER, "mean acceptance length {}")
-        + of_model(_ACCEPTANCE, PERCENT, ", {} accepted")
-        + of_model(slow, TIMES, ", speedup {}"),
-        threshold=in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}")
-        + in_force("disable_acceptance_ratio", PERCENT, ", {} accepted")
-        + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
+        value=values + of_model(slow, TIMES, ", speedup {}"),
+        threshold=limits + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
         sample=drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
@@ -113,6 +119,28 @@ def _disable() -> Alert:
             "too thin to judge, the decision stands for an hour."
         ),
     )
+    measure = Alert(
+        name="Disable",
+        severity="warning",
+        subject="decision",
+        level="model",
+        expr=any_of(published) + f"\nand {otherwise}",
+        hold="15m",
+        summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
+        description=(
+            f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
+            f"otherwise{of_model(_GUESS, TIMES, ' ({}, with an interval that includes 1)')}: it is a guess until it is measured."
+        ),
+        action=(
+            "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; then this alert decides or ends."
+        ),
+        value=values,
+        threshold=limits,
+        sample=drafts("5m"),
+        labels={"action": "measure", "reason": "estimate"},
+        why="A guess does not silence the published rule, and the published rule alone does not act against a guess.",
+    )
+    return disable, measure
 
 
 def _reenable() -> Alert:
@@ -154,30 +182,41 @@ def _reenable() -> Alert:
     )
 
 
-def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
+def _change_k(action: str, size: str, advised: str) -> Alert:
     return Alert(
-        name=name,
+        name="KChangeAdvised",
         severity="warning",
         subject="decision",
         level="model",
-        expr=(f'{_ENGINES}{{action="{action}"}} {_MAJORITY}\nand on ({MODEL}) {enough("model", "30m")}'),
-        hold="1h",
-        keep="15m",
-        summary=summary,
+        expr=(
+            f'count_values by ({MODEL}) ("recommended_k",\n  {advised}\n)\n'
+            f"and on ({MODEL}) (last_over_time({_ADVISED}[2h] offset 22h))\n"
+            f"unless on ({MODEL}) (max_over_time({_K}[1d]) > min_over_time({_LEAST_K}[1d]))\n"
+            f"and on ({MODEL}) ({_GAIN} >= {_WORTH_A_TICKET})\n"
+            f'unless on ({MODEL}) ({_ENGINES}{{action="switch_method"}} {_MAJORITY})\n'
+            f"and on ({MODEL}) {enough('model', '30m')}"
+        ),
+        hold="15m",
+        keep="1h",
+        summary=f"A {size} K would be faster all day.",
         description=(
-            f"For most engines of {WHO['model']} the exporter has advised K = {{{{ $labels.recommended_k }}}} for an "
-            f"hour, because {because}."
+            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {WHO['model']} through the "
+            "last day, at every load that it had."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
-        value=of_model("model:vllm_specdec_num_speculative_tokens:max", COUNT, "K = {}"),
+        value=of_model(_K, COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=drafts("30m"),
-        context=_SPEED,
+        context=_SPEED
+        + of_model(_GAIN, TIMES, ", {} of it with the K that is advised now")
+        + of_model(f"{_ADVISED}", COUNT, " (K = {})"),
+        labels={"action": action},
         why=(
-            "The exporter's advice, which is stable: exact for a smaller K, cautious for a larger one. More than "
-            "half of the engines must have the same advice."
-            if name == "RaiseK"
+            "The exporter's advice, which is exact for a smaller K and cautious for a larger one. Of the engines the median, "
+            "of the day all but a twentieth: if the best K changes with the load, a schedule helps and no ticket does. "
+            "A gain below 5 % is shown on the status page only."
+            if action == "increase_k"
             else ""
         ),
     )
@@ -185,14 +224,11 @@ def _change_k(name: str, action: str, summary: str, because: str) -> Alert:
 
 def _switch() -> Alert:
     return Alert(
-        name="SwitchMethod",
+        name="MethodChangeAdvised",
         severity="warning",
         subject="decision",
         level="model",
-        expr=(
-            f'sum by ({MODEL}, action) ({_ENGINES}{{action="switch_method"}}) {_MAJORITY}\n'
-            f"and on ({MODEL}) {enough('model', '30m')}"
-        ),
+        expr=(f'{_ENGINES}{{action="switch_method"}} {_MAJORITY}\nand on ({MODEL}) {enough("model", "30m")}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
@@ -205,6 +241,7 @@ def _switch() -> Alert:
         value=of_model(SPEEDUP, TIMES),
         sample=drafts("30m"),
         context=_SPEED,
+        labels={"action": "switch_method"},
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from .rule import (
+    BY_METHOD,
     CERTAIN_SPEEDUP,
     COUNT,
+    METHOD_SPEEDUP,
     MODEL,
     NUMBER,
     PERCENT,
@@ -82,6 +84,7 @@ _CONTEXT = (
 def group() -> Group:
     """Return the group of alerts on harm."""
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
+    limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
     held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
     firing = 'ALERTS{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}'
     return Group(
@@ -89,13 +92,17 @@ def group() -> Group:
         (
             _harmful(
                 "critical",
-                f"{severe}\nor ({held} and on ({MODEL}) {firing})",
+                f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
+                f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
+                f"or {METHOD_SPEEDUP} {limit}\n"
+                f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
+                f"and on ({MODEL}, method) {firing}",
                 "severe_speedup",
                 "5m",
                 "5m",
                 "10m",
                 "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
-                "if its whole interval is below 1. While traffic is too thin to judge, a page stays for an hour, so "
+                "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
                 "that one fault is one page.",
             ),
             _harmful(
@@ -124,7 +131,7 @@ def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, 
         keep=keep,
         summary="Speculation makes users wait longer than without it.",
         description=(
-            f"{WHO['model']} generates at {this(TIMES)} the speed that it would have without speculation."
+            f"{WHO['model']}{BY_METHOD if severity == 'critical' else ''} generates at {this(TIMES)} the speed that it would have without speculation."
         ),
         action=_DISABLE,
         value=this(TIMES),

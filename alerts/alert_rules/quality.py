@@ -36,7 +36,7 @@ _RETUNE = (
 
 def group() -> Group:
     """Return the group of alerts on the quality of acceptance."""
-    return Group("vllm-specdec.quality", (_poor(), _dropped(), _high(), _outlier(), _step()))
+    return Group("vllm-specdec.quality", (_poor(), _dropped(), _high(), _outlier(), _step(), _decayed()))
 
 
 def _poor() -> Alert:
@@ -250,5 +250,57 @@ def _step() -> Alert:
         why=(
             "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
             "the same time yesterday and a week ago if there is data."
+        ),
+    )
+
+
+def _decayed() -> Alert:
+    accepted, drafted = (f"model:vllm_specdec_{counter}:rate1d" for counter in ("accepted_tokens", "drafts"))
+    day = f"(1 + {accepted} / ({drafted} > 0))"
+    told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
+    fall = f"(1 - {threshold('drop_ratio')})"
+
+    def ago(days: int) -> str:
+        offset = f" offset {days}d" if days else ""
+        return cause(
+            f"1 + {accepted}{{MODEL}}{offset} / {drafted}{{MODEL}}{offset}",
+            NUMBER,
+            f"{{}} (to {days}d ago), " if days else "{} now",
+        )
+
+    return Alert(
+        name="AcceptanceDropped",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=(
+            f"{day} < {fall} * max_over_time({day}[7d:3h])\n"
+            f"unless ({day} >= {fall} * (1 + ({accepted} offset 7d) / (({drafted} offset 7d) > 0)))\n"
+            f"unless on ({MODEL}) count_over_time({told}[7d])\n"
+            f"unless {_k_changed('7d')}\n"
+            f"and {enough('model', '1d', 'comparison_minimum_drafts')}"
+        ),
+        hold="1h",
+        keep="6h",
+        summary="Acceptance has decayed over days.",
+        description=(
+            f"The mean acceptance length of {WHO['model']} has fallen, day by day, to {this(NUMBER)} over the last day: no moment "
+            "stands out."
+        ),
+        action=(
+            "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
+            "choose the drafter for it, or take the K that the exporter advises now."
+        ),
+        dashboard="deep-dive",
+        value=this(NUMBER),
+        threshold=in_force(
+            "drop_ratio", PERCENT, "{} below the best day of the last week, and the same weekday"
+        ),
+        sample=drafts("1d"),
+        context="mean acceptance length by day " + ago(3) + ago(2) + ago(1) + ago(0),
+        labels={"against": "days"},
+        why=(
+            "Means of days, so that no hour of the day matters. Silent if the fall was sudden, which the other two rules of this "
+            "name have told, or if this weekday was like that a week ago."
         ),
     )

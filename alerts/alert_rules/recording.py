@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from .rule import (
     CERTAIN_SPEEDUP,
+    ENGINE,
     EXPORTER_JOB,
     LOOK_BACK,
+    METHOD_SPEEDUP,
     MODEL,
     SPEEDUP,
     Group,
@@ -211,12 +213,24 @@ def _engines() -> Iterator[Record]:
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommendation:engines",
-        f'count_values by ({MODEL}, action) ("recommended_k",\n'
-        f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) * ignoring (action) group_left () {advised}\n"
+        f"count by ({MODEL}, action) (\n"
+        f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) and ignoring (action) {advised}\n"
         ")",
         why="Engines by the exporter's advice.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
+    yield Record(
+        "model:vllm_specdec_recommended_num_speculative_tokens:median",
+        f"quantile by ({MODEL}) (0.5, {advised})",
+        why="The advised K of a typical engine, and how much faster engines would be with theirs.",
+    )
+    at = f"last_over_time(vllm_specdec_estimated_speedup_at[{look}])"
+    chosen, present = (
+        f"avg by ({MODEL}) ({at}\n  and on ({ENGINE}, num_speculative_tokens) "
+        f'count_values by ({ENGINE}) ("num_speculative_tokens", {value}))'
+        for value in (advised, k)
+    )
+    yield Record("model:vllm_specdec_advised_speedup:ratio", f"{chosen}\n/\n{present}")
     yield Record(
         "model:vllm_specdec_cost_profile:engines",
         f"count by ({MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
@@ -292,6 +306,7 @@ def _speedup() -> Iterator[Record]:
         f"{SPEEDUP}\nand {enough('model', '5m')}",
         why="The speedup while there are enough drafts to judge by.",
     )
+    yield from _by_method(engine)
     for window in ("30m", "1h"):
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
@@ -304,6 +319,15 @@ def _speedup() -> Iterator[Record]:
         "model:vllm_specdec_speedup:ratio_rate1d",
         f"sum_over_time({tokens}[1d:15m]) / (sum_over_time({spent}[1d:15m]) > 0)",
         why="Weighted by traffic: what thin traffic at night cannot show, the day has shown.",
+    )
+    guess = 'last_over_time(vllm_specdec_estimated_speedup{basis="modelled", window="5m"}'
+    unknown = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{look}]) == 1'
+    yield Record(
+        "model:vllm_specdec_guessed_speedup:min",
+        f"min by ({MODEL}) (\n"
+        f"  sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
+        ")",
+        why="The estimate where its interval includes 1, so that it is a guess: it disables nothing and silences nothing.",
     )
     yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({measured})")
     yield Record(
@@ -326,3 +350,34 @@ def _speedup() -> Iterator[Record]:
         "model:vllm_specdec_losing_requests_running:avg5m",
         f"{running}\nand {SPEEDUP} < {threshold('harmful_speedup')}\nand {enough('model', '30m')}",
     )
+
+
+def _by_method(speedup: str) -> Iterator[Record]:
+    """Yield what is judged by method, for models that have several: their sum hides the one that loses.
+
+    Args:
+        speedup: the series of the speedup of each engine.
+    """
+    info = f"last_over_time(vllm_specdec_info[{LOOK_BACK}])"
+    method = "engine:vllm_specdec_method:info"
+    yield Record(
+        method,
+        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
+        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
+        why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
+    )
+
+    def total(expr: str) -> str:
+        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {method})"
+
+    accepted, drafted, drafts = (
+        f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
+    )
+    generated = "engine:vllm_specdec_generation_tokens:rate5m"
+    enough = f"300 * {total(drafts)} >= on ({MODEL}) group_left () {threshold('advice_minimum_drafts')}"
+    yield Record(
+        "method:vllm_specdec_certain_acceptance:ratio_rate5m",
+        f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
+    )
+    judged = f"(({generated} and {speedup}) > 0)"
+    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(f'({judged} / {speedup})')}\nand ({enough})")

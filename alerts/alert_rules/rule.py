@@ -22,6 +22,9 @@ MODEL = "cluster, namespace, model_name"
 #: Labels that name a scrape target of the exporter.
 TARGET = "cluster, namespace, job, instance"
 
+#: Labels that name an engine, whatever else Prometheus attaches.
+ENGINE = f"{TARGET}, target, model_name, engine"
+
 #: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
 EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter"'
 
@@ -165,6 +168,8 @@ def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offse
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 #: The same where there are enough drafts to judge by.
 CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
+#: The same of each method of a model that has several, as in an A/B test.
+METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
 #: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
 KNOWN_SPEEDUP = (
     f"({SPEEDUP} or last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d)"
@@ -194,6 +199,9 @@ PERCENT = "humanizePercentage"
 NUMBER = 'printf "%.2f"'
 TIMES = 'printf "%.2fx"'
 COUNT = "humanize"
+
+#: Of a model with several methods: which one.
+BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
 _MODEL_MATCHERS = "cluster=%q,namespace=%q,model_name=%q"
 _MODEL_LABELS = "$labels.cluster $labels.namespace $labels.model_name"

@@ -159,7 +159,7 @@ RULES = Section(
             "prometheusRule.disabled",
             {},
             switches(ALERTS),
-            "Alerts to leave out, such as `VLLMSpecDecodeRaiseK: true`.",
+            "Alerts to leave out, such as `VLLMSpecDecodeKChangeAdvised: true`.",
         ),
         Value(
             "prometheusRule.runbookUrl",

@@ -58,6 +58,8 @@ REFUSED: list[tuple[str, dict[str, str], EventKind, str]] = [
     ("disable", {"model_name": "a\u202eb"}, REJECTED, "contains control characters"),
     ("disable", {"model_name": "m" * 1025}, REJECTED, "longer than 1024"),
     ("disable", {"alertname": "\x1b]0;x"}, REJECTED, "label alertname"),
+    ("disable", {"alertname": "VLLMSpecDecodeHarmful"}, REJECTED, "may not request disable"),
+    ("enable", {"alertname": "VLLMSpecDecodeDisable"}, REJECTED, "may not request enable"),
     ("disable", {"starts_at": "soon"}, REJECTED, "startsAt 'soon' is no RFC 3339 time"),
     ("disable", {"starts_at": "0001-01-01T00:00:00+09:00"}, REJECTED, "startsAt"),
 ]

@@ -182,7 +182,7 @@ def test_kubectl_is_what_is_run(tmp_path: Path, record: Path) -> None:
         *("--namespace", "prod", "annotate", "--overwrite", "statefulset/vllm.llama"),
         "vllm-specdec-exporter/action=increase_k",
         "vllm-specdec-exporter/recommended-num-speculative-tokens=5",
-        "vllm-specdec-exporter/alert=VLLMSpecDecodeRaiseK",
+        "vllm-specdec-exporter/alert=VLLMSpecDecodeKChangeAdvised",
         "vllm-specdec-exporter/decided-at=2026-03-01T12:00:00.500000Z",
     ]
     assert call["environment"]["KUBECONFIG"] == "/config"

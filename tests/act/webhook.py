@@ -15,9 +15,9 @@ STARTS_AT = "2026-03-01T12:00:00.5Z"
 NAMES = {
     "disable": "VLLMSpecDecodeDisable",
     "enable": "VLLMSpecDecodeReenable",
-    "increase_k": "VLLMSpecDecodeRaiseK",
-    "decrease_k": "VLLMSpecDecodeLowerK",
-    "switch_method": "VLLMSpecDecodeSwitchMethod",
+    "increase_k": "VLLMSpecDecodeKChangeAdvised",
+    "decrease_k": "VLLMSpecDecodeKChangeAdvised",
+    "switch_method": "VLLMSpecDecodeMethodChangeAdvised",
     "measure": "VLLMSpecDecodeNearBreakEven",
 }
 _K = {"disable": "0", "enable": "3", "increase_k": "5", "decrease_k": "2"}

@@ -21,9 +21,7 @@ SECRETS = "/etc/alertmanager/secrets/"
 
 #: Labels that an alert gets from its expression, where a route or an inhibition looks at them.
 FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
-    "RaiseK": {"action": "increase_k", "recommended_k": "5"},
-    "LowerK": {"action": "decrease_k", "recommended_k": "2"},
-    "SwitchMethod": {"action": "switch_method"},
+    "KChangeAdvised": {"recommended_k": "5"},
     "Reenable": {"recommended_k": "3"},
 }
 
@@ -51,7 +49,7 @@ class Rule:
     @property
     def title(self) -> str:
         """The name, with what tells it from others of that name."""
-        more = ("severity", "level", "reason", "against")
+        more = ("severity", "level", "reason", "against", "action")
         return " ".join([self.name, *(self.labels[one] for one in more if one in self.labels)])
 
     @property
@@ -96,9 +94,8 @@ def rules() -> tuple[Rule, ...]:
 
 
 def rule(name: str, **labels: str) -> Rule:
-    """Return the rule of a name and, where there are several, of these labels."""
-    (found,) = (r for r in rules() if r.name == name and labels.items() <= r.labels.items())
-    return found
+    """Return the first rule of a name and these labels."""
+    return next(r for r in rules() if r.name == name and labels.items() <= r.labels.items())
 
 
 WHERE = {

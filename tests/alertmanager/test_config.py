@@ -230,7 +230,7 @@ def test_the_labels_that_these_tests_give_to_alerts_are_those_that_the_expressio
 
 def test_every_label_that_tells_alerts_apart_is_known_here() -> None:
     """The labels that these tests give to an alert are all that routes and inhibitions look at."""
-    given = {"alertname", "severity", "subject", "level", "reason", "action", "target", *WHERE}
+    given = {"alertname", "severity", "subject", "level", "reason", "against", "action", "target", *WHERE}
     assert looked_at() <= given
 
 

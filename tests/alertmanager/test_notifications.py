@@ -200,7 +200,7 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     manager, received = sent
     decisions = [
         samples.disable(),
-        samples.sample("RaiseK", "cost", "Comes once nothing says disable."),
+        samples.sample("KChangeAdvised", "cost", "Comes once nothing says disable."),
     ]
     fire(manager, *decisions)
     golden("actions/webhook-firing.json", webhook(received, "/actions"))

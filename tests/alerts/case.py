@@ -23,7 +23,7 @@ PREFIX = "VLLMSpecDecode"
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
 _LABELS = (
     "severity", "level", "reason", "action", "recommended_k", "against",
-    "target", "cluster", "model_name", "instance", "engine",
+    "target", "cluster", "model_name", "instance", "engine", "method",
 )  # fmt: skip
 _BARE = {"severity": ("critical", "warning", "info", "none"), "level": ("model", "engine", "instance")}
 _ADDRESS = r"10\.0\.0\.(\d+):(?:9850|8000)"

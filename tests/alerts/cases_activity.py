@@ -22,6 +22,9 @@ SHORTLY = replace(BYPASSED, minutes=12)
 SCHEDULED = Phase(30, scheduled_k=3)
 OFF_BY_SCHEDULE = replace(BYPASSED, minutes=50, scheduled_k=0, running=80)
 
+#: A server without counters of speculation.
+PLAIN = replace(BYPASSED, minutes=120, uncounted=True)
+
 bypassed = pods((Phase(20), BYPASSED, Phase(40)), (Phase(120),))
 bypassed_by_schedule = engines((replace(SCHEDULED, minutes=20), OFF_BY_SCHEDULE, SCHEDULED))
 
@@ -46,6 +49,8 @@ CASES: tuple[Case, ...] = (
                 pods((Phase(20), replace(BYPASSED, minutes=25), Phase(40))),
                 {45: "", 60: ""},
             ),
+            "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
+            "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
             "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {71: ""}),
         },
     ),

@@ -27,24 +27,26 @@ MORE_THAN_HALF = Phase(20, acceptance=(0.7, 0.5, 0.4), speedup=1.1)
 
 DISABLE = "warning model action=disable recommended_k=0"
 
+GUESS = "warning model reason=estimate action=measure"
+
 THIN_NIGHT = replace(REJECTED, minutes=180, drafts=10, speedup=None)
 
 
 def published_rule() -> World:
     """Models that the published rule says to disable, each by one number, and one that it does not."""
     world = World()
-    for index, (name, acceptance) in enumerate(
-        {
-            "eagle3-at-30": (0.5, 0.25, 0.15),
-            "mtp-of-length-1.15": (0.15,),
-            "draft-model-at-42": (0.7, 0.5, 0.4, 0.3, 0.2),
-            "unknown-at-40": (0.6, 0.4, 0.2),
-            "draft-model-at-55": (0.75, 0.55, 0.35),
-        }.items()
-    ):
-        world.engine(
-            Phase(45, acceptance=acceptance, speedup=None), model=name, instance=f"10.0.0.{index}:9850"
+    for index, (name, acceptance, guess) in enumerate(
+        (
+            ("eagle3-at-30", (0.5, 0.25, 0.15), None),
+            ("mtp-of-length-1.15", (0.15,), 0.95),
+            ("draft-model-at-42", (0.7, 0.5, 0.4, 0.3, 0.2), None),
+            ("unknown-at-40", (0.6, 0.4, 0.2), None),
+            ("guessed-at-1.24", (0.6, 0.4, 0.2), 1.24),
+            ("draft-model-at-55", (0.75, 0.55, 0.35), None),
         )
+    ):
+        one = Phase(45, acceptance=acceptance, speedup=None, guess=guess)
+        world.engine(one, model=name, instance=f"10.0.0.{index}:9850")
     return world
 
 
@@ -80,7 +82,7 @@ BY_THE_RULES = (
                 engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
                 dict.fromkeys(range(47, 90), DISABLE),
             ),
-            # Whatever the method; nothing is known of the payoff, as where a modelled interval includes 1.
+            # Whatever the method, as with `--threshold published`. A guess neither silences nor acts.
             "the-published-rule-to-the-letter": (
                 published_rule,
                 {
@@ -93,7 +95,17 @@ BY_THE_RULES = (
                             "unknown-at-40",
                         )
                     ]
+                    + [f"{GUESS} model_name=guessed-at-1.24"],
                 },
+            ),
+            "a-guess-says-otherwise-until-it-is-measured": (
+                engines(
+                    (
+                        replace(REJECTED, minutes=45, speedup=None, guess=1.24),
+                        replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
+                    )
+                ),
+                {40: GUESS, 125: DISABLE},
             ),
             # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
             "what-pays-by-day-is-not-switched-off-by-night": (
@@ -219,66 +231,68 @@ TO_REENABLE = (
 
 # --- another K, another method
 
-RAISE = Phase(75, acceptance=(0.95, 0.9, 0.85), action="increase_k", recommended_k=4)
-LOWER = Phase(75, acceptance=(0.7, 0.3, 0.05), speedup=1.1, action="decrease_k", recommended_k=2)
+DAY = 24 * 60
+RAISE = Phase(DAY + 60, acceptance=(0.95, 0.9, 0.85), action="increase_k", recommended_k=4)
+LOWER = Phase(DAY + 60, acceptance=(0.7, 0.3, 0.05), speedup=1.1, action="decrease_k", recommended_k=2)
 SWITCH = Phase(75, acceptance=(0.6, 0.3, 0.1), speedup=1.05, action="switch_method", recommended_k=2)
 RAISED, LOWERED = (
     "warning model action=increase_k recommended_k=4",
     "warning model action=decrease_k recommended_k=2",
 )
 SWITCHED = "warning model action=switch_method"
+END = DAY + 58
+
+
+def swinging(*ks: int) -> tuple[Phase, ...]:
+    """The load swings, and the best K with it."""
+    hours = range(DAY // 60 + 1)
+    return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)]) for hour in hours)
+
 
 CHANGES = (
     *cases(
-        "RaiseK",
+        "KChangeAdvised",
         {
-            "a-larger-k-until-it-is-advised-no-more": (
-                engines((RAISE, Phase(30))),
-                {55: "", 70: RAISED, 85: RAISED, 97: ""},
+            "a-larger-k-until-it-is-set": (
+                engines((RAISE, Phase(90, acceptance=(0.95, 0.9, 0.85, 0.8), recommended_k=4))),
+                {70: "", 1300: "", END: RAISED, END + 50: RAISED, END + 80: ""},
             ),
-            "the-same-larger-k-on-two-of-three-engines": (
-                engines((RAISE,), (RAISE,), (replace(RAISE, recommended_k=5),)),
-                {70: RAISED},
+            "half-of-the-engines-to-4-and-half-to-5": (
+                engines(*[(RAISE,)] * 2, *[(replace(RAISE, recommended_k=5),)] * 2),
+                {END: RAISED},
             ),
-            "a-larger-k-that-changes-after-half-an-hour": (
-                engines((replace(RAISE, minutes=40), replace(RAISE, minutes=40, recommended_k=5))),
-                {78: ""},
+            "a-larger-k-of-4-to-9-by-the-load": (engines(swinging(4, 6, 9)), {END: RAISED}),
+            # Two hours of a day it is the present K: a schedule helps, and no ticket does.
+            "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
+            "a-smaller-k-until-it-is-advised-no-more": (
+                engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
+                {70: "", END: LOWERED, END + 235: ""},
             ),
         },
     ),
     *never(
-        "RaiseK",
-        70,
+        "KChangeAdvised",
+        END,
         {
-            "engines-do-not-agree-on-a-larger-k": engines((RAISE,), (replace(RAISE, recommended_k=5),)),
+            "a-larger-k-on-half-of-the-engines": engines(
+                (RAISE,), (replace(RAISE, action="keep", recommended_k=3),)
+            ),
             "a-larger-k-for-a-few-drafts": engines((replace(RAISE, drafts=15),)),
-        },
-    ),
-    Case(
-        "a-smaller-k-until-it-is-advised-no-more",
-        "LowerK",
-        engines((LOWER, replace(LOWER, minutes=30, action="keep", recommended_k=3))),
-        {55: "", 70: LOWERED, 85: LOWERED, 97: ""},
-    ),
-    *never(
-        "LowerK",
-        70,
-        {
-            "a-smaller-k-on-one-of-two-engines": engines(
-                (LOWER,), (replace(LOWER, action="keep", recommended_k=3),)
+            "a-larger-k-that-gains-4-percent": engines((replace(RAISE, gain=0.04),)),
+            "a-larger-k-for-half-a-day": engines(
+                (replace(RAISE, minutes=720, action="keep", recommended_k=3), RAISE)
             ),
-            "a-smaller-k-for-a-few-drafts": engines((replace(LOWER, drafts=15),)),
         },
     ),
     Case(
         "another-method-until-it-is-advised-no-more",
-        "SwitchMethod",
+        "MethodChangeAdvised",
         engines((SWITCH, replace(SWITCH, minutes=30, action="keep"))),
         {55: "", 70: SWITCHED, 85: SWITCHED, 97: ""},
     ),
     Case(
         "another-method-whatever-the-best-k",
-        "SwitchMethod",
+        "MethodChangeAdvised",
         engines(
             (replace(SWITCH, drafts=200, recommended_k=1),),
             (replace(SWITCH, drafts=200),),
@@ -287,7 +301,7 @@ CHANGES = (
         {70: SWITCHED},
     ),
     *never(
-        "SwitchMethod",
+        "MethodChangeAdvised",
         70,
         {
             "another-method-on-one-of-two-engines": engines((SWITCH,), (replace(SWITCH, action="keep"),)),

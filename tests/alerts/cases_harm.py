@@ -24,6 +24,16 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     return world
 
 
+def ab_test() -> World:
+    """One namespace, one model, two methods: one half collapses, and the sum of both still gains."""
+    world = World()
+    for index in (1, 2, 3):
+        replica(world, index, Phase(80, info={"method": "ngram"}, speedup=1.5))
+    collapsed = Phase(50, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+    replica(world, 4, Phase(30, info={"method": "eagle3"}), collapsed)
+    return world
+
+
 SEVERE = Phase(12, speedup=0.8, running=64)
 LOSING = Phase(50, speedup=0.95, running=64)
 TICKET = "warning model"
@@ -46,6 +56,10 @@ HARMFUL = (
             "one-page-while-thin-traffic-cannot-tell": (
                 engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
                 {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: TICKET},
+            ),
+            "one-method-of-two-collapses": (
+                ab_test,
+                {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
             ),
             "cluster-and-pod-are-named": (
                 models_that_lose_in_one_cluster_of_two,

@@ -57,10 +57,15 @@ EVERYTHING_POOR = (
 
 #: Mean acceptance length 1.9, acceptance 30 %.
 DROPPED = Phase(HOUR, acceptance=(0.5, 0.3, 0.1), speedup=1.1)
+#: From 2.75 to 1.9 in three days, a little every six hours, after a day as it should be.
+DECAY = tuple(
+    Phase(6 * HOUR, acceptance=tuple(share * (1 - step / 12 * 0.85 / 1.75) for share in (0.8, 0.6, 0.35)))
+    for step in range(13)
+)
 NIGHT, WORKDAY = Phase(8 * HOUR), replace(DROPPED, minutes=16 * HOUR)
 HIGH, LOW = Phase(15, acceptance=(0.95, 0.8, 0.65)), Phase(15, acceptance=(0.7, 0.35, 0.15), speedup=1.3)
 
-DROP, STEP = (f"warning model against={against}" for against in ("hour", "restart"))
+DROP, STEP, DECAYED = (f"warning model against={against}" for against in ("hour", "restart", "days"))
 
 DROPS = (
     *cases(
@@ -83,6 +88,11 @@ DROPS = (
                 pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
                 {132: ""},
             ),
+            "decayed-over-three-days": (
+                pods((Phase(24 * HOUR, acceptance=(0.8, 0.6, 0.35)), *DECAY)),
+                {2880: "", 24 * HOUR + 78 * HOUR - 3: DECAYED},
+            ),
+            "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 3: ""}),
             "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
         },
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -145,10 +146,16 @@ def engines() -> dict[str, Values]:
     for engine in ENGINES:
         phase = engine.phase
         if phase.recommended_k is not None:
-            more = {"action": phase.action, "recommended_k": str(phase.recommended_k)}
-            counted["action"][_key(engine.labels, MODEL, **more)] += 1
+            counted["action"][_key(engine.labels, MODEL, action=phase.action)] += 1
         counted["profile"][_key(engine.labels, MODEL, **phase.info)] += 1
-    advised = _by_model(lambda phase: None if phase.recommended_k is None else 1)
+    advised = _by_model(lambda phase: phase.recommended_k)
+    gain = _by_model(
+        lambda phase: (
+            None
+            if phase.recommended_k is None
+            else 1 + phase.gain * (phase.recommended_k != len(phase.acceptance))
+        )
+    )
     positions: dict[Key, list[float]] = {}
     for key in depth:
         own = [engine.phase for engine in ENGINES if _key(engine.labels, MODEL) == key]
@@ -183,6 +190,12 @@ def engines() -> dict[str, Values]:
         f"engine:{name}_peers_mean_acceptance_length:ratio_rate1h": peers,
         f"model:{name}_recommendation:engines": counted["action"],
         f"model:{name}_advised:engines": {key: float(len(values)) for key, values in advised.items()},
+        f"model:{name}_recommended_num_speculative_tokens:median": {
+            key: statistics.median(values) for key, values in advised.items()
+        },
+        f"model:{name}_advised_speedup:ratio": {
+            key: sum(values) / len(values) for key, values in gain.items()
+        },
         f"model:{name}_cost_profile:engines": counted["profile"],
     }
 

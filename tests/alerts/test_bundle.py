@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from alerts import lint
 from support.programs import find_program
-from vllm_specdec_exporter.commands.act.decision import ACTIONS_WITH_K, AlertAction
+from vllm_specdec_exporter.commands.act.decision import ACTIONS_WITH_K, ALERT_ACTIONS, AlertAction
 from vllm_specdec_exporter.judgement import advice
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def test_the_actions_are_those_that_act_takes_and_that_the_exporter_advises() ->
     assert {action for action, has_k in lint.ACTIONS.items() if has_k} == ACTIONS_WITH_K | {
         AlertAction.DISABLE
     }
+    requested = {(rule.name, rule.labels["action"]) for rule in BUNDLE.alerts if "action" in rule.labels}
+    assert requested == {(name, action) for name, actions in ALERT_ACTIONS.items() for action in actions}
     assert set(advice.Action) - {"keep", "insufficient_data"} <= set(lint.ACTIONS)
 
 

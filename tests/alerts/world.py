@@ -48,9 +48,11 @@ class Phase:
         plain_tokens: generated tokens per minute outside of drafts.
         speedup: of all output; None where it is unknown.
         basis: where it comes from.
+        guess: the modelled speedup whose interval includes 1, so that `speedup` is not known.
         activity: the engine's state.
         action: what the exporter advises.
         recommended_k: the K that it advises.
+        gain: how much faster that K would be.
         scheduled_k: the K of the schedule at the present load.
         running: requests in the batch.
         waiting: requests in the queue.
@@ -58,6 +60,7 @@ class Phase:
         step_seconds: mean time of an engine step.
         step_fit: its learned line: fixed, and for each request.
         restart: whether the counters begin anew.
+        uncounted: whether the server has no counters of speculation, as one that was started without it.
         gone: whether neither exporter nor engine can be scraped.
         unreachable: whether the exporter is there and cannot read the server.
         errors: failed polls per minute by reason; unless given, refused ones while unreachable.
@@ -73,9 +76,11 @@ class Phase:
     plain_tokens: float = 0
     speedup: float | None = 1.6
     basis: str = "modelled"
+    guess: float | None = None
     activity: str = "active"
     action: str = "keep"
     recommended_k: int | None = 3
+    gain: float = 0.1
     scheduled_k: int | None = None
     running: float = 8
     waiting: float = 0
@@ -83,6 +88,7 @@ class Phase:
     step_seconds: float | None = None
     step_fit: tuple[float, float] | None = None
     restart: bool = False
+    uncounted: bool = False
     gone: bool = False
     unreachable: bool = False
     errors: Mapping[str, float] | None = None
@@ -252,6 +258,8 @@ class World:
         for index, ratio in enumerate(phase.acceptance):
             counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio
         for (name, position), step in counters.items():
+            if phase.uncounted and ("draft" in name or "accepted" in name):
+                continue
             start = totals.get((name, position), 0.0)
             labels = {**own, "position": position}
             self.put(f"vllm_specdec_{name}", labels, minute, [start + step * i for i in range(n)])
@@ -282,7 +290,8 @@ class World:
             if value is not None:
                 self.put(f"vllm_specdec_{name}", {**own, **more}, minute, [value] * phase.minutes)
 
-        gauge("info", 1, method="eagle3", dialect="vllm-v1", **phase.info)
+        gauge("info", 1, **{"method": "eagle3", "dialect": "vllm-v1", **phase.info})
+        gauge("estimated_speedup", phase.guess, basis="modelled", window="5m")
         gauge("num_speculative_tokens", None if phase.activity == "off" else len(phase.acceptance))
         gauge("scheduled_num_speculative_tokens", phase.scheduled_k)
         gauge("requests_running", phase.running)
@@ -297,11 +306,15 @@ class World:
         for term, seconds in zip(("fixed", "per_request"), phase.step_fit or (), strict=False):
             gauge("step_fit_seconds", seconds, term=term)
         gauge("recommended_num_speculative_tokens", phase.recommended_k)
+        if phase.recommended_k is not None:
+            advised = {phase.recommended_k: 1.5 * (1 + phase.gain), len(phase.acceptance): 1.5}
+            for k, speedup in advised.items():
+                gauge("estimated_speedup_at", speedup, num_speculative_tokens=str(k))
         for state in ActivityState:
             gauge("activity", float(state.value == phase.activity), state=state.value)
         for action in Action:
             gauge("recommendation", float(action.value == phase.action), action=action.value)
-        verdict = _verdict(phase.speedup, self.thresholds)
+        verdict = PayoffVerdict.UNKNOWN if phase.guess else _verdict(phase.speedup, self.thresholds)
         for one in PayoffVerdict:
             gauge("payoff", float(one is verdict), verdict=one.value)
 

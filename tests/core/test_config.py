@@ -146,8 +146,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"vllm_url": ["http://a", "b:8000"]},
         ('"b:8000": not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock'),
     ),
-    ({"threshold": ["poor_acceptance_ratio"]}, '"poor_acceptance_ratio": allowed: name=number'),
-    ({"threshold": ["poor_acceptance_ratio=low"]}, '"poor_acceptance_ratio=low": allowed: name=number'),
+    (
+        {"threshold": ["poor_acceptance_ratio"]},
+        '"poor_acceptance_ratio": allowed: name=number, or published',
+    ),
+    (
+        {"threshold": ["poor_acceptance_ratio=low"]},
+        '"poor_acceptance_ratio=low": allowed: name=number, or published',
+    ),
     (
         {"threshold": ["poor_acceptance_ratio=40"]},
         '"poor_acceptance_ratio=40": threshold poor_acceptance_ratio is 40; allowed: between 0 and 1',
@@ -187,6 +193,14 @@ def test_a_bad_value_is_one_line_with_its_place_the_value_and_what_is_allowed() 
     assert refused(threshold=["ratio=1"]).startswith(
         "--threshold \"ratio=1\": unknown threshold 'ratio'; most like it: "
     )
+
+
+@pytest.mark.parametrize("method", ["eagle3", "mtp", "draft_model"])
+def test_one_setting_restores_the_published_thresholds_for_any_method(method: str) -> None:
+    """The preset `published`; a threshold that is named as well still counts."""
+    spec = f'{{"method": "{method}", "num_speculative_tokens": 3, "model": "draft"}}'
+    found = from_flags(spec_config=spec, threshold=["published", "minimum_drafts=50"]).settings.thresholds
+    assert found == Thresholds(minimum_drafts=50)
 
 
 def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> None:

@@ -73,7 +73,7 @@ def test_only_the_watchdog_fires_and_it_reaches_act(topology: Topology) -> None:
 
 def test_a_decision_reaches_act_which_only_logs_it(topology: Topology) -> None:
     """It arrives with its action and K, nothing is executed, and its end arrives too."""
-    labels = {"alertname": "VLLMSpecDecodeLowerK", "severity": "info", "subject": "decision"}
+    labels = {"alertname": "VLLMSpecDecodeKChangeAdvised", "severity": "info", "subject": "decision"}
     labels |= {"model_name": "Qwen/Qwen3-8B", "action": "decrease_k", "recommended_k": "2"}
     url = f"{topology['alertmanager'].url}/api/v2/alerts"
 

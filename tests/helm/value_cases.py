@@ -241,7 +241,7 @@ bundle:
     annotations: {a: "true"}
     extraLabels: {team: inference, number: "1e3"}
     extraAnnotations: {note: "a \"quoted\": text\nof two lines"}
-    disabled: {VLLMSpecDecodeRaiseK: true, VLLMSpecDecodeWatchdog: false}
+    disabled: {VLLMSpecDecodeKChangeAdvised: true, VLLMSpecDecodeWatchdog: false}
     runbookUrl: https://runbooks.example.org/specdec/
     grafanaUrl: https://grafana.example.org/sub/
     extraGroups: [{name: own, rules: [{record: "own:up:sum", expr: sum(up)}]}]

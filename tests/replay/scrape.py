@@ -41,6 +41,7 @@ _USED = {
     "speedup",
     "recommended_num_speculative_tokens",
     "recommendation",
+    "estimated_speedup_at",
     "requests_running",
     "requests_waiting",
     "kv_cache_usage_ratio",

@@ -135,15 +135,21 @@ def memory(text: str) -> float:
     return number
 
 
+#: The name of the preset of thresholds: the published rubric, whatever the method.
+PUBLISHED = "published"
+
+
 def threshold(text: str) -> tuple[str, float]:
-    """Return name and value of a threshold, ``name=number``."""
+    """Return name and value of a threshold, ``name=number``; of the preset, its name and 1."""
+    if text.strip() == PUBLISHED:
+        return PUBLISHED, 1.0
     name, equals, value = text.partition("=")
     try:
         number = float(value)
     except ValueError:
         equals = ""
     if not equals:
-        raise ValueError("allowed: name=number")
+        raise ValueError(f"allowed: name=number, or {PUBLISHED}")
     Thresholds().with_values({name.strip(): number}, ordered=False)
     return name.strip(), number
 

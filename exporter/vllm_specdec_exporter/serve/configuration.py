@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, gather
-from ..config.values import format_duration
+from ..config.thresholds import Thresholds
+from ..config.values import PUBLISHED, format_duration
 from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
 from ..economics.profiles import fit, guess_method
@@ -26,7 +27,6 @@ from .web_options import WEB_CONFIG_FILE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..config.thresholds import Thresholds
     from ..config.values import Target
     from ..economics.cost import CostProfile
     from .request_options import TapConfig
@@ -214,8 +214,11 @@ def build_settings(
 
 def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Speculation) -> Thresholds:
     k, method = speculation.num_speculative_tokens, guess_method(speculation.method, speculation.draft_model)
+    given = dict(values["threshold"])
     try:
-        return thresholds_for(profile, k, method).with_values(dict(values["threshold"]))
+        if given.pop(PUBLISHED, None):
+            return Thresholds().with_values(given)
+        return thresholds_for(profile, k, method).with_values(given)
     except ValueError as error:
         msg = f"--threshold: {error}"
         if profile.cheap:

@@ -162,7 +162,8 @@ OPTIONS: tuple[Option, ...] = (
         "threshold",
         threshold,
         (),
-        "Override a threshold, name=number; repeatable. The defaults depend on the method.",
+        "Override a threshold, name=number; repeatable. The defaults depend on the method; `published` "
+        "sets the published ones for any method.",
         metavar="NAME=NUMBER",
         repeatable=True,
     ),

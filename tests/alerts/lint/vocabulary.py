@@ -22,7 +22,7 @@ ACTIONS = {
     "measure": False,
 }
 #: Labels by which rules of one name may differ.
-DISTINGUISHING = frozenset({"severity", "level", "reason", "against"})
+DISTINGUISHING = frozenset({"severity", "level", "reason", "against", "action"})
 #: Recorded for what is federated of each pod, for panels and for the queries of runbooks.
 DASHBOARDS = frozenset(
     {

@@ -25,9 +25,6 @@ MAX_ALERTS = 500
 #: Maximum length of a label value that becomes a command argument, in characters.
 MAX_LABEL_LENGTH = 1024
 
-#: Maximum number of contradicting actions that a message lists.
-_MAX_LISTED = 5
-
 _K = re.compile(r"[1-9][0-9]{0,2}")
 
 
@@ -80,6 +77,16 @@ class AlertAction(StrEnum):
 
 #: The actions with a label `recommended_k`.
 ACTIONS_WITH_K = frozenset({AlertAction.ENABLE, AlertAction.INCREASE_K, AlertAction.DECREASE_K})
+
+
+#: The alerts that may request an action, and which ones each may.
+ALERT_ACTIONS: Mapping[str, frozenset[AlertAction]] = {
+    "VLLMSpecDecodeDisable": frozenset({AlertAction.DISABLE, AlertAction.MEASURE}),
+    "VLLMSpecDecodeReenable": frozenset({AlertAction.ENABLE}),
+    "VLLMSpecDecodeKChangeAdvised": frozenset({AlertAction.INCREASE_K, AlertAction.DECREASE_K}),
+    "VLLMSpecDecodeMethodChangeAdvised": frozenset({AlertAction.SWITCH_METHOD}),
+    "VLLMSpecDecodeNearBreakEven": frozenset({AlertAction.MEASURE}),
+}
 
 
 class EventKind(StrEnum):
@@ -232,6 +239,8 @@ def decide(alert: Alert) -> Decision | NoAction:
     for name in ("model_name", "namespace", "cluster", "alertname"):
         if problem := argument_problem(alert.label(name)):
             return NoAction(EventKind.REJECTED, f"label {name} {quoted(alert.label(name))} {problem}")
+    if action not in ALERT_ACTIONS.get(name := alert.label("alertname"), ()):
+        return NoAction(EventKind.REJECTED, f"the alert {quoted(name)} may not request {action}")
     try:
         k = _recommended_k(action, alert.label("recommended_k"))
         starts_at = _utc(alert.starts_at)
@@ -306,19 +315,13 @@ def _without_contradictions(alerts: list[EvaluatedAlert]) -> list[EvaluatedAlert
 def _without_contradiction(
     evaluated: EvaluatedAlert, decision: Decision, requested: set[tuple[AlertAction, int | None]]
 ) -> EvaluatedAlert:
-    """Return an alert, without action if it contradicts others.
-
-    Args:
-        evaluated: the alert.
-        decision: its decision.
-        requested: the actions and K that the payload requests for its model.
-    """
+    """Return an alert, without action if it contradicts others that the payload requests for its model."""
     changes = {(action, k) for action, k in requested if action is not AlertAction.MEASURE}
     wins = changes == {(decision.action, decision.recommended_k)}
     if len(requested) == 1 or decision.action is AlertAction.DISABLE or wins:
         return evaluated
     different = sorted(f"{action} (K {k})" if k else action for action, k in requested)
-    words = ", ".join(different[:_MAX_LISTED]) + (", ..." if len(different) > _MAX_LISTED else "")
+    words = ", ".join(different[:5]) + (", ..." if len(different) > 5 else "")
     if any(action is AlertAction.DISABLE for action, _ in changes):
         outcome = "disable wins"
     elif len(changes) == 1:
