@@ -52,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_makefile_makes_the_wheel_so() -> None:
-    """The only command that is replaced is what `make wheel` runs, with the build backend and no other package."""
+    """The only command that is replaced is what `make wheel` runs, with the build backend alone."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert re.search(
         r"^wheel: \$\(BUILD_VENV\)/\.installed .*\n\trm -f dist/\*\.whl\n"
