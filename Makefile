@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
+BUILD_VENV := .venv-build
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -88,9 +89,16 @@ bench: $(STAMP) ## Measure speed and memory, fail where a goal is missed or a ra
 
 check: test-all lint check-generated test-vllm ## Everything that CI runs
 
-wheel: $(STAMP) ## Build the wheel into dist/
+wheel: $(BUILD_VENV)/.installed ## Build the wheel into dist/
 	rm -f dist/*.whl
-	$(BIN)/python -m hatchling build -t wheel
+	$(BUILD_VENV)/bin/python -m hatchling build -t wheel
+
+# The locked build backend and nothing else.
+$(BUILD_VENV)/.installed: requirements/build.txt
+	@bash tests/need.sh --python $(PYTHON)
+	$(PYTHON) -m venv $(BUILD_VENV)
+	$(BUILD_VENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/build.txt
+	@touch $@
 
 dist: $(STAMP) ## Build what is released into dist/, twice, and compare
 	release/dist.sh $(BIN)/python
@@ -112,7 +120,7 @@ LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove everything that was made
-	rm -rf build tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules tests/release/node_modules .venv .venv-vllm .venv-lock dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules tests/release/node_modules .venv .venv-vllm .venv-lock .venv-build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@bash tests/need.sh --python $(PYTHON)

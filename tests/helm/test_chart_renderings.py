@@ -92,6 +92,8 @@ def assert_sound(case: ValueCase) -> None:
     for obj in objects:
         assert_metadata(obj, case)
         assert not has_null(obj), title(obj)
+        # `kubectl apply` and Argo CD write the whole object into an annotation of itself.
+        assert len(json.dumps(obj).encode()) < 262_144, title(obj)
         spec = pod_spec(obj)
         if spec is not None:
             assert spec["automountServiceAccountToken"] is False

@@ -165,6 +165,7 @@ tap:
     tls: {existingSecret: specdec-tap, certKey: chain.pem, keyKey: key.pem}
 
 placed:
+  namespaceOverride: own
   standalone:
     labels: {a: b}
     annotations: {c: "1"}

@@ -135,6 +135,7 @@ def test_a_release_is_tested_before_anything_leaves() -> None:
 
     for name in ("image", "chart", "index", "github"):
         assert {"ready", "test", "package"} <= before(name), name
+    assert "image" in before("chart"), "a chart would name an image that does not exist"
     assert {"image", "chart"} <= before("index")
     assert "index" in before("github")
 

@@ -52,13 +52,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_makefile_makes_the_wheel_so() -> None:
-    """The only command that is replaced is what `make wheel` runs."""
+    """The only command that is replaced is what `make wheel` runs, with the build backend alone."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     assert re.search(
-        r"^wheel: .*\n\trm -f dist/\*\.whl\n\t\$\(BIN\)/python -m hatchling build -t wheel$",
+        r"^wheel: \$\(BUILD_VENV\)/\.installed .*\n\trm -f dist/\*\.whl\n"
+        r"\t\$\(BUILD_VENV\)/bin/python -m hatchling build -t wheel$",
         makefile,
         re.MULTILINE,
     )
+    assert "-r requirements/build.txt" in makefile
     assert lines("Install with pip")[0] == "make wheel"
 
 
