@@ -172,7 +172,9 @@ def test_null_leaves_out_what_kubernetes_would_get() -> None:
     """No liveness probe for groups of pods, no user on OpenShift; empty text where Helm 3.6 ignores null."""
     for user in (None, ""):
         values = at(exporter__livenessProbe=None, exporter__securityContext__runAsUser=user)
-        container, _ = named_templates(merged(IMAGE, values))
+        unset = at(exporter__settings={"log.level": None}, exporter__thresholds={"minimum_drafts": None})
+        container, _ = named_templates(merged(IMAGE, values, unset))
+        assert not [flag for flag in container["args"] if "null" in flag or "nil" in flag]
         assert "livenessProbe" not in container
         assert "runAsUser" not in container["securityContext"]
         assert container["securityContext"]["runAsNonRoot"] is True
