@@ -39,7 +39,7 @@ def test_loaders_know_every_field_and_mimir_takes_them_without_raised_limits() -
 
 
 def test_alerts_build_on_no_other_group_of_alerts() -> None:
-    """Only `AcceptanceDropped`, `Disable`, `Reenable` and `Harmful` query ALERTS and need a ruler that can."""
+    """Only these query ALERTS, and need a ruler that can."""
     rules = [rule for _, group in GROUPS for rule in group["rules"]]
     asking = {rule.get("alert") for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
     names = ("AcceptanceDropped", "Disable", "Reenable", "Harmful")
