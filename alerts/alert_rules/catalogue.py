@@ -13,8 +13,25 @@ if TYPE_CHECKING:
 
 _HEAD = ("alert", "severity", "of", "for", "keeps", "what is wrong", "what to do")
 #: Labels that tell apart rules of one name.
-_TELL_APART = ("reason", "against", "long_window")
+_TELL_APART = ("reason", "against", "action")
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
+
+
+_PUBLISHED_RULE = """
+## The published rule
+
+"Disable speculation when mean acceptance length is below 1.2 consistently, or acceptance below 0.50" is the alert
+[Disable](../../alerts/runbooks/VLLMSpecDecodeDisable.md), after 15 minutes.
+
+| method | length below | acceptance below |
+|---|---|---|
+| draft models, unknown methods | 1.2 | 0.50 |
+| cheap drafters (EAGLE, MTP, n-gram, ...) | their [break-even](cost-profiles.md#thresholds-by-method) | their break-even |
+| any method, with `--threshold published` | 1.2 | 0.50 |
+
+A payoff that is measured, calibrated, or modelled with an interval above 1 may silence it. An estimate whose interval includes 1
+may not: the ticket says what the estimate is and asks to measure (`action="measure"`), without `action="disable"`.
+"""
 
 
 def catalogue(parts: Iterable[tuple[str, Iterable[Group]]]) -> str:
@@ -35,7 +52,7 @@ def catalogue(parts: Iterable[tuple[str, Iterable[Group]]]) -> str:
     for about, found in alerts.items():
         if found:
             lines += ["", f"## {about}", "", *_table(found)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _PUBLISHED_RULE
 
 
 def _table(alerts: Iterable[Alert]) -> Iterator[str]:
