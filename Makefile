@@ -65,13 +65,13 @@ pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and th
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/pictures.py
 	PYTHONPATH=tests $(BIN)/python tests/statuspage/pictures.py
 
-rules: $(STAMP) ## The alert rules with your addresses: RUNBOOKS=URL GRAFANA=URL OUT=folder
-	@test -n "$(RUNBOOKS)" && test -n "$(GRAFANA)" && test -n "$(OUT)" || { echo "usage: make rules RUNBOOKS=URL GRAFANA=URL OUT=folder" >&2; exit 2; }
-	$(BIN)/python alerts/generate.py --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" --out "$(OUT)"
+rules: $(STAMP) ## The alert rules with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml), RUNBOOKS=URL, GRAFANA=URL
+	@test -n "$(OUT)" || { echo "usage: make rules OUT=folder [CONFIG=file] [RUNBOOKS=URL] [GRAFANA=URL]" >&2; exit 2; }
+	$(BIN)/python alerts/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)" --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)"
 
-dashboards: $(STAMP) ## The dashboards with your names: OUT=folder, and JOB=regex CLUSTER=label TAGS=a,b INTERVAL=30s
-	@test -n "$(OUT)" || { echo "usage: make dashboards OUT=folder [JOB=regex] [CLUSTER=label] [TAGS=a,b] [INTERVAL=30s]" >&2; exit 2; }
-	$(BIN)/python dashboards/generate.py --out "$(OUT)" --job "$(JOB)" --cluster "$(CLUSTER)" --tags "$(TAGS)" --interval "$(INTERVAL)"
+dashboards: $(STAMP) ## The dashboards with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml)
+	@test -n "$(OUT)" || { echo "usage: make dashboards OUT=folder [CONFIG=file]" >&2; exit 2; }
+	$(BIN)/python dashboards/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)"
 
 check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or chart file is not current
 	$(BIN)/python release/version.py --check

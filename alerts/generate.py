@@ -1,6 +1,7 @@
 """Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or check them.
 
-python alerts/generate.py [--check] [--out FOLDER] [--runbooks URL] [--grafana URL]
+python alerts/generate.py [--check]
+python alerts/generate.py --out FOLDER [--config FILE] [--runbooks URL] [--grafana URL]
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import mixin
 from alert_rules import activity, availability, decisions, harm, objective, quality, recording, requests
 from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
@@ -49,11 +51,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     parser.add_argument("--out", type=Path, default=RULES, help="where the files go")
-    parser.add_argument("--runbooks", default=RUNBOOKS, metavar="URL", help="where your runbooks are served")
-    parser.add_argument("--grafana", default=GRAFANA, metavar="URL", help="your Grafana")
+    parser.add_argument("--config", type=Path, help="your names, such as mixin.yml")
+    parser.add_argument("--runbooks", default="", metavar="URL", help="where your runbooks are served")
+    parser.add_argument("--grafana", default="", metavar="URL", help="your Grafana")
     args = parser.parse_args()
+    if args.out == RULES and (args.config or args.runbooks or args.grafana):
+        parser.error("--config, --runbooks and --grafana need --out: the committed files have none")
+    try:
+        names = mixin.read(args.config) if args.config else mixin.Mixin()
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    runbooks = (args.runbooks or names.runbooks or RUNBOOKS).rstrip("/")
+    grafana = (args.grafana or names.grafana or GRAFANA).rstrip("/")
     texts = {
-        args.out / name: document(about, groups, args.runbooks.rstrip("/"), args.grafana.rstrip("/"))
+        args.out / name: names.rules(document(about, groups, runbooks, grafana))
         for name, (about, groups) in FILES.items()
     }
     if args.out == RULES:

@@ -1,7 +1,7 @@
 """Write `dashboards/json/*.json` and `docs/reference/panels.md` from `*.dashboard.py`, or check that they are current.
 
 python dashboards/generate.py [--check]
-python dashboards/generate.py --out FOLDER [--job REGEX] [--cluster LABEL] [--tags A,B] [--interval 30s]
+python dashboards/generate.py --out FOLDER [--config FILE]
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).parents[1] / "alerts"))
+import mixin
 from grafana_panels.catalogue import catalogue
 from grafana_panels.dashboard import Dashboard, encode
-from grafana_panels.mixin import Mixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,19 +43,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     parser.add_argument("--out", type=Path, default=JSON, help="where the files go")
-    parser.add_argument("--job", default="", help="regular expression of the exporter's job")
-    parser.add_argument("--cluster", default="", help="label of the cluster")
-    parser.add_argument("--tags", default="", help="tags of all dashboards, with commas")
-    parser.add_argument("--interval", default="", help="scrape interval")
+    parser.add_argument("--config", type=Path, help="your names, such as alerts/mixin.yml")
     args = parser.parse_args()
-    mixin = Mixin(args.job, args.cluster, tuple(filter(None, args.tags.split(","))), args.interval)
-    if mixin != Mixin() and args.out == JSON:
-        parser.error("--job, --cluster, --tags and --interval need --out: the committed files have none")
-    found = list(dashboards())
+    if args.config and args.out == JSON:
+        parser.error("--config needs --out: the committed files have their own names")
     try:
-        texts = {args.out / f"{one.uid}.json": _adapted(encode(one), mixin) for one in found}
-    except ValueError as error:
+        names = mixin.read(args.config) if args.config else mixin.Mixin()
+    except (OSError, ValueError) as error:
         parser.error(str(error))
+    found = list(dashboards())
+    texts = {args.out / f"{one.uid}.json": _adapted(encode(one), names) for one in found}
     if args.out == JSON:
         texts[CATALOGUE] = catalogue(found)
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
@@ -74,8 +72,8 @@ def main() -> int:
     return 0
 
 
-def _adapted(text: str, mixin: Mixin) -> str:
-    adapted = mixin.apply(json.loads(text))
+def _adapted(text: str, names: mixin.Mixin) -> str:
+    adapted = names.dashboard(json.loads(text))
     return json.dumps(adapted, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
