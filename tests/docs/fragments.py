@@ -116,7 +116,11 @@ _CHART = frozenset(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")))
 
 #: The first that fits reads a document.
 READERS = (
-    Reader("promtool check config", _keys("scrape_configs", "rule_files", "remote_write"), _prometheus),
+    Reader(
+        "promtool check config",
+        _keys("alerting", "scrape_configs", "rule_files", "remote_write"),
+        _prometheus,
+    ),
     Reader("Kubernetes' schema of a pod", _keys("initContainers"), _containers),
     Reader("the schema of compose files", _keys("services"), _by(*_COMPOSE)),
     Reader("--cost.file", _keys("profiles"), _by(*_CHECK, "--cost.file")),
