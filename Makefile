@@ -17,9 +17,8 @@ help: ## Show the targets
 demo: $(STAMP) ## Simulator and exporter, with Prometheus and Alertmanager where installed
 	@$(BIN)/vllm-specdec-exporter demo $(ARGS)
 
-# More than there are processors: many tests wait for a process or for time to pass, most of all in test-rest.
-WORKERS ?= $(shell expr $$(nproc) + 1)
-test-rest: WORKERS := $(shell expr $$(nproc) \* 2)
+# Twice as many as processors: many tests wait for a process or for time to pass.
+WORKERS ?= $(shell expr $$(nproc) \* 2)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) ## The tests for every change: some minutes, with a real Prometheus

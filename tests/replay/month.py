@@ -1,4 +1,4 @@
-"""Three weeks of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
+"""Two weeks of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replay.traffic import Conditions, healthy, wandering
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DAYS = 21
+DAYS = 15
 MINUTES = DAYS * 1440
 MODEL, NAMESPACE = "meta-llama/Llama-3.3-70B-Instruct", "chat"
 SLOTS = 2
@@ -50,7 +50,7 @@ def _deployments(random: np.random.Generator) -> Iterator[int]:
 
 
 def play(seed: int, step: int = 2) -> Storage:
-    """Return what Prometheus has after the three weeks."""
+    """Return what Prometheus has after the two weeks."""
     storage = Storage(step)
     random = np.random.default_rng(seed)
     slow = list(wandering(random, MINUTES, 0.015, 6.0))  # what users ask, all alike
