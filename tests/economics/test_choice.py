@@ -75,6 +75,30 @@ class TestOptions:
             assert option.speedup_low <= option.speedup + 1e-9
             assert option.speedup <= option.speedup_high + 1e-9
 
+    def test_what_a_further_position_adds_and_how_unsure_that_is_by_hand(self) -> None:
+        """The lesser conditional ratio keeps falling; its error recurs, that of the fall adds up."""
+        choice = choose((0.8, 0.5, 0.3), 1_000, lambda k: 1 + k / 5)
+        first, fall = 0.3 / 0.5, (0.3 / 0.5) / (0.5 / 0.8)
+        fourth = 0.3 * first * fall
+        fifth = fourth * first * fall**2
+        error = math.sqrt(CLUSTERING * first * (1 - first) / (1_000 * 0.5)) / first
+        unsure = fourth * error * (1 + 1.5 * 1), fifth * error * (2 + 1.5 * (1 + 2))
+
+        assert choice.option(4).mean_acceptance_length == pytest.approx(2.6 + fourth)
+        assert choice.option(5).mean_acceptance_length == pytest.approx(2.6 + fourth + fifth)
+        assert choice.option(4).extrapolation_error == pytest.approx(unsure[0])
+        assert choice.option(5).extrapolation_error == pytest.approx(sum(unsure))
+
+    def test_the_error_of_a_further_position_counts_in_plain_steps(self) -> None:
+        """K=4 gains one percent, which is sure enough over its step of 2.11 plain steps."""
+        survival, drafts = (0.95, 0.9, 0.85), 20_000
+        choice = choose(survival, drafts, lambda k: 2.11 if k == 4 else 1 + 0.25 * k, reach=4)
+        least = choice.option(4)
+        margin = choice.sureness * least.extrapolation_error
+        gain = least.speedup - choice.option(3).speedup
+        assert margin / 2.11 < gain < margin * 2.11, (margin, gain)
+        assert choice.best is least
+
     def test_reach(self) -> None:
         """How far to look can be told; what lies beyond is the farthest that was looked at."""
         choice = choose((0.8, 0.6), 1_000, eagle, reach=5)
