@@ -134,23 +134,25 @@ def day_before() -> TimeSeries:
 changes: list[Panel] = [
     TimeSeries(
         title="Acceptance rate",
-        description="Accepted over draft tokens. Dashed: poor and healthy. A step at a restart: look for another build.",
+        description="Accepted over draft tokens. Dashed: disable, poor, healthy. A step at a restart: look for another build.",
         targets=[
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+            limit("disable_acceptance_ratio", "disable below"),
             limit("poor_acceptance_ratio", "poor below"),
             limit("healthy_acceptance_ratio", "healthy from"),
         ],
         **RATIO,
-        overrides=[limits(), matching(f"^{LIMIT}poor.*", color=fixed(VERMILION))],
+        overrides=[limits(), matching(f"^{LIMIT}(disable|poor).*", color=fixed(VERMILION))],
         no_value=NOTHING,
         width=8,
     ),
     TimeSeries(
         title="Acceptance length and break-even",
-        description="Tokens per draft; dashed: break-even, which rises with the load. Where they cross: lower K.",
+        description="Tokens per draft; dashed: break-even, which rises with the load (where they cross: lower K), and disable.",
         targets=[
             over_time(BY_MODEL.length(), MODEL_LEGEND),
             over_time(BREAK_EVEN, f"{LIMIT}break-even, {MODEL_LEGEND}"),
+            limit("disable_mean_acceptance_length", "disable below"),
         ],
         **LENGTH,
         overrides=[limits(VERMILION)],
