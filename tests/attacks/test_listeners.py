@@ -40,6 +40,8 @@ MIB = 1024 * 1024
 #: Memory that an attack may add: the limit of the chart is 128 MiB, 256 with a tap, and the process has 50.
 MOST = 60 * MIB
 TOKEN = "a-token-for-tests"
+#: The body of a request whose answer goes on until the attack is over.
+STREAMED = b"streamed"
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -49,6 +51,7 @@ class _Server(socketserver.ThreadingTCPServer):
     pieces: tuple[bytes, ...] = ()
 
     def __init__(self) -> None:
+        self.goes_on = threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -61,7 +64,11 @@ class _Handler(socketserver.StreamRequestHandler):
             while (line := self.rfile.readline(65536)) not in (b"\r\n", b""):
                 if line.startswith(b"Content-Length:"):
                     length = int(line.split(b":")[1])
-            self.rfile.read(length)
+            if self.rfile.read(length) == STREAMED:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+                self.server.goes_on.wait()
+                self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
+                return
             for piece in self.server.pieces:
                 self.wfile.write(piece)
             while self.rfile.read1(MIB):
@@ -105,9 +112,13 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
             f"http://127.0.0.1:{server.server_address[1]}",
         )
         flags += ("--vllm.url", vllm.url, "--push.bearer-token-file", str(tmp_path / "token"))
-        with running_exporter(*flags) as exporter:
+        with running_exporter(*flags) as exporter, connect(f"http://{tap}") as bystander:
             exporter.wait_until_up()
+            bystander.sendall(post(STREAMED))
+            assert bystander.recv(MIB).startswith(b"HTTP/1.1 200")
             yield Attacked(exporter, server, f"http://{tap}")
+            server.goes_on.set()
+            assert bystander.recv(MIB) == b"4\r\nlast\r\n0\r\n\r\n", "the stream of another client was cut"
             assert "Traceback" not in exporter.log()
         server.shutdown()
 
@@ -219,7 +230,7 @@ def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
         polls = attacked.exporter.metrics().value("last_success_timestamp_seconds") or 0.0
         attacked.exporter.wait_for(lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls)
         assert (attacked.exporter.metrics().value("tap_open_connections") or 0) <= 60
-    attacked.exporter.wait_for(lambda m: m.value("tap_open_connections") == 0)
+    attacked.exporter.wait_for(lambda m: m.value("tap_open_connections") == 1)  # the bystander
 
 
 # --- port 9850
