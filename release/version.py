@@ -1,9 +1,10 @@
-"""Write the version wherever a file repeats it, or check that all of them say the same.
+"""Write version and addresses wherever a file repeats them, or check that all of them say the same.
 
-    python release/version.py [--check]
+    python release/version.py [--check | --ready]
 
-The version is `__version__` of the package. What the package and its build compute from it is not here: only
-texts that people and tools read as they are, such as the tag of the image in manifests and documents.
+The version is `__version__` of the package; the addresses are those of release/publish.toml. What the package
+and its build compute from them is not here: only texts that people and tools read as they are, such as the
+image in manifests and documents.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,49 +20,163 @@ from typing import TYPE_CHECKING
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[1]
+PUBLISH = ROOT / "release" / "publish.toml"
 
 #: Releases only: what is a version for Python, for charts and for image tags alike.
 VERSION = r"\d+\.\d+\.\d+"
 
+_NAME = "vllm-specdec-exporter"
+_HOST = r"[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?"
+# Not the page of the dashboard `vllm-specdec-exporter` in Grafana, .../d/UID.
+_URL = rf"https://{_HOST}/(?!d/)(?:[\w.-]+/)+{_NAME}(?![\w-])"
+_REGISTRY = rf"{_HOST}(?:/[a-z0-9._-]+)*"
+_IMAGE = rf"(?:[a-z0-9._-]+/)*{_NAME}"
+#: The keys of release/publish.toml: what each has to be, as a pattern and in words.
+KEYS = {
+    "repository": (_URL, f"the repository's page, https://HOST/OWNER/{_NAME}"),
+    "registry": (_REGISTRY, "host and path that image and chart are pushed to, without a scheme"),
+    "image": (_IMAGE, f"the image's name in the registry, which ends in {_NAME}"),
+    "index-account": (r"[\w.-]+", "the account at the package index"),
+}
+_PLACEHOLDER = re.compile(r"\bOWNER\b|\.invalid(?![\w.])")
+
 _DOCUMENTS = ("README.md", "alerts/**/*.md", "dashboards/**/*.md", "docs/**/*.md", "helm/**/*.md")
 _MANIFESTS = ("docker-compose.yml", "docs/**/*.y*ml", "helm/**/*.y*ml")
+_CHART = "helm/vllm-specdec-exporter/Chart.yaml"
 
 
 @dataclass(frozen=True)
 class Place:
-    """A text that repeats the version.
+    """A text that repeats the version, or an address.
 
     Attributes:
-        before: a regular expression of what stands before the version.
+        before: a regular expression of what stands before it.
         files: glob patterns of the files that may have it.
+        fact: what stands there, one of `facts`.
+        value: a regular expression of what may stand there now.
+        after: a regular expression of what stands behind it.
     """
 
     before: str
     files: tuple[str, ...]
+    fact: str = "version"
+    value: str = VERSION
+    after: str = r"(?![\w.])"
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What stands before, and the version as the group `version`."""
-        return re.compile(rf"(?<![\w.-]){self.before}(?P<version>{VERSION})(?![\w.])", re.MULTILINE)
+        """What stands before, and the fact as the group `fact`."""
+        return re.compile(
+            rf"(?<![\w.-]){self.before}(?P<fact>{self.value}){self.after}", re.MULTILINE | re.ASCII
+        )
+
+
+def _quoted(name: str, file: str, fact: str) -> Place:
+    return Place(rf'{name} = "', (file,), fact, value=r'[^"\n]*', after='"')
 
 
 PLACES = (
-    Place(r"(?:registry\.example\.com/(?:\w+/)?)?vllm-specdec-exporter:", _DOCUMENTS + _MANIFESTS),
+    Place(rf"{_NAME}:", _DOCUMENTS + _MANIFESTS),
     Place(r"dist/vllm_specdec_exporter-", _DOCUMENTS),
     Place(r"VERSION(?:=|: )", _DOCUMENTS + _MANIFESTS),
+    Place(rf"name: \S+/{_NAME}\n(?: +newName: .*\n)? +newTag: ", _DOCUMENTS + _MANIFESTS),
+    Place(rf"name: {_NAME}\n +version: ", _DOCUMENTS),
+    Place(r"^(?:appV|v)ersion: ", (_CHART,)),
+    Place(rf'define "{_NAME}\.version" -}}}}\n', (f"helm/{_NAME}/templates/_names.tpl",)),
     Place(
-        r"name: registry\.example\.com/vllm-specdec-exporter\n(?: +newName: .*\n)? +newTag: ",
-        _DOCUMENTS + _MANIFESTS,
+        "",
+        (
+            *_DOCUMENTS,
+            *_MANIFESTS,
+            "alerts/alert_rules/yaml_text.py",
+            f"helm/{_NAME}/templates/_rules.tpl",
+            "Dockerfile",
+            "pyproject.toml",
+        ),
+        "repository",
+        value=_URL,
+        after="",
     ),
-    Place(r"name: vllm-specdec-exporter\n +version: ", _DOCUMENTS),
-    Place(r"^(?:appV|v)ersion: ", ("helm/vllm-specdec-exporter/Chart.yaml",)),
+    Place("", _DOCUMENTS + _MANIFESTS, "reference", value=rf"{_HOST}/{_IMAGE}", after=rf"(?=:{VERSION})"),
+    Place("- name: ", _DOCUMENTS + _MANIFESTS, "reference", value=rf"{_HOST}/{_IMAGE}", after="$"),
     Place(
-        r'define "vllm-specdec-exporter\.version" -}}\n', ("helm/vllm-specdec-exporter/templates/_names.tpl",)
+        r"(?:image\.)?registry(?:: |=)",
+        ("helm/**/*.md", "helm/**/ci/*.yaml"),
+        "registry",
+        value=_REGISTRY,
+        after="",
+    ),
+    Place(
+        r"(?:image\.)?repository(?:: |=)",
+        ("helm/**/*.md", "helm/**/ci/*.yaml"),
+        "image",
+        value=_IMAGE,
+        after="",
+    ),
+    Place("IMAGE_REGISTRY: ", (".github/workflows/*.yml",), "registry", value=r"\S+", after="$"),
+    Place("IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", after="$"),
+    Place(r"^maintainers:\n  - name: ", (_CHART,), "index-account", value=r"\S+", after="$"),
+    _quoted("_PUBLISHED_REGISTRY", "helm/chart_table/sidecar.py", "published registry"),
+    _quoted("_PUBLISHED_REPOSITORY", "helm/chart_table/sidecar.py", "published image"),
+    _quoted("_PUBLISHED_RUNBOOKS", "helm/chart_table/telling.py", "published runbooks"),
+    Place(
+        "^<!-- Generated by `make generate` from release/publish.toml. -->\n",
+        ("README.md",),
+        "installing",
+        value=r"(?:.*\n)*?",
+        after="<!-- End. -->$",
     ),
 )
+
+_NOT_PUBLISHED = "No package or image is published yet; build them from this repository.\n"
+_INSTALLING = """Install the package, or run the image:
+
+<!-- not run: needs the package index, and a Docker engine -->
+```sh
+pip install vllm-specdec-exporter   # add matplotlib for plots in reports
+docker run --rm --network host --read-only {reference}:{version} --vllm.url=http://127.0.0.1:8000
+```
+
+Or build them from this repository:
+"""
+
+
+def facts(version: str, publish: Mapping[str, str]) -> dict[str, str]:
+    """Return what places repeat, by name.
+
+    Args:
+        version: that of the package.
+        publish: the content of release/publish.toml.
+
+    Raises:
+        ValueError: a key is missing, unknown, or not of its form.
+    """
+    if publish.keys() != KEYS.keys():
+        msg = f"{PUBLISH.name} has the keys {', '.join(publish)}; wanted {', '.join(KEYS)}"
+        raise ValueError(msg)
+    for key, (pattern, meaning) in KEYS.items():
+        if not re.fullmatch(pattern, publish[key]):
+            msg = f"{PUBLISH.name}: {key} is {publish[key]!r}; wanted {meaning}"
+            raise ValueError(msg)
+    reference = f"{publish['registry']}/{publish['image']}"
+    shown = not placeholders(publish)
+    return {
+        **publish,
+        "version": version,
+        "reference": reference,
+        "published registry": publish["registry"] if shown else "",
+        "published image": publish["image"] if shown else "",
+        "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks" if shown else "",
+        "installing": _INSTALLING.format(reference=reference, version=version) if shown else _NOT_PUBLISHED,
+    }
+
+
+def placeholders(publish: Mapping[str, str]) -> list[str]:
+    """Return the keys of release/publish.toml whose values are still placeholders."""
+    return [key for key in KEYS if _PLACEHOLDER.search(publish[key])]
 
 
 def files(patterns: tuple[str, ...]) -> list[Path]:
@@ -69,19 +185,19 @@ def files(patterns: tuple[str, ...]) -> list[Path]:
     return sorted(path for path in found if "node_modules" not in path.parts)
 
 
-def written(text: str, place: Place, version: str) -> str:
-    """Return a text in which the place says this version."""
+def written(text: str, place: Place, fact: str) -> str:
+    """Return a text in which the place says this."""
 
     def replace(found: re.Match[str]) -> str:
-        start = found.start("version") - found.start()
-        end = found.end("version") - found.start()
-        return found[0][:start] + version + found[0][end:]
+        start = found.start("fact") - found.start()
+        end = found.end("fact") - found.start()
+        return found[0][:start] + fact + found[0][end:]
 
     return place.pattern.sub(replace, text)
 
 
-def wanted(version: str) -> Iterator[tuple[Path, str, str]]:
-    """Yield the files that repeat the version: path, text as it is, text as it should be.
+def wanted(known: Mapping[str, str]) -> Iterator[tuple[Path, str, str]]:
+    """Yield the files that repeat a fact: path, text as it is, text as it should be.
 
     Raises:
         LookupError: no file has a place, so the place is described wrongly.
@@ -93,9 +209,9 @@ def wanted(version: str) -> Iterator[tuple[Path, str, str]]:
             before, after = texts.get(path) or (path.read_text("utf-8"),) * 2
             if place.pattern.search(after):
                 having.append(path)
-                texts[path] = before, written(after, place, version)
+                texts[path] = before, written(after, place, known[place.fact])
         if not having:
-            msg = f"no file says {place.before!r} and a version"
+            msg = f"no file says {place.before!r} and the {place.fact}"
             raise LookupError(msg)
     for path, (before, after) in sorted(texts.items()):
         yield path, before, after
@@ -105,20 +221,40 @@ def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file says another")
+    parser.add_argument("--ready", action="store_true", help="write nothing; fail if a placeholder is left")
     args = parser.parse_args()
     if not re.fullmatch(VERSION, __version__):
         sys.stderr.write(f"error: __version__ is {__version__!r}, and not three numbers as in 1.2.3\n")
         return 1
-    stale = [(path, after) for path, before, after in wanted(__version__) if before != after]
+    publish = tomllib.loads(PUBLISH.read_text("utf-8"))
+    try:
+        known = facts(__version__, publish)
+    except ValueError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    if args.ready:
+        return _ready(publish)
+    stale = [(path, after) for path, before, after in wanted(known) if before != after]
     names = ", ".join(str(path.relative_to(ROOT)) for path, _ in stale)
     if args.check and stale:
-        sys.stderr.write(f"another version than {__version__}: {names}; run `make generate`\n")
+        sys.stderr.write(
+            f"not of version {__version__} and release/publish.toml: {names}; run `make generate`\n"
+        )
         return 1
     for path, after in stale:
         path.write_text(after, encoding="utf-8")
     if stale:
         sys.stdout.write(f"written: {names}\n")
     return 0
+
+
+def _ready(publish: Mapping[str, str]) -> int:
+    left = placeholders(publish)
+    for key in left:
+        sys.stdout.write(f"set {key} in release/publish.toml: {KEYS[key][1]} (now {publish[key]!r})\n")
+    if left:
+        sys.stdout.write("then run `make generate`\n")
+    return 1 if left else 0
 
 
 if __name__ == "__main__":

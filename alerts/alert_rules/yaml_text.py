@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PREFIX = "VLLMSpecDecode"
 #: Where runbooks and Grafana are served; `generate.py` has flags for yours.
-RUNBOOKS = "https://example.com/vllm-specdec-exporter/runbooks"
+RUNBOOKS = "https://github.com/OWNER/vllm-specdec-exporter/blob/main/alerts/runbooks"
 GRAFANA = "https://grafana.example.com"
 
 _WIDTH = 110

@@ -40,6 +40,10 @@ _ELSEWHERE = {
 #: The same, by how their names begin.
 _ELSEWHERE_ALL = ("tap.", "push.")
 
+#: By `make generate` from release/publish.toml; empty while that has placeholders.
+_PUBLISHED_REGISTRY = ""
+_PUBLISHED_REPOSITORY = ""
+
 _SCALAR = {"type": ["string", "number", "boolean"]}
 
 
@@ -68,7 +72,7 @@ CONTAINER = Section(
     (
         Value(
             "image.registry",
-            "",
+            _PUBLISHED_REGISTRY,
             {
                 "type": "string",
                 "pattern": r"^$|^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?(:[0-9]+)?(/[a-z0-9._-]+)*/?$",
@@ -77,13 +81,13 @@ CONTAINER = Section(
         ),
         Value(
             "image.repository",
-            "",
+            _PUBLISHED_REPOSITORY,
             {
                 "type": "string",
                 "pattern": "^$|^[a-z0-9][a-z0-9._/:-]*$",
                 "not": {"pattern": "(^https?:|@|:[^/]*$)"},
             },
-            "Image name. Required where a container is rendered: there is no public image yet.",
+            "Image name. Required where a container is rendered.",
         ),
         Value(
             "image.tag",

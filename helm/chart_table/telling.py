@@ -25,6 +25,9 @@ from .value import (
     switches,
 )
 
+#: By `make generate` from release/publish.toml; empty while that has placeholders.
+_PUBLISHED_RUNBOOKS = ""
+
 _ROOT = Path(__file__).parents[2]
 _RULES = {
     path.stem: yaml.safe_load(path.read_text("utf-8"))
@@ -163,7 +166,7 @@ RULES = Section(
         ),
         Value(
             "prometheusRule.runbookUrl",
-            "",
+            _PUBLISHED_RUNBOOKS,
             ADDRESS,
             "Where you serve `alerts/runbooks/`. Empty: alerts link to none.",
         ),

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+from support.published import REFERENCE
+
 from .charts import render_files
 from .kubernetes_yaml import documents
 from .value_cases import (
@@ -72,7 +74,7 @@ def test_the_sidecar_is_shown_ready_to_paste() -> None:
     (entry,) = documents("pasted:\n" + shown)[0]["pasted"]
     assert entry["name"] == "specdec-exporter"
     assert entry["restartPolicy"] == "Always"
-    assert entry["image"].startswith("registry.example.com/vllm-specdec-exporter:")
+    assert entry["image"].startswith(f"{REFERENCE}:")
 
 
 def test_the_service_that_moves_to_the_tap_is_said() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.published import REFERENCE
 from vllm_specdec_exporter import __version__
 
 from .charts import SIDECAR_NAME, named_templates, render
@@ -23,7 +24,7 @@ def test_the_sidecar_is_the_one_that_is_documented() -> None:
         container
         == documents(f"""
 name: specdec-exporter
-image: registry.example.com/vllm-specdec-exporter:{__version__}
+image: {REFERENCE}:{__version__}
 imagePullPolicy: IfNotPresent
 restartPolicy: Always
 args: ["--startup.on-error=wait", "--vllm.url=http://127.0.0.1:8000"]

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from support import published
+
 from .charts import CHART, NAMESPACE, RELEASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-IMAGE = {"image": {"registry": "registry.example.com", "repository": "vllm-specdec-exporter"}}
+IMAGE = {"image": published.IMAGE}
 SPEC_CONFIG = {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}}
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from helm.charts import named_templates, render
+from support.published import IMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-IMAGE = {"registry": "registry.example.com", "repository": "vllm-specdec-exporter"}
 
 
 def injection(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

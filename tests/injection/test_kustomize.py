@@ -150,7 +150,7 @@ def test_example_adds_and_leaves() -> None:
     sent = by_name((KUSTOMIZE / "example" / "vllm.yaml").read_text())
     assert made.keys() == sent.keys() == {"vllm", "vllm-prefill", "router"}
     assert problems_everywhere(made.values()) == []
-    image = f"registry.example.com/team/vllm-specdec-exporter:{__version__}"
+    image = f"mirror.example.com/team/vllm-specdec-exporter:{__version__}"
     assert made["router"] == sent["router"]
     assert pod_spec(made["vllm"])["initContainers"] == [{**sidecar(), "image": image}]
     first, second = pod_spec(made["vllm-prefill"])["initContainers"]

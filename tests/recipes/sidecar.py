@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from helm.api_rules import containers_of
 from injection import rendered_policy
+from support import published
 from vllm_specdec_exporter.serve import command as serve
 from vllm_specdec_exporter.serve import configuration as config
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 #: The name of the container.
 NAME = "specdec-exporter"
 #: The chart's values that give the recipes' image.
-IMAGE = {"image": {"registry": "registry.example.com", "repository": "vllm-specdec-exporter"}}
+IMAGE = {"image": published.IMAGE}
 
 
 @functools.cache

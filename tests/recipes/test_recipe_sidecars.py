@@ -28,6 +28,7 @@ from recipes.stacks import (
     workload,
 )
 from recipes.table import RECIPES, Recipe
+from support.published import REGISTRY
 
 pytestmark = pytest.mark.full
 
@@ -189,14 +190,14 @@ def test_the_tap_is_all_that_its_recipe_adds() -> None:
     assert deployment == plain
 
 
-def test_recipes_name_no_registry_but_the_example() -> None:
-    """Images are Docker Hub's short names, or of registry.example.com."""
+def test_recipes_name_no_registry_but_ours_and_a_mirror() -> None:
+    """Images are Docker Hub's short names, that of release/publish.toml, or of a mirror of the reader's."""
     for path in EXAMPLES.rglob("*"):
         if path.is_file():
             hosts = re.findall(
                 r"(?:image|repository): ([a-z0-9.-]+\.[a-z]+(?::\d+)?)/", path.read_text(encoding="utf-8")
             )
-            assert set(hosts) <= {"registry.example.com"}, path
+            assert set(hosts) <= {REGISTRY.partition("/")[0], "mirror.example.com"}, path
 
 
 def test_the_admission_policy_adds_what_kustomize_adds() -> None:

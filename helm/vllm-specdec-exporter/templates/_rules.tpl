@@ -6,7 +6,7 @@ text, values. The files themselves are made by `make generate`, the same that Pr
 {{- $values := .values }}
 {{- $text := .text }}
 {{- with $values.runbookUrl }}
-{{- $text = $text | replace "https://example.com/vllm-specdec-exporter/runbooks" (trimSuffix "/" .) }}
+{{- $text = $text | replace "https://github.com/OWNER/vllm-specdec-exporter/blob/main/alerts/runbooks" (trimSuffix "/" .) }}
 {{- end }}
 {{- with $values.grafanaUrl }}
 {{- $text = $text | replace "https://grafana.example.com" (trimSuffix "/" .) }}

@@ -1,0 +1,18 @@
+"""The addresses of release/publish.toml, which all files repeat."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+_PUBLISH = tomllib.loads((Path(__file__).parents[2] / "release" / "publish.toml").read_text("utf-8"))
+
+REPOSITORY: str = _PUBLISH["repository"]
+REGISTRY: str = _PUBLISH["registry"]
+#: Values of the chart.
+IMAGE = {"registry": REGISTRY, "repository": _PUBLISH["image"]}
+#: The image, without a tag.
+REFERENCE = f"{REGISTRY}/{_PUBLISH['image']}"
+RUNBOOKS = f"{REPOSITORY}/blob/main/alerts/runbooks"
+#: Nothing is published while the addresses are placeholders.
+IS_PUBLISHED = "OWNER" not in REPOSITORY
