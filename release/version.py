@@ -104,14 +104,14 @@ PLACES = (
     Place("- name: ", _DOCUMENTS + _MANIFESTS, "reference", value=rf"{_HOST}/{_IMAGE}", after="$"),
     Place(
         r"(?:image\.)?registry(?:: |=)",
-        ("helm/**/*.md", "helm/**/ci/*.yaml"),
+        (*_DOCUMENTS, "helm/**/ci/*.yaml"),
         "registry",
         value=_REGISTRY,
         after="",
     ),
     Place(
         r"(?:image\.)?repository(?:: |=)",
-        ("helm/**/*.md", "helm/**/ci/*.yaml"),
+        (*_DOCUMENTS, "helm/**/ci/*.yaml"),
         "image",
         value=_IMAGE,
         after="",

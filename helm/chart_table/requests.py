@@ -15,8 +15,9 @@ _KEY: Schema = {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"}
 TAP = Section(
     "The tap",
     "A second port of the container, through which clients reach vLLM, and which sees what each request "
-    "drafted. It sees nothing until vLLM's Service leads there: [how](#the-tap-in-front-of-vllm). How "
-    "requests are told apart is set by `exporter.settings`: `requests.*`.",
+    "drafted. It sees nothing until vLLM's Service leads there: "
+    "[how](../../docs/deployment.md#the-tap-with-the-chart). "
+    "How requests are told apart is set by `exporter.settings`: `requests.*`.",
     (
         Value(
             "tap.enabled",

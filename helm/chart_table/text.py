@@ -179,7 +179,6 @@ def tables(sections: Sequence[Section]) -> Iterator[str]:
     """Yield the lines of the README's reference: a table for each section, with equal values in one row."""
     for section in sections:
         yield f"### {section.title}"
-        yield ""
         if section.about:
             yield section.about
             yield ""

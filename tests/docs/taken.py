@@ -46,7 +46,7 @@ class Taken:
         )
 
 
-_CHART = "helm/vllm-specdec-exporter/README.md"
+_DEPLOYMENT = "docs/deployment.md"
 
 TAKEN = (
     Taken("alerts/runbooks/*.md", ("promql",), "alerts/test_runbooks.py"),
@@ -58,8 +58,8 @@ TAKEN = (
     Taken("docs/machine.md", ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
     Taken("docs/plan.md", ("sh", "text"), "plan/test_command.py"),
     Taken("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
-    Taken(_CHART, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),
-    Taken(_CHART, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),
+    Taken(_DEPLOYMENT, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),
+    Taken(_DEPLOYMENT, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),
     Taken(
         "helm/examples/README.md",
         ("sh",),

@@ -1,4 +1,4 @@
-"""The chart of somebody's own in helm/vllm-specdec-exporter/README.md renders a pod with the sidecar."""
+"""The chart of somebody's own in docs/deployment.md renders a pod with the sidecar."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from helm.charts import CHART, render
+from helm.charts import CHART, ROOT, render
 from helm.manifest_schemas import problems_everywhere
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-README = (CHART / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
 #: What stands above and below the lines of the page.
 ABOVE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: vllm\nspec:\n  template:\n    spec:\n"
 BELOW = "      containers:\n        - name: vllm\n          image: vllm/vllm-openai:v0.32.0\n"
@@ -21,7 +21,7 @@ BELOW = "      containers:\n        - name: vllm\n          image: vllm/vllm-ope
 
 def part(name: str) -> str:
     """The block that begins with a comment that names a file."""
-    (found,) = re.findall(rf"^```yaml\n(# {re.escape(name)}.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    (found,) = re.findall(rf"^```yaml\n(# {re.escape(name)}.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return str(found)
 
 

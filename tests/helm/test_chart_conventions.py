@@ -227,10 +227,11 @@ def test_the_policy_has_the_version_that_the_cluster_has() -> None:
             assert "injection.enabled needs MutatingAdmissionPolicy" in done.stderr
 
 
-def test_the_values_are_a_short_file() -> None:
-    """At the top are the ten values that matter first."""
-    values = (CHART / "values.yaml").read_text("utf-8").splitlines()
+def test_values_and_readme_are_short_files() -> None:
+    """At the top of the values are the ten that matter first."""
+    values, readme = ((CHART / name).read_text("utf-8").splitlines() for name in ("values.yaml", "README.md"))
     assert len(values) <= 250
+    assert len(readme) <= 250
     first = [line.split(":")[0].removeprefix("#   ") for line in values if line.startswith("#   ")]
     assert len(first) == 10
     assert {tuple(path.split(".")) for path in first} <= LEAVES.keys()

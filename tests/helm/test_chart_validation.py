@@ -56,8 +56,8 @@ _WEB, _TAP_AND_PUSH = ": set exporter.port and webConfig instead", ": set tap an
 _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("podMonitor.additionalLabels: use podMonitor.labels", SIDECAR, {"podMonitor.additionalLabels": {}}),
     ("exporter.specConfig is not a JSON object: {a: ", INJECTION, {"exporter.specConfig": "{a: 1}"}),
-    (_NO_IMAGE, on("standalone"), {_URLS: SERVERS}),
-    (_NO_IMAGE, on("injection"), {}),
+    (_NO_IMAGE, on("standalone"), {_URLS: SERVERS, "image.repository": ""}),
+    (_NO_IMAGE, on("injection"), {"image.repository": ""}),
     ("serviceMonitor.enabled needs standalone.enabled", {}, {"serviceMonitor.enabled": True}),
     ("podMonitor.basicAuth and podMonitor.authorization would be sent", SIDECAR, {"podMonitor": BASIC_AUTH}),
     (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from helm.charts import CHART
+from helm.charts import ROOT
 from helm.manifest_schemas import problems_everywhere
 from helm.quantities import qos_class
 from injection.pods import INJECTED, REFUSED, VLLM, pod
@@ -247,9 +247,10 @@ def test_policy_server_tells_broken_expressions() -> None:
             patch(wrong, pod())
 
 
-def test_readme_s_example_gets_the_sidecar_with_its_flags() -> None:
+def test_the_page_s_example_gets_the_sidecar_with_its_flags() -> None:
     """Its values switch the policy on; a label on the Deployment alone, not on its pods, does nothing."""
-    section = (CHART / "README.md").read_text().partition("## Injection without a webhook server")[2]
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    section = page.partition("## Injection without a webhook server")[2]
     blocks = re.findall(r"```yaml\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
     values, deployment = map(yaml.safe_load, blocks)
     assert values["injection"]["enabled"] is True
