@@ -30,7 +30,7 @@ ALERTS: tuple[dict[str, Any], ...] = tuple(dict(rule.body) for rule in read_bund
 #: What a person reads: a case, a minute of it, and labels and annotations of all that fires then.
 TEXTS: list[dict[str, Any]] = yaml.safe_load((HERE / "texts.yml").read_text("utf-8"))
 #: Cases of more minutes take a second or more each.
-LONG = 220
+LONG = 120
 #: Where they take more than a day, rules are evaluated less often.
 DAY = 1440
 #: How a link to a dashboard hands on a label.
