@@ -32,11 +32,11 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
+from vllm_specdec_exporter.publish.last_hour import add_minute
 from vllm_specdec_exporter.publish.markup import duration, rate
 from vllm_specdec_exporter.publish.status_page import (
     CONTENT_SECURITY_POLICY,
     PageQuery,
-    add_minute,
     parse_query,
     render,
 )

@@ -22,7 +22,7 @@ from .upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..publish.status_page import LastHour
+    from ..publish.last_hour import LastHour
     from .configuration import ServeConfig
 
 #: Least time between two reloads, in seconds. Requests within it share the next one.

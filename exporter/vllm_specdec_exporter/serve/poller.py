@@ -15,7 +15,7 @@ from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
 from ..publish.events import changes
-from ..publish.status_page import add_minute
+from ..publish.last_hour import add_minute
 from . import logs
 from .upstream import PollError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..observe.pipeline import EngineState, Settings
     from ..observe.result import EngineResult
     from ..publish.events import Event
-    from ..publish.status_page import LastHour
+    from ..publish.last_hour import LastHour
     from .upstream import Upstream
 
 

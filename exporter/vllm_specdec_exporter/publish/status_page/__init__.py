@@ -20,7 +20,6 @@ from ...observe.result import REASONS
 from .. import markup as h
 from ..markup import Html, element
 from . import answer, sections
-from .last_hour import LastHour, add_minute
 from .page_query import PageQuery, parse_query
 from .requests import pointer, requests_section
 from .view import (
@@ -40,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...observe.result import EngineResult, ExporterResult, TargetResult
+    from ..last_hour import LastHour
 
-__all__ = ["CONTENT_SECURITY_POLICY", "LastHour", "PageQuery", "add_minute", "parse_query", "render"]
+__all__ = ["CONTENT_SECURITY_POLICY", "PageQuery", "parse_query", "render"]
 
 PRODUCT = "vllm-specdec-exporter"
 _PLAIN = PageQuery()

@@ -9,9 +9,9 @@ from ...economics.speedup import of_all
 from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
 from .. import markup as h
+from ..last_hour import sparkline
 from ..markup import Html, element
 from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
-from .last_hour import sparkline
 from .view import (
     View,
     activity_pill,
@@ -58,6 +58,7 @@ def answer(view: View) -> Html:
     # Without a value, the caption is the reason.
     length_words = why_no_length if tokens is None else f"tokens per draft{most}, {span}"
     ratio_words = why_no_ratio if ratio is None else f"of the drafted tokens accepted, {span}"
+    hour = sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, mark=None)
     tiles = (
         ("Payoff", payoff_pill(engine), _payoff_words(view)),
         ("What to do", advice_pill(engine), element("p", advice_reason(engine))),
@@ -66,7 +67,7 @@ def answer(view: View) -> Html:
         (
             "Mean acceptance length",
             h.or_none(tokens, h.length, why_no_length),
-            h.join(_length_trend(view, tokens), element("p", length_words), _length_hour(view)),
+            h.join(_length_trend(view, tokens), element("p", length_words), hour),
         ),
         ("Acceptance ratio", h.or_none(ratio, h.percent, why_no_ratio), element("p", ratio_words)),
     )
@@ -113,10 +114,6 @@ def _payoff_trend(view: View) -> Html:
 def _length_trend(view: View, tokens: float | None) -> Html:
     newest = view.newest
     return Html() if newest is None else _trend(newest.mean_acceptance_length, tokens, h.length, newest)
-
-
-def _length_hour(view: View) -> Html:
-    return sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, mark=None)
 
 
 def _trend(now: float | None, before: float | None, form: Callable[[float], str], newest: Measures) -> Html:

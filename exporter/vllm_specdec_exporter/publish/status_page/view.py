@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...judgement.findings import Finding
     from ...measures.measures import Measures
     from ...observe.result import EngineResult
-    from .last_hour import Point
+    from ..last_hour import Point
 
 ONLY_LIFETIME = "vLLM V0 shows only means over its whole life"
 NOT_SHOWN = "the server does not show this"

@@ -1,4 +1,4 @@
-"""The last hour of an engine, a point a minute, and its sparklines."""
+"""The last hour of each engine, a point a minute, and its sparklines on the status page."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...engines.reading import EngineKey
-from ..markup import Html, element
+from ..engines.reading import EngineKey
+from .markup import Html, element
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...observe.result import EngineResult
+    from ..observe.result import EngineResult
 
 _SPAN, _INTERVAL = 3600.0, 60.0
 #: A line does not cross a longer gap, in seconds.
