@@ -162,6 +162,13 @@ def polled(
     return result
 
 
+def test_k_is_chosen_by_the_cost_that_the_steps_of_the_engine_show() -> None:
+    """Steps that cost more than the profile says leave no K that pays, and advice follows the verdict."""
+    dear = replace(STEEP, correction=10.0)
+    kept, disabled = (advice(*KEPT, profile=profile) for profile in (STEEP, dear))
+    assert (kept.action, disabled.action) == (Action.KEEP, Action.DISABLE)
+
+
 class TestStanding:
     @staticmethod
     def server(profile: CostProfile = EAGLE) -> Server:

@@ -143,24 +143,33 @@ class CostProfile:
         Raises:
             ValueError: a negative k, or a batch below 1.
         """
+        return self._step_cost(k, batch, self._size)
+
+    def _step_cost(self, k: float, batch: float, size: float) -> float:
         if k < 0 or batch < 1:
             raise ValueError(f"k lies from 0 up and the batch from 1 up, not {k:g} and {batch:g}")
         if k == 0:
             return 1.0
-        plain, drafting = self.times(k, batch)
+        plain, drafting = self._times(k, batch, size)
         if self.load != 1:
-            one_plain, one_drafting = self.times(k, 1)
+            one_plain, one_drafting = self._times(k, 1, size)
             plain = one_plain + (plain - one_plain) * self.load
             drafting = one_drafting + (drafting - one_drafting) * self.load
         return 1 + (drafting / plain - 1) * self.correction
 
+    @property
+    def _size(self) -> float:
+        return self.size_ratio or self.typical_size_ratio
+
     def times(self, k: float, batch: float) -> tuple[float, float]:
         """Return the times of a step without and with drafts in the profile's unit, uncorrected."""
+        return self._times(k, batch, self._size)
+
+    def _times(self, k: float, batch: float, size: float) -> tuple[float, float]:
         if (physical := self.physical) is not None:
             context = self.context_tokens
             return physical.plain_seconds(batch, context), physical.drafting_seconds(k, batch, context)
         target, draft, context = self.target, self.draft, self.context_tokens * batch
-        size = self.size_ratio or self.typical_size_ratio
         same = target.fixed + target.per_request * batch + target.per_context_token * context
         verify = same + target.per_token * batch * (k + 1)
         drafting = (
@@ -180,11 +189,12 @@ class CostProfile:
         """
         if k == 0:
             return 1.0, 1.0
-        cheap = dear = self
+        smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
-            cheap, dear = replace(self, size_ratio=SMALLEST_DRAFT), replace(self, size_ratio=1.0)
+            smallest, largest = SMALLEST_DRAFT, 1.0
         error = 1 + self.uncertainty
-        return max(1.0, cheap.step_cost(k, batch) / error), dear.step_cost(k, batch) * error
+        least, most = self._step_cost(k, batch, smallest), self._step_cost(k, batch, largest)
+        return max(1.0, least / error), most * error
 
     def covers(self, batch: float) -> bool:
         """Return whether batch size and context are within reach of those that were measured, if any were."""

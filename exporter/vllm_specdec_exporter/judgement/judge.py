@@ -50,8 +50,10 @@ def judge(
         quality = judge_quality(measures, list(case.other_windows), case.thresholds)
         payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
     corrected = case
-    if measures is not None:
-        corrected = replace(case, profile=replace(case.profile, correction=correction(measures)))
+    if measures is not None and (factor := correction(measures)) != 1:
+        # On top of what the engine's own steps have corrected: the estimate is made with that.
+        profile = replace(case.profile, correction=case.profile.correction * factor)
+        corrected = replace(case, profile=profile)
     if payoff.verdict is PayoffVerdict.UNKNOWN and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
