@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -47,12 +47,13 @@ class Case:
     tokens: int
 
 
-#: The second drafts greedily, so at a temperature of 1 it is wrong although it is the target itself.
+#: The second is the target itself, and drafts greedily, so at this temperature it is often wrong. A step
+#: still emits some 1.7 tokens, which looks beneficial where drafting is taken for free.
 DRAFTERS = {
     "good": Case("deep-draft-0.0", 4, 0.0, 40),
-    "as-large-as-its-target": Case("deep", 2, 1.0, 16),
+    "as-large-as-its-target": Case("deep", 2, 0.1, 24),
 }
-ROUNDS = 5
+ROUNDS = 4
 #: Prompts that `calibrate` does not send.
 PROMPTS = REPETITIVE_PROMPTS[2:4]
 
@@ -169,20 +170,24 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
     config = json.dumps({"method": "draft_model", "model": "some/draft", "num_speculative_tokens": 2})
     with ThreadPoolExecutor(3) as pool:
         stop = threading.Event()
-        load = pool.submit(drive, trial.server, 10_000, concurrency=2, temperature=1.0, stop=stop)
+        temperature = DRAFTERS["as-large-as-its-target"].temperature
+        load = pool.submit(drive, trial.server, 10_000, concurrency=2, temperature=temperature, stop=stop)
         checks = [
             pool.submit(check, trial.server, "--spec.config", config, *flags)
             for flags in ((), ("--cost.file", str(trial.file)))
         ]
         try:
-            assert [one.result() for one in checks] == ["unknown", "harmful"]
+            unknown, harmful = (one.result() for one in checks)
+            assert unknown["verdict"] == "unknown", unknown
+            assert harmful["verdict"] == "harmful", harmful
         finally:
             stop.set()
             load.result()
 
 
-def check(server: VllmServer, *flags: str) -> str:
-    """Return the verdict of `check`."""
+def check(server: VllmServer, *flags: str) -> dict[str, Any]:
+    """Return the payoff by `check`."""
     outcome = run("check", server.url, "--for", "15s", "--json", "--threshold", "minimum_drafts=20", *flags)
     (engine,) = json.loads(outcome.out)["targets"][0]["engines"]
-    return str(engine["payoff"]["verdict"])
+    payoff: dict[str, Any] = engine["payoff"]
+    return payoff
