@@ -44,6 +44,8 @@ ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # The model runs in the process of its engine: a process less to start, a quarter of the time of a start.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "OMP_NUM_THREADS": "1",
     # Two threads of the n-gram drafter on two busy cores wait for each other.
     "NUMBA_NUM_THREADS": "1",
