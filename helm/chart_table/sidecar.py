@@ -112,7 +112,8 @@ CONTAINER = Section(
             "exporter.vllmUrls",
             ["http://127.0.0.1:8000"],
             {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-            "Servers to poll (`--vllm.url`). A sidecar polls the vLLM of its pod.",
+            "Servers to poll (`--vllm.url`). A sidecar polls the vLLM of its pod. `standalone` can take a headless Service: "
+            "`dns+http://vllm.default.svc:8000` is every address of the name.",
         ),
         Value(
             "exporter.specConfig",

@@ -33,6 +33,7 @@ def messages() -> set[str]:
     """Return the messages of all events that the source writes out."""
     found = {
         "log lines dropped: output blocked",
+        "discovery failed unexpectedly",
         "poll failed unexpectedly",
         "waiting for the server",
         "server is down",

@@ -25,7 +25,14 @@ from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.observe.result import REASONS, ExporterResult, PollFailure, Reload, TargetResult
+from vllm_specdec_exporter.observe.result import (
+    REASONS,
+    Discovered,
+    ExporterResult,
+    PollFailure,
+    Reload,
+    TargetResult,
+)
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import Classification
 from vllm_specdec_exporter.requests.judgement import RequestSettings
@@ -131,6 +138,8 @@ def run(case: Case) -> ExporterResult:
     """Return what the exporter holds after the last answer of every server."""
     targets = tuple(_target(server, case.settings) for server in case.servers)
     last = max((t.last_success_timestamp_seconds or START for t in targets), default=START)
+    # Several servers are those of a name, which had two of them by its last answer.
+    name = Discovered("dns+http://vllm.llm.svc:8000", up=True, targets=len(targets))
     return ExporterResult(
         version=VERSION,
         timestamp_seconds=last + 1.5,
@@ -138,6 +147,7 @@ def run(case: Case) -> ExporterResult:
         thresholds=dict(case.settings.thresholds.items()),
         reload=Reload(successful=True, success_timestamp_seconds=START - 1.0),
         requests=_requests(targets, case.settings) if case.requests else None,
+        discoveries=(name,) if len(targets) > 1 else (),
     )
 
 

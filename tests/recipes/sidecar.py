@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from helm.api_rules import containers_of
@@ -38,6 +37,4 @@ def loaded(args: list[str]) -> config.Config:
     """Return the settings that the exporter reads from a container's args."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     serve.add_arguments(parser)
-    with tempfile.NamedTemporaryFile() as authority:  # what a volume would bring
-        args = [argument.replace("/var/run/specdec/ca.crt", authority.name) for argument in args]
-        return config.load(vars(parser.parse_args(args)), {})
+    return config.load(vars(parser.parse_args(args)), {})

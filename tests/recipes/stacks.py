@@ -122,29 +122,25 @@ def _of_template(name: str, template: Mapping[str, Any], *, serves: bool = True)
 
 
 def vllm_chart(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """The chart of vLLM puts the lists behind what it has itself."""
+    """The chart of vLLM puts the list behind what it has itself."""
     (values,) = recipe
-    facts = stack("vllm-chart-old" if "extraContainers" in values else "vllm-chart")
-    spec = copy.deepcopy(facts["pod"])
+    assert values["extraInit"]["modelDownload"] == {"enabled": False}, "its init container waits for S3"
+    spec = copy.deepcopy(stack("vllm-chart")["pod"])
     spec["containers"][0]["command"] = values["image"]["command"]
-    spec["initContainers"] += copy.deepcopy((values.get("extraInit") or {}).get("initContainers") or [])
-    spec["containers"] += copy.deepcopy(values.get("extraContainers") or [])
+    spec["initContainers"] += copy.deepcopy(values["extraInit"]["initContainers"])
     return [Pod("vllm", spec, {"environment": "test", "release": "test"})]
 
 
-def llm_d(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """llm-d puts the decode containers and their port, and the list behind its routing proxy."""
-    (values,) = recipe
-    decode = values["decode"]
-    spec = copy.deepcopy(stack("llm-d")["pod"])
-    spec["initContainers"][0]["ports"][0]["containerPort"] = values["routing"]["servicePort"]
-    spec["initContainers"] += copy.deepcopy(decode["initContainers"])
-    for container in decode["containers"]:
-        made = {key: copy.deepcopy(container[key]) for key in ("name", "image", "ports", "resources")}
-        made["command"] = ["vllm", "serve"]
-        made["args"] = [f"--port={values['routing']['proxy']['targetPort']}", *container["args"]]
-        spec["containers"].append(made)
-    return [Pod("decode", spec, values["modelArtifacts"]["labels"] | {"llm-d.ai/role": "decode"})]
+def llm_d(_recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """llm-d's guide makes a Deployment, and kubectl's Kustomize adds the sidecar to it, and to no other."""
+    labels = {"llm-d.ai/role": "decode"}
+    made = [
+        _deployment(f"guide-nvidia-{name}", labels, {"labels": labels}, stack("llm-d")["pod"])
+        for name in ("decode", "prefill")
+    ]
+    decode, prefill = workload(kustomized("llm-d", made))
+    assert prefill.spec == made[1]["spec"]["template"]["spec"]
+    return [decode]
 
 
 def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
@@ -164,23 +160,27 @@ def inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     return [Pod("predictor", spec, {"app": document["metadata"]["name"]})]
 
 
-def llm_inference_service(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """KServe merges spec.template into its own, and fills in the service's name in configs."""
+def llm_inference_service(recipe: Sequence[Mapping[str, Any]], *, tls: bool = False) -> list[Pod]:
+    """KServe merges spec.template into its own, and expands what stands in braces."""
     (document,) = recipe
-    template = _expanded(document["spec"]["template"], service="llama")
-    spec = merged(stack("kserve-llminferenceservice")["pod"], template)
-    return [Pod("llama", spec, {"app.kubernetes.io/name": "llama"})]
+    spec = merged(
+        stack("kserve-llminferenceservice")["pod"], _expanded(document["spec"]["template"], tls=tls)
+    )
+    return [Pod("qwen", spec, {"app.kubernetes.io/name": "qwen"})]
 
 
-def _expanded(node: Any, service: str) -> Any:
+def _expanded(node: Any, *, tls: bool) -> Any:
+    """Return what Go's templates make of what the recipe has of them."""
     if isinstance(node, dict):
-        return {key: _expanded(value, service) for key, value in node.items()}
+        return {key: _expanded(value, tls=tls) for key, value in node.items()}
     if isinstance(node, list):
-        return [_expanded(item, service) for item in node]
+        return [_expanded(item, tls=tls) for item in node]
     if not isinstance(node, str):
         return node
-    name = f"{service}-kserve-self-signed-certs"
-    return node.replace("{{ ChildName .ObjectMeta.Name `-kserve-self-signed-certs` }}", name)
+    text = node.replace("{{ if .GlobalConfig.EnableTLS }}s{{ end }}", "s" if tls else "")
+    text = text.replace("{{ .GlobalConfig.EnableTLS }}", str(tls).lower())
+    assert "{{" not in text, text
+    return text
 
 
 def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
@@ -193,20 +193,17 @@ def leader_worker_set(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
     ]
 
 
-def ray_cluster(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
-    """KubeRay makes a head and workers, and has workers wait for the head in an init container."""
+def dynamo(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:
+    """Dynamo's operator merges podTemplate into its own pods; a frontend has no engine."""
     (document,) = recipe
-    pods = [_of_template("head", document["spec"]["headGroupSpec"]["template"])]
-    for group in document["spec"]["workerGroupSpecs"]:
-        pod = _of_template(group["groupName"], group["template"], serves=False)
-        ray = pod.spec["containers"][0]
-        waits = {
-            "name": "wait-gcs-ready",
-            "image": ray["image"],
-            "resources": copy.deepcopy(ray["resources"]),
-        }
-        pods.append(Pod(pod.name, merged(pod.spec, {"initContainers": [waits]}), pod.labels, serves=False))
-    return pods
+    return [
+        Pod(
+            one["name"].lower(),
+            merged(stack("dynamo")["pod"][one["type"]], one["podTemplate"]["spec"]),
+            serves=one["type"] == "worker",
+        )
+        for one in document["spec"]["components"]
+    ]
 
 
 def production_stack(recipe: Sequence[Mapping[str, Any]]) -> list[Pod]:

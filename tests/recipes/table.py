@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from recipes.stacks import (
     Pod,
+    dynamo,
     inference_service,
     leader_worker_set,
     llm_d,
     llm_inference_service,
     production_stack,
-    ray_cluster,
     vllm_chart,
     workload,
 )
@@ -30,7 +30,6 @@ class Recipe:
         pods: what the stack makes of it.
         upstream: what the sidecar must poll.
         stack: the facts that say what the stack accepts; empty for Kubernetes' own objects.
-        native: whether the sidecar is a native one.
         differs: what, besides args, is unlike the chart's sidecar, and is meant to be.
         quality: the quality of service that the pods keep.
     """
@@ -39,7 +38,6 @@ class Recipe:
     pods: Callable[[Sequence[Mapping[str, Any]]], list[Pod]]
     upstream: tuple[str, ...] = ("http://127.0.0.1:8000",)
     stack: str = ""
-    native: bool = True
     differs: frozenset[str] = frozenset()
     quality: str = "Guaranteed"
 
@@ -50,19 +48,10 @@ RECIPES = (
     Recipe("job.yaml", workload),
     Recipe("data-parallel/one-port.yaml", workload),
     Recipe("data-parallel/port-per-rank.yaml", workload, ("http://127.0.0.1:8000", "http://127.0.0.1:8001")),
-    # The chart's own init container, with less requested than allowed, makes the pod Burstable.
-    Recipe("vllm-chart/values.yaml", vllm_chart, stack="vllm-chart", quality="Burstable"),
-    Recipe(
-        "vllm-chart/values-extra-containers.yaml",
-        vllm_chart,
-        stack="vllm-chart-old",
-        native=False,
-        differs=frozenset({"restartPolicy"}),
-        quality="Burstable",
-    ),
+    Recipe("vllm-chart/values.yaml", vllm_chart, stack="vllm-chart"),
     Recipe("production-stack/values.yaml", production_stack, stack="production-stack"),
-    # The routing proxy has no resources.
-    Recipe("llm-d/values.yaml", llm_d, ("http://127.0.0.1:8200",), stack="llm-d", quality="Burstable"),
+    # The guide requests half of its limits.
+    Recipe("llm-d/kustomization.yaml", llm_d, stack="llm-d", quality="Burstable"),
     # The storage initializer requests less than its limits.
     Recipe(
         "kserve/inferenceservice.yaml",
@@ -71,26 +60,13 @@ RECIPES = (
         stack="kserve-inferenceservice",
         quality="Burstable",
     ),
-    Recipe(
-        "kserve/llminferenceservice.yaml",
-        llm_inference_service,
-        ("https://127.0.0.1:8000",),
-        stack="kserve-llminferenceservice",
-    ),
-    # It has no main container of its own, so KServe's, without resources, is what counts.
-    Recipe(
-        "kserve/llminferenceserviceconfig.yaml",
-        llm_inference_service,
-        ("https://127.0.0.1:8000",),
-        stack="kserve-llminferenceservice",
-        differs=frozenset({"volumeMounts"}),
-        quality="Burstable",
-    ),
+    Recipe("kserve/llminferenceservice.yaml", llm_inference_service, stack="kserve-llminferenceservice"),
+    Recipe("sglang.yaml", workload, ("http://127.0.0.1:30000",)),
+    Recipe("dynamo.yaml", dynamo, ("http://127.0.0.1:9090",), stack="dynamo"),
     Recipe(
         "leaderworkerset.yaml",
         leader_worker_set,
         stack="leaderworkerset",
         differs=frozenset({"livenessProbe"}),
     ),
-    Recipe("raycluster.yaml", ray_cluster, stack="raycluster"),
 )

@@ -260,7 +260,7 @@ def test_a_server_that_shows_no_engine_says_why() -> None:
         (page_of(down(NOW - 3 * 86_400, "newfangled")), "at 2026-09-18 14:13:20 UTC , 3 d ago"),
         (PAGES["not_polled"], "The first poll is under way."),
         (PAGES["no_engines"], "The server answers, but shows no engine"),
-        (PAGES["no_targets"], "The exporter was given no server to poll."),
+        (PAGES["no_targets"], "No server is known to poll."),
         (replace(PAGES["healthy"], reload=reload), "Configuration not reloaded"),
     ):
         assert words in show(result).one("div", class_="notice").text

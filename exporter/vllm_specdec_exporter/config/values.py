@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -224,17 +224,19 @@ class Target:
         socket: path of the Unix socket to connect to instead of the host in `url`; empty for none.
         user: user name for basic authentication.
         password: its password.
+        discovery: how the host of `url` is resolved to servers: ``dns`` or ``dnssrv``; empty for a server.
     """
 
     url: str
     socket: str = ""
     user: str = ""
     password: str = field(default="", repr=False)
+    discovery: str = ""
 
     @property
     def name(self) -> str:
         """The address for labels and logs: without secrets, and without the default path."""
-        url = mask_query(self.url)
+        url = f"{self.discovery}+{mask_query(self.url)}" if self.discovery else mask_query(self.url)
         if self.socket:
             path = url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
@@ -291,6 +293,19 @@ def parse_target(text: str) -> Target:
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
     )
+
+
+def parse_servers(text: str) -> Target:
+    """Return a target, or the servers behind a name: ``dns+http://name:port``, ``dnssrv+http://name``."""
+    discovery, plus, url = text.strip().partition("+")
+    if not plus or discovery not in ("dns", "dnssrv"):
+        return parse_target(text)
+    target = parse_target(url)
+    if target.socket:
+        raise ValueError(f"{discovery}+ needs a name, as in {discovery}+http://vllm.llm.svc")
+    if discovery == "dnssrv" and urlsplit(target.url).port is not None:
+        raise ValueError("dnssrv+ has no port: it is in the records")
+    return replace(target, discovery=discovery)
 
 
 def mask_query(text: str) -> str:

@@ -159,6 +159,24 @@ class TargetResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Discovered:
+    """A name that is resolved to servers at each poll interval.
+
+    Attributes:
+        name: the name, as configured.
+        up: whether the last resolution gave servers.
+        targets: number of its servers that are polled; the last known ones for five minutes if there is no
+            answer.
+        failure: why there is no answer.
+    """
+
+    name: str
+    up: bool = False
+    targets: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Reload:
     """How the last reading of the configuration ended.
 
@@ -182,6 +200,7 @@ class ExporterResult:
         thresholds: every threshold in force by name.
         reload: how the last reading of the configuration ended.
         requests: what is known of single requests, if there is a tap or pushes.
+        discoveries: one result per name that is resolved to servers.
     """
 
     version: str
@@ -190,3 +209,9 @@ class ExporterResult:
     thresholds: dict[str, float] = field(default_factory=dict)
     reload: Reload = Reload()
     requests: RequestsResult | None = None
+    discoveries: tuple[Discovered, ...] = ()
+
+    @property
+    def several_targets(self) -> bool:
+        """Whether series need the label `target`; always if servers come and go."""
+        return len(self.targets) > 1 or bool(self.discoveries)

@@ -73,7 +73,7 @@ def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[LabelPairs, obje
     """Return by scope the objects that have its samples, with their identity labels."""
     carriers: dict[Scope, list[tuple[LabelPairs, object]]] = {scope: [] for scope in Scope}
     carriers[Scope.EXPORTER].append(((), result))
-    several = len(result.targets) > 1  # a single target needs no label
+    several = result.several_targets
     for target in result.targets:
         labels: LabelPairs = (("target", target.target),) if several else ()
         carriers[Scope.TARGET].append((labels, target))

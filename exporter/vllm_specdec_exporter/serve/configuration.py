@@ -130,7 +130,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
             f"--poll.interval {format_duration(interval)}"
         )
     windows = _windows(values["window"], interval)
-    upstream = build_upstream(values, timeout)
+    upstream = build_upstream(values, timeout, discovery=True)
     tap = build_tap(values, upstream.targets)
     if tap is not None:
         # Imported only if there is a tap.
@@ -159,15 +159,24 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     )
 
 
-def build_upstream(values: Mapping[str, Any], timeout: float) -> UpstreamConfig:
+def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
     """Return how to connect to the servers, from the values of the ``vllm.*`` options.
+
+    Args:
+        values: values of the options by name.
+        timeout: deadline of a whole poll, in seconds.
+        discovery: whether names may stand for servers.
 
     Raises:
         ConfigError: values that contradict each other.
     """
+    targets = _targets(values["vllm.url"])
+    for target in targets:
+        if target.discovery and not discovery:
+            raise ConfigError(f"--vllm.url {json.dumps(target.name)}: only serve finds servers by a name")
     return replace(
         build_tls(values),
-        targets=_targets(values["vllm.url"]),
+        targets=targets,
         server_name=values["vllm.server-name"] or "",
         bearer_token_file=values["vllm.bearer-token-file"] or "",
         headers=values["vllm.header"],

@@ -15,6 +15,7 @@ from ..observe.result import ExporterResult, Reload
 from ..publish.events import aggregate
 from . import logs
 from .configuration import WebConfigFileError
+from .discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
 from .upstream import Upstream
@@ -61,6 +62,8 @@ class Exporter:
         self._wall = wall
         self.config = load()
         self.requests = RequestIntake(self.config, clock)
+        self._discovery = Discovery(clock)
+        self._discovering: asyncio.Task[None] | None = None
         self._pollers = self._make_pollers(self.config)
         self._polling: dict[Poller, asyncio.Task[None]] = {}
         self._logging: asyncio.Task[None] | None = None
@@ -84,6 +87,7 @@ class Exporter:
             requests=self.requests.result(targets),
             thresholds=dict(self.config.settings.thresholds.items()),
             reload=self._last_reload(),
+            discoveries=self._discovery.results(),
         )
 
     def last_hours(self) -> tuple[LastHour, ...]:
@@ -102,10 +106,12 @@ class Exporter:
         )
 
     def healthy(self) -> bool:
-        """Return whether every poll loop runs, whatever the state of the servers."""
+        """Return whether every poll loop and discovery runs, whatever the state of the servers."""
         if self._epoch is None or self._stopped:
             return True
         tasks = [self._polling.get(poller) for poller in self._pollers]
+        if self._discovering is not None:
+            tasks.append(self._discovering)
         return not any(task is None or task.done() for task in tasks)
 
     def start(self) -> None:
@@ -121,6 +127,8 @@ class Exporter:
             phase = self._epoch + index * interval / len(self._pollers)
             start = phase + max(0, math.ceil((now - phase) / interval)) * interval
             self._polling[poller] = asyncio.create_task(poller.run(start), name=f"poll {poller.name}")
+        if self._discovery.use(self.config.upstream.targets) and self._discovering is None:
+            self._discovering = asyncio.create_task(self._discover(), name="discovery")
         if self.config.log_interval > 0 and self._logging is None:
             self._logging = asyncio.create_task(self._log(), name="aggregate log")
 
@@ -130,8 +138,28 @@ class Exporter:
         if self._next_reload is not None:
             self._next_reload.cancel()
         async with self._reloading:
+            self._stop_discovery()
             self._stop_logging()
             await self._stop_pollers(self._pollers)
+
+    def _stop_discovery(self) -> None:
+        if self._discovering is not None:
+            self._discovering.cancel()
+            self._discovering = None
+
+    async def _discover(self) -> None:
+        """Resolve names, and poll the servers found instead of those that are gone."""
+        while True:
+            try:
+                await self._discovery.resolve()
+                async with self._reloading:
+                    servers = self._discovery.servers(self.config.upstream.targets)
+                    if [server.name for server in servers] != [poller.name for poller in self._pollers]:
+                        self._pollers = await self._replace_pollers(self._make_pollers(self.config))
+                        self.start()
+            except Exception:  # noqa: BLE001 - a bug or a missing certificate must not end the loop
+                logs.LOGGER.exception("discovery failed unexpectedly")
+            await asyncio.sleep(self.config.poll_interval)
 
     def _stop_logging(self) -> None:
         if self._logging is not None:
@@ -188,18 +216,24 @@ class Exporter:
             await self._apply(config, pollers)
         logs.log(logging.INFO, "configuration reloaded")
 
-    async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
+    async def _replace_pollers(self, pollers: list[Poller]) -> list[Poller]:
+        """Stop the pollers that are not among these, and return these; what exists of a target is kept."""
         existing = {poller.name: poller for poller in self._pollers}
         # A poller that sends the same requests is kept, with the poll that is under way.
         pollers = [_kept(existing.get(poller.name), poller) for poller in pollers]
         removed = [poller for poller in self._pollers if poller not in pollers]
+        await self._stop_pollers(removed)
+        for poller in pollers:
+            if (before := existing.get(poller.name)) in removed and before is not None:
+                poller.adopt(before)
+        return pollers
+
+    async def _apply(self, config: ServeConfig, pollers: list[Poller]) -> None:
         try:
-            await self._stop_pollers(removed)
-            for poller in pollers:
-                if (before := existing.get(poller.name)) in removed and before is not None:
-                    poller.adopt(before)
+            pollers = await self._replace_pollers(pollers)
         finally:
             old, self.config, self._pollers = self.config, config, pollers
+            self._stop_discovery()  # started again, with the new names and interval
             if config.log_interval != old.log_interval:
                 self._stop_logging()
             self.requests.use(config)
@@ -212,6 +246,9 @@ class Exporter:
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
         try:
+            for target in config.upstream.targets:
+                if target.discovery:
+                    Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
             return [
                 Poller(
                     target.name,
@@ -223,7 +260,7 @@ class Exporter:
                     wall=self._wall,
                     shapes=self.requests.shapes,
                 )
-                for target in config.upstream.targets
+                for target in self._discovery.servers(config.upstream.targets)
             ]
         except ValueError as error:
             raise ConfigError(str(error)) from error

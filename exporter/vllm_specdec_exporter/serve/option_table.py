@@ -16,7 +16,7 @@ from ..config.values import (
     mask_header,
     mask_url,
     memory,
-    parse_target,
+    parse_servers,
     share,
     threshold,
     whole_number,
@@ -41,10 +41,11 @@ STARTUP_ON_ERROR = Option(
 OPTIONS: tuple[Option, ...] = (
     Option(
         "vllm.url",
-        parse_target,
+        parse_servers,
         ("http://127.0.0.1:8000",),
         "Server to poll; repeat it for several. /metrics is added when there is no path; "
-        "unix:/path/to.sock is a Unix socket.",
+        "unix:/path/to.sock is a Unix socket. dns+http://name:port polls every address of the name, "
+        "dnssrv+http://name every SRV record, resolved anew at each interval (only serve).",
         metavar="URL",
         repeatable=True,
         mask=mask_url,

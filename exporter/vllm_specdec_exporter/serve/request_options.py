@@ -234,7 +234,7 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
         return None
     check_both_or_neither(values, "tap.cert-file", "tap.key-file")
     upstream: Target | None = values["tap.upstream"]
-    if upstream is None and len(targets) > 1:
+    if upstream is None and (len(targets) > 1 or targets[0].discovery):
         raise ConfigError(
             "--tap.upstream is required if several servers are polled: the tap relays to one of them"
         )

@@ -228,7 +228,7 @@ class _StandbyServer:
         for flags, environment in self._sources():
             try:
                 values = values_of(_TAP_OPTIONS, flags, environment)
-                upstream = build_upstream(values, timeout=1.0)
+                upstream = build_upstream(values, timeout=1.0, discovery=True)
                 config = build_tap(values, upstream.targets)
                 if config is not None:
                     # Imported only if there is a tap.

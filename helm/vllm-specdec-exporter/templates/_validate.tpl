@@ -17,7 +17,7 @@
 {{- fail "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector" }}
 {{- end }}
 {{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
-{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm-0.vllm.default:8000\"]; a Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
+{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm-0.vllm.default:8000\"], or a headless Service, [\"dns+http://vllm.default.svc:8000\"]; an ordinary Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
 {{- end }}
 {{- if and $v.standalone.enabled (not (regexMatch "^[a-z]" (include "vllm-specdec-exporter.fullname" .))) }}
 {{- fail (printf "standalone.enabled makes a Service, which would be called %s, and a Service's name begins with a letter: set fullnameOverride" (include "vllm-specdec-exporter.fullname" .)) }}
@@ -117,8 +117,8 @@
 {{- if eq (int $v.tap.port) (int $v.exporter.port) }}
 {{- fail (printf "tap.port and exporter.port are both %d: give the tap another one" (int $v.tap.port)) }}
 {{- end }}
-{{- if and (gt (len $v.exporter.vllmUrls) 1) (not $v.tap.upstream) }}
-{{- fail (printf "exporter.vllmUrls has %d servers, and the tap stands before one: set tap.upstream to its address" (len $v.exporter.vllmUrls)) }}
+{{- if and (or (gt (len $v.exporter.vllmUrls) 1) (hasPrefix "dns" (first $v.exporter.vllmUrls))) (not $v.tap.upstream) }}
+{{- fail (printf "exporter.vllmUrls has %d servers, or a name of several, and the tap stands before one: set tap.upstream to its address" (len $v.exporter.vllmUrls)) }}
 {{- end }}
 {{- $itself := printf "^https?://([^/@]*@)?(127[.][0-9.]+|localhost|\\[::1\\]|0[.]0[.]0[.]0):%d(/|$)" (int $v.tap.port) }}
 {{- range prepend $v.exporter.vllmUrls $v.tap.upstream }}

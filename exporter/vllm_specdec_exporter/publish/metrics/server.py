@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...economics.step_time import StepFit
     from ...engines.reading import Counters
     from ...judgement.payoff import Payoff
-    from ...observe.result import Deployment
+    from ...observe.result import Deployment, Discovered
     from .metric import Samples
 
 _engine, _engine_counter = row_of(Scope.ENGINE), row_of(Scope.ENGINE, Kind.COUNTER)
@@ -89,6 +89,10 @@ def _rows(schedule: Iterable[ScheduleRow]) -> Samples:
         for row in rows
         if row.first <= size <= row.last
     ]
+
+
+def _discovery(names: Iterable[Discovered]) -> Samples:
+    return [((each.name,), float(each.up)) for each in names]
 
 
 def _build(version: str) -> Samples:
@@ -268,6 +272,13 @@ SERVING: tuple[Metric, ...] = (
     _target("last_success_timestamp_seconds", "Unix time of the last successful poll."),
     _target("poll_duration_seconds", "How long the last poll took, from the request to the derived values."),
     _target_counter("poll_errors_total", "Failed polls by reason.", by=by_name("reason")),
+    _exporter(
+        "discovery_up",
+        "1 if the name was last resolved to servers, else 0: the last known ones are then polled for five "
+        "minutes.",
+        field="discoveries",
+        by=Breakdown(("name",), _discovery),
+    ),
     _exporter(
         "threshold",
         "Every threshold in force, for rules and panels to compare with.",

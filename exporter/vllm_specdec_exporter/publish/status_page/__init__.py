@@ -38,7 +38,7 @@ from .view import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...observe.result import EngineResult, ExporterResult, TargetResult
+    from ...observe.result import Discovered, EngineResult, ExporterResult, TargetResult
     from ..last_hour import LastHour
 
 __all__ = ["CONTENT_SECURITY_POLICY", "PageQuery", "parse_query", "render"]
@@ -128,7 +128,7 @@ def _header(result: ExporterResult, now: float, query: PageQuery) -> Html:
 
 
 def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[LastHour]) -> Html:
-    parts = [_reload_failed(result, now)]
+    parts = [_reload_failed(result, now), *map(_discovery_failed, result.discoveries)]
     if result.requests is not None:
         parts.append(pointer(result.requests))
     engines = sorted(_engines(result), key=lambda item: _rank(item[1]))
@@ -145,7 +145,7 @@ def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[
                 least = result.thresholds.get("minimum_drafts")
                 parts.append(_engine(View(engine, shown, least, query, hour), several=several))
     if not result.targets:
-        parts.append(notice("No targets", element("p", "The exporter was given no server to poll.")))
+        parts.append(notice("No targets", element("p", "No server is known to poll.")))
     if result.requests is not None:
         parts.append(requests_section(result.requests, now))
     parts.append(_thresholds(result, query))
@@ -187,6 +187,13 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
         " stays in force. The exporter's log says why.",
     )
     return notice("Configuration not reloaded", words)
+
+
+def _discovery_failed(name: Discovered) -> Html:
+    if name.up:
+        return Html()
+    kept = f"Servers that are still polled: {name.targets}, for five minutes after the last answer."
+    return notice(f"{name.name} is not resolved", element("p", f"{name.failure}. {kept}"))
 
 
 def _overview(

@@ -1,0 +1,159 @@
+"""Discovery against a real DNS server. `test_discovery.py` runs these in a network of their own.
+
+There, port 53 is free, and every address of 10.0.0.0/8 is this machine: a server that listens on all of them
+is as many pods as the zone has records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from dnslib import AAAA, QTYPE, RCODE, RR, SRV, A
+from dnslib.server import BaseResolver, DNSHandler, DNSLogger, DNSServer
+
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, capture
+from support.programs import eventually
+from vllm_specdec_exporter.config.values import parse_servers
+from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dnslib import DNSRecord
+
+    from support.exporter import RunningExporter
+
+NAME = "vllm.llm.svc.cluster.local"
+SERVICE = f"_http._tcp.{NAME}"
+
+
+class Zone(BaseResolver):  # type: ignore[misc]
+    """Answers from what it holds; other names do not exist, or with `fails` nothing is answered."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[object]] = {}
+        self.fails = False
+
+    def resolve(self, request: DNSRecord, handler: DNSHandler) -> DNSRecord:
+        reply = request.reply()
+        name = str(request.q.qname).rstrip(".")
+        kind = QTYPE[request.q.qtype]
+        if self.fails:
+            reply.header.rcode = RCODE.SERVFAIL
+        elif name not in self.records:
+            reply.header.rcode = RCODE.NXDOMAIN
+        for data in self.records.get(name, ()) if not self.fails else ():
+            if type(data).__name__ == kind:
+                reply.add_answer(RR(name, request.q.qtype, ttl=0, rdata=data))
+        if handler.protocol == "udp" and len(reply.pack()) > 512:
+            reply.header.tc = 1  # ask again, over TCP
+            reply.rr.clear()
+        return reply
+
+    def pods(self, number: int) -> list[str]:
+        """Let the name have as many pods, each with an address and an SRV record; return the addresses."""
+        addresses = [f"10.1.{n // 250}.{n % 250 + 1}" for n in range(number)]
+        hosts = [f"pod-{n}.{NAME}" for n in range(number)]
+        self.records |= {host: [A(address)] for host, address in zip(hosts, addresses, strict=True)}
+        # The second family of a pod is no second pod.
+        self.records[NAME] = [*map(A, addresses), *(AAAA(f"fd00::{n + 1}") for n in range(number))]
+        self.records[SERVICE] = [SRV(0, 0, self.port, host) for host in hosts]
+        return addresses
+
+    port = 0
+
+
+@pytest.fixture
+def zone() -> Iterator[Zone]:
+    """A DNS server at the port of DNS, and a vLLM at all addresses."""
+    zone = Zone()
+    with contextlib.ExitStack() as stack:
+        for tcp in (False, True):
+            server = DNSServer(zone, "127.0.0.1", 53, tcp=tcp, logger=DNSLogger("-request,-reply,-truncated"))
+            server.start_thread()
+            stack.callback(server.server.server_close)
+            stack.callback(server.stop)
+        zone.port = stack.enter_context(FaultyServer(answer(capture()), host="0.0.0.0")).port
+        yield zone
+
+
+def up(exporter: RunningExporter) -> dict[str, float]:
+    """Return `vllm_specdec_up` by target."""
+    return {dict(labels)["target"]: value for labels, value in exporter.metrics().values("up").items()}
+
+
+def test_servers_come_and_go_without_a_restart(zone: Zone) -> None:
+    """Every address is a target, with the label also if there is one; the series of one that is gone end."""
+    with running_exporter("--vllm.url", f"dns+http://{NAME}:{zone.port}") as exporter:
+        eventually(lambda: "name not resolved" in exporter.log())
+        assert up(exporter) == {}
+        assert exporter.metrics().value("discovery_up", name=f"dns+http://{NAME}:{zone.port}") == 0.0
+        for number in (1, 3, 2):
+            wanted = {f"http://{address}:{zone.port}": 1.0 for address in zone.pods(number)}
+            eventually(lambda wanted=wanted: up(exporter) == wanted)
+            assert {one["target"] for one in exporter.metrics().labels("drafts_total")} == set(wanted)
+        assert exporter.metrics().value("discovery_up") == 1.0
+        # The last known servers stay while there is no answer, and it is said where people look.
+        zone.fails = True
+        eventually(lambda: exporter.metrics().value("discovery_up") == 0.0)
+        assert up(exporter) == wanted
+        assert "is not resolved" in exporter.get("/").text
+        (name,) = json.loads(exporter.get("/api/v1/snapshot").text)["discoveries"]
+        assert (name["up"], name["targets"]) == (False, 2)
+        assert exporter.get("/-/healthy").status == 200
+
+
+def test_records_of_services_are_servers_by_name(zone: Zone) -> None:
+    """Found below a search domain too; `target` is the name, which a pod of a StatefulSet keeps."""
+    zone.pods(2)
+    with running_exporter("--vllm.url", "dnssrv+http://_http._tcp.vllm.llm.svc") as exporter:
+        wanted = {f"http://pod-{n}.{NAME}:{zone.port}": 1.0 for n in range(2)}
+        eventually(lambda: up(exporter) == wanted)
+
+
+@pytest.mark.parametrize("url", [f"dns+http://{NAME}", f"dnssrv+http://{SERVICE}"])
+def test_two_hundred_pods(zone: Zone, url: str) -> None:
+    """All are found, although no datagram holds them, and polled within an interval or two."""
+    addresses = zone.pods(200)
+    url = url if url.startswith("dnssrv") else f"{url}:{zone.port}"
+    # Slow enough for a busy machine, which is all of the pods and the DNS server as well.
+    pace = ("--poll.interval", "20s", "--poll.timeout", "15s", "--window", "40s")
+    with running_exporter("--vllm.url", url, *pace) as exporter:
+        eventually(lambda: sum(up(exporter).values()) == len(addresses), 300)
+        zone.pods(150)
+        eventually(lambda: len(up(exporter)) == 150, 300)
+
+
+async def test_without_an_answer_servers_are_kept_for_a_bounded_time(zone: Zone) -> None:
+    """Neither an error nor a name that is gone empties the list at once; both do after five minutes."""
+    now = 0.0
+    discovery = Discovery(lambda: now)
+    target = parse_servers(f"dns+http://{NAME}:8000")
+    discovery.use([target])
+    zone.pods(3)
+    await discovery.resolve()
+    assert len(discovery.servers([target])) == 3
+    for seconds, kept in ((KEEP_SECONDS - 1, 3), (KEEP_SECONDS + 1, 0)):
+        now = seconds
+        zone.records.clear()
+        await discovery.resolve()
+        assert len(discovery.servers([target])) == kept
+        (result,) = discovery.results()
+        assert (result.up, result.targets) == (False, kept)
+        assert result.failure
+    zone.pods(1)
+    await discovery.resolve()
+    assert len(discovery.servers([target])) == 1
+
+
+async def test_a_name_server_that_is_gone_is_a_failure() -> None:
+    """Of both kinds of names; it ends in time."""
+    discovery = Discovery(time.monotonic)
+    discovery.use([parse_servers(f"dns+http://{NAME}"), parse_servers(f"dnssrv+http://{SERVICE}")])
+    await discovery.resolve()
+    assert [(one.up, bool(one.failure)) for one in discovery.results()] == [(False, True)] * 2
