@@ -127,7 +127,7 @@ PROBLEMS = (
         "read in the source of 0.32.0; the first release is not confirmed",
     ),
     KnownProblem(
-        "with a K schedule, vLLM's model runner V1 uses piecewise CUDA graphs only, which slows small batches",
+        "with a K schedule, vLLM's model runner V1 has piecewise CUDA graphs only: small batches are slower",
         "Compare one request at a time with and without the schedule, or set VLLM_USE_V2_MODEL_RUNNER=1.",
         lambda setup: bool(setup.schedule) and setup.engines == 1,
         (0, 24),
