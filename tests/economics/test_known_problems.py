@@ -11,13 +11,13 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import known_problems as module
 from vllm_specdec_exporter.economics.known_problems import PROBLEMS, Setup, known_problems
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 
-ON_GPU, HYBRID, EDGE = PROBLEMS
+ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS = PROBLEMS
 ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
 
 
@@ -34,10 +34,12 @@ ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
         (Setup("eagle3", "Qwen/Qwen3.6-35B-A3B"), ()),
         (Setup("mtp", "Qwen/Qwen3-8B"), ()),
         (Setup("mtp", "Qwen/Qwen3.8B"), ()),
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE,)),
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), ()),  # K changes, and drafting goes on
-        (Setup("eagle3", schedule=ROWS, batch_sizes=(33, 60)), ()),
-        (Setup("eagle3", schedule=ROWS), ()),
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(20, 40)), (EDGE, GRAPHS)),
+        (Setup("eagle3", schedule=ROWS, engines=2), (PARALLEL,)),
+        (Setup("eagle3", engines=2), ()),
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),  # K changes, and drafting goes on
+        (Setup("eagle3", schedule=ROWS, batch_sizes=(33, 60)), (GRAPHS,)),
+        (Setup("eagle3", schedule=ROWS), (GRAPHS,)),
     ],
 )
 def test_a_row_is_said_of_the_deployments_it_holds_for(setup: Setup, expected: tuple[object, ...]) -> None:
@@ -61,7 +63,10 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
     assert hint not in find(replace(case, vllm=False))
     assert hint not in find(replace(case, version="0.16.0"))
 
+    ignored = replace(case, method="eagle3", speculation=Speculation(schedule=ROWS), engines=2)
+    assert PARALLEL.text in {finding.text for finding in find(ignored)}
+
 
 def test_every_row_has_a_source_and_says_how_far_it_was_checked() -> None:
-    assert [row for row in PROBLEMS if not re.match(r"vLLM issues? \d{4,}", row.source)] == []
+    assert [row for row in PROBLEMS if not re.match(r"vLLM (issues?|pull request) \d{4,}", row.source)] == []
     assert all(row.verified for row in PROBLEMS)

@@ -50,6 +50,19 @@ def test_nothing_that_is_not_said_is_assumed() -> None:
     assert "points are not known" in plan.reason
 
 
+def test_known_problems_of_method_and_model_warn_with_their_source() -> None:
+    on_gpu = replace(GOOD, method=METHODS["ngram_gpu"], draft=None, drafter_name="")
+    hybrid = replace(GOOD, method=METHODS["mtp"], draft=None, drafter_name="", target_name="Qwen/Qwen3.6-27B")
+    for question, issue in ((on_gpu, "37150"), (hybrid, "38182")):
+        plan = make_plan(question)
+        found = check(plan, "known_problem")
+        assert found.verdict is Verdict.WARN
+        assert issue in found.text
+        assert "known_problem" in plan.reason
+    for fine in (GOOD, replace(hybrid, target_name=""), replace(hybrid, target_name="Qwen/Qwen3-8B")):
+        assert "known_problem" not in {one.name for one in make_plan(fine).checks}
+
+
 # --- the draft model
 
 
@@ -236,6 +249,7 @@ def test_the_configuration_has_what_vllm_wants() -> None:
         ("mtp", "", {}),
         ("suffix", "", {}),
         ("ngram", "", {"prompt_lookup_max": 4}),
+        ("ngram_gpu", "", {"prompt_lookup_max": 4}),
     ):
         config = speculative_config(METHODS[method], 3, name)
         assert config == {"method": method, "num_speculative_tokens": 3, **more}

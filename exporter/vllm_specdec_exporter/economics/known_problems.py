@@ -27,6 +27,7 @@ class Setup:
         version: of vLLM.
         schedule: K by batch size, from ``--speculative-config``.
         batch_sizes: the least and the most requests running in the window.
+        engines: ranks of data parallelism.
     """
 
     method: str = ""
@@ -34,6 +35,7 @@ class Setup:
     version: str = ""
     schedule: tuple[ScheduleRow, ...] = ()
     batch_sizes: tuple[float, float] | None = None
+    engines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,24 @@ PROBLEMS = (
         (),
         "vLLM issue 49548, open",
         "one report that quotes the scheduler's source; not run here",
+    ),
+    KnownProblem(
+        "the K schedule is ignored: vLLM drops it with data parallelism, and drafts num_speculative_tokens",
+        "Set num_speculative_tokens for the usual batch, or run replicas instead of --data-parallel-size.",
+        lambda setup: bool(setup.schedule) and setup.engines > 1,
+        (0, 24),
+        (),
+        "vLLM pull request 45963, merged",
+        "read in the source of 0.32.0; the first release is not confirmed",
+    ),
+    KnownProblem(
+        "with a K schedule, vLLM's model runner V1 has piecewise CUDA graphs only: small batches are slower",
+        "Compare one request at a time with and without the schedule, or set VLLM_USE_V2_MODEL_RUNNER=1.",
+        lambda setup: bool(setup.schedule) and setup.engines == 1,
+        (0, 24),
+        (),
+        "vLLM issue 49548, open",
+        "read in the source of 0.32.0; one report of 14 %; not run here",
     ),
 )
 

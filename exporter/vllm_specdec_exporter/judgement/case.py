@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..economics.speculative_config import Speculation
 from ..engines.reading import VLLM
 from ..measures.measures import acceptance_lengths
+from ..measures.uptime import Uptime
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
@@ -49,6 +50,7 @@ class Case:
         mismatch: why the baseline does not fit the engine, empty if it does.
         unadvisable: why no K can be advised, whatever is counted.
         unmeasured: why the window has no measured speedup although there is a baseline.
+        uptime: the hours of this life of the engine.
     """
 
     activity: Activity
@@ -73,6 +75,7 @@ class Case:
     mismatch: str = ""
     unadvisable: str = ""
     unmeasured: str = ""
+    uptime: Uptime = Uptime()
 
     def with_recorded_positions(self) -> Case:
         """Return the case with the positions of request records, if its server does not count positions.

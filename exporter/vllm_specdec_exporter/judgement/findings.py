@@ -183,7 +183,14 @@ def find(
                     "as --cost.profile.",
                 )
             )
-    setup = Setup(case.method, case.model_name, case.version, case.speculation.schedule, case.batch_sizes)
+    setup = Setup(
+        case.method,
+        case.model_name,
+        case.version,
+        case.speculation.schedule,
+        case.batch_sizes,
+        case.engines,
+    )
     for problem in known_problems(setup) if case.vllm else ():
         found.append(Finding(Severity.HINT, problem.text, f"{problem.action} ({problem.reference}.)"))
     if case.mismatch:

@@ -160,6 +160,7 @@ def assess(
         defects=state.latest_defects,
         mismatch=mismatch,
         unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
+        uptime=state.uptime,
     )
     judgement, advice = judge(case, state.current_advice, time, settings.judged.seconds)
     return replace(state, current_advice=advice), EngineResult(

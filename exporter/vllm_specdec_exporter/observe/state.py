@@ -13,6 +13,7 @@ from ..economics.step_time import EngineSteps, step_interval
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, running_between
 from ..measures.measures import Distribution, recover
+from ..measures.uptime import Uptime
 from .derived import Derivation
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class EngineState:
         steps: step times that were learned since the reset.
         derivation: of an engine with derived totals, what earlier polls showed.
         life: what tells the process of the server from others, empty if it is not known.
+        uptime: the hours since the reset.
     """
 
     history: History = History()
@@ -73,6 +75,7 @@ class EngineState:
     steps: EngineSteps = EngineSteps()
     derivation: Derivation = Derivation()
     life: str = ""
+    uptime: Uptime = Uptime()
 
     def of_life(self, life: str) -> EngineState:
         """Return the state for a response of the process `life`: another process has other counters."""
@@ -104,6 +107,7 @@ class EngineState:
                 sample.kv_cache,
             )
             steps = steps if shown is None else steps.add(*shown, sample.time)
+        uptime = self.uptime if lives_on else Uptime()
         return EngineState(
             history=history,
             inconsistent_samples=self.inconsistent_samples + bool(found),
@@ -113,6 +117,7 @@ class EngineState:
             steps=steps,
             derivation=self.derivation,
             life=self.life,
+            uptime=uptime.add(history.newest, unbroken=len(history.samples) > 1),
         )
 
     def interrupt(self) -> EngineState:

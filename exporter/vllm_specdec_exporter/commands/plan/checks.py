@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ...economics.known_problems import Setup, known_problems
 from ...economics.sizes import format_gigabytes, format_parameters
 from .methods import Drafter
 
@@ -71,6 +72,14 @@ def check_all(
         check_speedup(outlook, load),
     ]
     return tuple(checks)
+
+
+def check_known_problems(method: Method, target_name: str) -> tuple[Check, ...]:
+    """Warn of each known problem of `method`, and of the served model if its name is known."""
+    return tuple(
+        Check("known_problem", Verdict.WARN, f"{problem.text}. {problem.action} ({problem.reference})")
+        for problem in known_problems(Setup(method.name, target_name))
+    )
 
 
 def check_target_share(memory: Memory) -> Check:

@@ -118,6 +118,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = (
         ("--target-params", "SIZE", "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."),
         ("--target-config", "FILE", "config.json of the target (Hugging Face), instead of its size."),
+        ("--target-model", "NAME", "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems."),
         ("--target-precision", "NAME", f"{precisions}. Default: what the config.json says, else bf16."),
         ("--draft-params", "SIZE", "Parameters of the draft model or of the heads."),
         ("--draft-config", "FILE", "config.json of the draft model, instead of its size."),
@@ -238,6 +239,7 @@ def read_question(args: argparse.Namespace) -> Question:
         facts=_facts(args),
         profile=profile,
         drafter_name=args.draft_model or "",
+        target_name=args.target_model or "",
         hardware=hardware,
     )
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from .checklist import Answer, Checklist, Facts, fill_in
-from .checks import Check, Verdict, check_all
+from .checks import Check, Verdict, check_all, check_known_problems
 from .estimates import (
     Gpus,
     Memory,
@@ -61,6 +61,7 @@ class Question:
         facts: what else is known of the deployment.
         profile: a cost profile to use instead of the method's.
         drafter_name: what vLLM shall load as drafter, empty where not known.
+        target_name: what vLLM serves, empty where not known.
         hardware: name and GPUs, ``None`` where not known.
     """
 
@@ -75,6 +76,7 @@ class Question:
     facts: Facts = field(default_factory=Facts)
     profile: CostProfile | None = None
     drafter_name: str = ""
+    target_name: str = ""
     hardware: tuple[str, Machine] | None = None
 
 
@@ -113,6 +115,7 @@ def make_plan(question: Question) -> Plan:
     )
     outlook = look_ahead(method, profile, k, question.acceptance, load.batch)
     checks = check_all(method, target, draft, memory, load, outlook, question.facts)
+    checks += check_known_problems(method, question.target_name)
     checklist = fill_in(method, memory, load, question.facts)
     conclusion, reason = conclude(checks, checklist)
     return Plan(
@@ -153,7 +156,7 @@ def speculative_config(method: Method, k: int, name: str = "") -> dict[str, obje
     if name or (method.named and method.drafter != "lookup"):
         found["model"] = name or NAMELESS
     found["num_speculative_tokens"] = k
-    if method.name == "ngram":
+    if method.name in ("ngram", "ngram_gpu"):
         found["prompt_lookup_max"] = 4  # as vLLM's page on n-gram speculation has it
     return found
 

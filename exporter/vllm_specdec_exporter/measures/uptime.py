@@ -1,0 +1,134 @@
+"""Uptime: the hours of one life of an engine, to tell whether the acceptance length decays with it. Pure.
+
+Some servers accept less the longer they run, until a restart. That differs from a change of load or traffic:
+the length falls little by little, while draft length, batch size and context stay alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from .history import delta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .history import Sample
+
+_HOUR = 3600.0
+#: Drafts of an hour that counts. With fewer, the length of an hour is known within a few percent only.
+_LEAST_DRAFTS = 5000
+#: An hour with too few drafts is joined with the next; after this many seconds it is begun anew.
+_LONGEST = 4 * _HOUR
+#: Hours of the reference and of the present, and the most that are kept beside the reference.
+_COMPARED, _KEPT = 2, 24
+#: Relative fall of the length that counts, and the largest share of it that one hour may have.
+_FALL, _STEP = 0.05, 0.5
+#: Relative differences of draft length, batch size and context at which two times are alike.
+_ALIKE = (0.02, 0.5, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """The drafts of an hour: number, accepted tokens, and means of draft length, batch size and context."""
+
+    drafts: float
+    accepted: float
+    draft_length: float
+    batch_size: float
+    context_tokens: float
+
+    @property
+    def length(self) -> float:
+        """The mean acceptance length."""
+        return 1 + self.accepted / self.drafts
+
+    def alike(self, other: Hour) -> bool:
+        """Return whether K, load and mix of traffic are about the same."""
+        pairs = (
+            (self.draft_length, other.draft_length),
+            (self.batch_size, other.batch_size),
+            (self.context_tokens, other.context_tokens),
+        )
+        return all(
+            abs(one - another) <= share * max(one, another)
+            for (one, another), share in zip(pairs, _ALIKE, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Uptime:
+    """The hours of one life of an engine; those with few drafts or an unknown load are left out.
+
+    Attributes:
+        begun: the sample at which the present hour began.
+        first: the first hours, at most two.
+        latest: the latest hours after them, at most a day.
+        drifted: whether the length was seen to fall little by little, and did not recover.
+    """
+
+    begun: Sample | None = None
+    first: tuple[Hour, ...] = ()
+    latest: tuple[Hour, ...] = ()
+    drifted: bool = False
+
+    def add(self, sample: Sample | None, *, unbroken: bool) -> Uptime:
+        """Return the uptime after `sample`; `unbroken` is whether no gap precedes it."""
+        begun = self.begun
+        if sample is None or begun is None or not unbroken:
+            return replace(self, begun=_bare(sample))
+        if sample.time - begun.time < _HOUR:
+            return self
+        hour = _hour(begun, sample)
+        if hour is None:
+            late = sample.time - begun.time >= _LONGEST
+            return replace(self, begun=_bare(sample)) if late else self
+        if len(self.first) < _COMPARED:
+            return replace(self, begun=_bare(sample), first=(*self.first, hour))
+        after = replace(self, begun=_bare(sample), latest=(*self.latest[1 - _KEPT :], hour))
+        fallen = after.compare() is not None
+        return replace(after, drifted=fallen and (self.drifted or after._gradual()))
+
+    def compare(self) -> tuple[float, float] | None:
+        """Return the length of the first and of the latest hours, if it fell and the rest is alike."""
+        if len(self.latest) < _COMPARED:
+            return None
+        before, now = _pooled(self.first), _pooled(self.latest[-_COMPARED:])
+        fell = now.length <= (1 - _FALL) * before.length
+        return (before.length, now.length) if fell and before.alike(now) else None
+
+    def _gradual(self) -> bool:
+        """Return whether no hour has most of the fall, as it has when traffic changes."""
+        lengths = [hour.length for hour in (_pooled(self.first), *self.latest)]
+        total = lengths[0] - lengths[-1]
+        return all(before - after <= _STEP * total for before, after in pairwise(lengths))
+
+
+def _bare(sample: Sample | None) -> Sample | None:
+    """Return `sample` without what it would keep in memory for an hour."""
+    return None if sample is None else replace(sample, latencies=None, match=None)
+
+
+def _hour(first: Sample, last: Sample) -> Hour | None:
+    found = delta(first, last)
+    if (found.drafts or 0.0) < _LEAST_DRAFTS or found.accepted_tokens is None or not found.draft_tokens:
+        return None
+    if found.batch_size is None or found.context_tokens is None:
+        return None
+    drafts = found.drafts or 0.0
+    length = found.draft_tokens / drafts
+    return Hour(drafts, found.accepted_tokens, length, found.batch_size, found.context_tokens)
+
+
+def _pooled(hours: Iterable[Hour]) -> Hour:
+    hours = tuple(hours)
+    drafts = sum(hour.drafts for hour in hours)
+    return Hour(
+        drafts,
+        sum(hour.accepted for hour in hours),
+        sum(hour.draft_length * hour.drafts for hour in hours) / drafts,
+        sum(hour.batch_size * hour.drafts for hour in hours) / drafts,
+        sum(hour.context_tokens * hour.drafts for hour in hours) / drafts,
+    )
