@@ -12,6 +12,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    Promise,
     cause,
     compare,
     drafts,
@@ -60,6 +61,7 @@ def _poor() -> Alert:
     )
     return Alert(
         name="AcceptanceLow",
+        promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -108,6 +110,7 @@ def _dropped() -> Alert:
     now, hour = f"{_LENGTH}:ratio_rate5m", f"({_LENGTH}:ratio_rate1h offset 10m)"
     return Alert(
         name="AcceptanceDropped",
+        promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -151,6 +154,9 @@ def _dropped() -> Alert:
 def _high() -> Alert:
     return Alert(
         name="AcceptanceAbnormallyHigh",
+        promise=Promise(
+            "Do answers repeat themselves?", "repetition-loops", "two-thirds-accepted-repeat-nothing"
+        ),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -182,6 +188,7 @@ def _outlier() -> Alert:
     own, peers = (f"engine:vllm_specdec_{who}mean_acceptance_length:ratio_rate1h" for who in ("", "peers_"))
     return Alert(
         name="EngineOutlier",
+        promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
         severity="warning",
         subject="acceptance",
         level="engine",

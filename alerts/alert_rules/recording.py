@@ -11,6 +11,7 @@ from .rule import (
     LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
+    PROVEN_SPEEDUP,
     SPEEDUP,
     Group,
     Record,
@@ -322,12 +323,20 @@ def _speedup() -> Iterator[Record]:
     )
     guess = 'last_over_time(vllm_specdec_estimated_speedup{basis="modelled", window="5m"}'
     unknown = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{look}]) == 1'
+    guessed = "model:vllm_specdec_guessed_speedup:min"
     yield Record(
-        "model:vllm_specdec_guessed_speedup:min",
+        guessed,
         f"min by ({MODEL}) (\n"
-        f"  sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
+        f"  (sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
+        f"  or {modelled}) unless {replica}\n"
         ")",
-        why="The estimate where its interval includes 1, so that it is a guess: it disables nothing and silences nothing.",
+        why="An estimate that is neither measured nor calibrated, whatever its interval: a guess. It disables nothing and does not "
+        "silence the published rule.",
+    )
+    yield Record(
+        PROVEN_SPEEDUP,
+        f"{CERTAIN_SPEEDUP}\nunless {guessed}",
+        why="The speedup while no engine has but a guess.",
     )
     yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({measured})")
     yield Record(
