@@ -154,7 +154,9 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
     )
 
 
-def _ticket(reason: str, expr: str, description: str, action: str, **figures: str) -> Alert:
+def _ticket(
+    reason: str, expr: str, description: str, action: str, value: str, threshold: str = "", sample: str = ""
+) -> Alert:
     return Alert(
         name="TapFailing",
         severity="warning",
@@ -168,8 +170,10 @@ def _ticket(reason: str, expr: str, description: str, action: str, **figures: st
         action=f"Take the pod out of service, or send its traffic to vLLM's own port. {action}",
         labels={"reason": reason},
         dashboard="requests",
+        value=value,
+        threshold=threshold,
+        sample=sample,
         why="One tap of several: a ticket. One that does not answer has ExporterDown.",
-        **figures,
     )
 
 

@@ -107,7 +107,7 @@ BY_THE_RULES = (
                 ),
                 {40: GUESS, 125: DISABLE},
             ),
-            # An interval wholly above 1 makes an estimate no less a guess, nor does a night that is too thin to judge.
+            # Also with an interval wholly above 1, and in a night that is too thin to judge.
             "an-estimate-above-1-is-a-guess-by-day-and-by-night": (
                 engines(
                     *[

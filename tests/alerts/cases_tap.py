@@ -78,12 +78,9 @@ def fleet(dead: int, of: int, **end: object) -> Callable[[], World]:
         world = World()
         for index in range(1, of + 1):
             after = end if index <= dead else {}
-            down = bool(after.get("gone"))
-            engine = (
-                (replace(ENGINE, minutes=30), replace(ENGINE, minutes=20, gone=down)) if after else (replace(ENGINE, minutes=50),)
-            )
+            engine = replace(ENGINE, minutes=20, gone=bool(after.get("gone")))
             later = replace(PASSING, minutes=20, **after)  # type: ignore[arg-type]
-            replica(world, index, *engine, requests=(PASSING, later))
+            replica(world, index, replace(engine, minutes=30, gone=False), engine, requests=(PASSING, later))
         return world
 
     return build
