@@ -12,6 +12,7 @@ from .rule import (
     METHOD_SPEEDUP,
     MODEL,
     PROVEN_SPEEDUP,
+    RESTARTS,
     SPEEDUP,
     Group,
     Record,
@@ -73,8 +74,8 @@ def groups() -> Iterator[Group]:
         instances = _instances() if window == "5m" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
     for window in LONG_RATES:
-        ratios = _ratios(window) if window == "6h" else ()
-        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *ratios), LONG_INTERVAL)
+        more = (*_ratios(window), _restarts()) if window == "6h" else ()
+        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()))
     yield from _split("speedup", _speedup())
 
@@ -124,6 +125,16 @@ def _long_rates(window: str) -> Iterator[Record]:
             if counter == "drafts"
             else "",
         )
+
+
+def _restarts() -> Record:
+    return Record(
+        RESTARTS,
+        f"count by ({MODEL}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]) unless (vllm_specdec_info offset 2h))\n"
+        f"and count by ({MODEL}) (vllm_specdec_info offset 2h)\n"
+        f"or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
+        why="Engines that were started within two hours, of a model that was there before.",
+    )
 
 
 def _ratios(window: str) -> Iterator[Record]:

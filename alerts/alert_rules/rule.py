@@ -65,7 +65,7 @@ class Promise:
         question: which it answers.
         finds: history in which it fires: a fault of `tests/replay`, or a case of `tests/alerts`.
         silent: history in which it does not fire, likewise; empty for one that always fires.
-        false_alarms: how often it may fire in the two healthy weeks of `tests/replay`.
+        false_alarms: how often it may fire in the healthy days of `tests/replay`.
     """
 
     question: str
@@ -191,6 +191,8 @@ CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
 METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated on every engine.
 PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
+#: Engines of a model that were started within two hours; absent if none was.
+RESTARTS = "model:vllm_specdec_restarts:count2h"
 #: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
 KNOWN_SPEEDUP = (
     f"({SPEEDUP} or last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d)"

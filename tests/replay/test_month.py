@@ -1,4 +1,4 @@
-"""Two weeks of healthy service, through the real rules: no more false alarms than promised."""
+"""Two weeks of healthy service, through the real rules: no page, and at most a notification a week."""
 
 from __future__ import annotations
 
