@@ -12,6 +12,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    Promise,
     compare,
     drafts,
     enough,
@@ -29,6 +30,7 @@ def group() -> Group:
 def _bypassed() -> Alert:
     return Alert(
         name="Bypassed",
+        promise=Promise("Is anything drafted?", "drafting-stops", "bypassed-by-schedule"),
         severity="warning",
         subject="activity",
         level="engine",
@@ -69,6 +71,9 @@ def _collapsed() -> Alert:
     by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     return Alert(
         name="Collapsed",
+        promise=Promise(
+            "Is anything accepted?", "collapse-of-a-cheap-drafter", "acceptance-collapsed-and-beneficial"
+        ),
         severity="warning",
         subject="acceptance",
         level="model",

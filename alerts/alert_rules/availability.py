@@ -6,7 +6,19 @@ from dataclasses import fields
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .rule import COUNT, EXPORTER_JOB, IN, LOOK_BACK, PLACE, TARGET, Alert, Group, Severity, of_target
+from .rule import (
+    COUNT,
+    EXPORTER_JOB,
+    IN,
+    LOOK_BACK,
+    PLACE,
+    TARGET,
+    Alert,
+    Group,
+    Promise,
+    Severity,
+    of_target,
+)
 
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
@@ -17,6 +29,8 @@ _RESTART = "Look at the exporter's container or unit and its log; restore the sc
 _SPECULATIVE = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
+
+_WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one-exporter-down-does-not-page")
 
 
 def group() -> Group:
@@ -55,6 +69,7 @@ def _lost() -> tuple[Alert, ...]:
             dashboard="exporter",
             labels={"reason": reason},
             why=why,
+            promise=_WATCHED if reason == "down" else None,
         )
 
     return (
@@ -116,6 +131,9 @@ def _lost() -> tuple[Alert, ...]:
 def _down() -> Alert:
     return Alert(
         name="ExporterDown",
+        promise=Promise(
+            "Does each exporter answer?", "one-exporter-dies", "pods-scaled-to-nothing-are-not-down"
+        ),
         severity="warning",
         subject="monitoring",
         level="instance",
@@ -149,6 +167,7 @@ def _unreachable() -> Alert:
     age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
     return Alert(
         name="UpstreamUnreachable",
+        promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads"),
         severity="warning",
         subject="monitoring",
         level="instance",
@@ -174,6 +193,11 @@ def _unreachable() -> Alert:
 def _sidecar_missing() -> Alert:
     return Alert(
         name="SidecarMissing",
+        promise=Promise(
+            "Has each vLLM with speculation an exporter?",
+            "one-sidecar-missing",
+            "a-namespace-without-exporters",
+        ),
         severity="warning",
         subject="monitoring",
         level="",
@@ -206,6 +230,11 @@ def _configuration() -> tuple[Alert, ...]:
     return (
         Alert(
             name="RulesBlind",
+            promise=Promise(
+                "Have the rules what they compare with?",
+                "thresholds-lost",
+                "an-exporter-that-is-down-has-none",
+            ),
             severity="warning",
             subject="monitoring",
             level="instance",
@@ -230,6 +259,7 @@ def _configuration() -> tuple[Alert, ...]:
         ),
         Alert(
             name="ConfigReloadFailed",
+            promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
             severity="warning",
             subject="monitoring",
             level="instance",
@@ -253,6 +283,7 @@ def _configuration() -> tuple[Alert, ...]:
 def _watchdog() -> Alert:
     return Alert(
         name="Watchdog",
+        promise=Promise("Do notifications arrive?", "always", ""),
         severity="none",
         subject="monitoring",
         level="",

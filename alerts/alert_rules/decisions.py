@@ -8,12 +8,15 @@ from .rule import (
     MODEL,
     NUMBER,
     PERCENT,
+    PROVEN_SPEEDUP,
     SPEEDUP,
     TIMES,
     UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
+    Promise,
+    cause,
     compare,
     drafts,
     enough,
@@ -35,6 +38,7 @@ _GUESS = "model:vllm_specdec_guessed_speedup:min"
 _WORTH_A_TICKET = "1.05"
 _K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
 _SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
+_BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -77,13 +81,20 @@ def _disable() -> tuple[Alert, Alert]:
         _low(_LENGTH, "disable_mean_acceptance_length"),
         _low(_ACCEPTANCE, "disable_acceptance_ratio"),
     ]
+    known = (
+        f"({SPEEDUP} unless {_GUESS})\n  or last_over_time({PROVEN_SPEEDUP}[1h])\n"
+        f"  or (model:vllm_specdec_speedup:ratio_rate1d and last_over_time({PROVEN_SPEEDUP}[1d]))"
+    )
     it_pays = (
-        f"{UNLESS_IT_PAYS}\n"
-        "unless model:vllm_specdec_payoff_beneficial:min == 1\n"
+        f"unless (\n  {known}\n) >= {threshold('beneficial_speedup')}\n"
+        f"unless (model:vllm_specdec_payoff_beneficial:min == 1 unless {_GUESS})\n"
         f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
         f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
     )
-    otherwise = f"(last_over_time({_GUESS}[1h]) >= {threshold('harmful_speedup')})"
+    otherwise = (
+        f"((\n  {_GUESS}\n  or last_over_time({_GUESS}[1d]) unless last_over_time({PROVEN_SPEEDUP}[1d])\n) "
+        f">= {threshold('harmful_speedup')})"
+    )
 
     def any_of(conditions: list[str]) -> str:
         return "(\n  " + "\n  or\n  ".join(conditions) + f"\n)\n{it_pays}"
@@ -94,8 +105,22 @@ def _disable() -> tuple[Alert, Alert]:
     limits = in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}") + in_force(
         "disable_acceptance_ratio", PERCENT, ", {} accepted"
     )
+    low, high = (
+        cause(
+            f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))',
+            NUMBER,
+            words,
+        )
+        for bound, words in (("low", ", {} to "), ("high", "{}"))
+    )
+    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high})")
     disable = Alert(
         name="Disable",
+        promise=Promise(
+            "Should speculation be off?",
+            "disable-by-the-rule",
+            "what-pays-by-day-is-not-switched-off-by-night",
+        ),
         severity="warning",
         subject="decision",
         level="model",
@@ -114,7 +139,8 @@ def _disable() -> tuple[Alert, Alert]:
         labels={"action": "disable", "recommended_k": "0"},
         why=(
             "The published rule, 15 minutes below the threshold, or the advice of most engines. Silent if speculation is "
-            "measured to help, or is known to be beneficial now or, where traffic is too thin to tell, over the last day. "
+            "measured to help, or is measured or calibrated to be beneficial now or, where traffic is too thin to tell, over the "
+            "last day. "
             "A dead band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is "
             "too thin to judge, the decision stands for an hour."
         ),
@@ -129,7 +155,7 @@ def _disable() -> tuple[Alert, Alert]:
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
             f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
-            f"otherwise{of_model(_GUESS, TIMES, ' ({}, with an interval that includes 1)')}: it is a guess until it is measured."
+            f"otherwise{guess}, and nothing is measured or calibrated."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; then this alert decides or ends."
@@ -138,7 +164,10 @@ def _disable() -> tuple[Alert, Alert]:
         threshold=limits,
         sample=drafts("5m"),
         labels={"action": "measure", "reason": "estimate"},
-        why="A guess does not silence the published rule, and the published rule alone does not act against a guess.",
+        why=(
+            "A guess does not silence the published rule, and the published rule alone does not act against a guess. Where traffic is "
+            "too thin to judge, the last guess of the day counts."
+        ),
     )
     return disable, measure
 
@@ -148,6 +177,9 @@ def _reenable() -> Alert:
     running = "model:vllm_specdec_requests_running:avg1h"
     return Alert(
         name="Reenable",
+        promise=Promise(
+            "Should speculation be on again?", "off-at-a-load-at-which-it-paid", "off-at-a-higher-load"
+        ),
         severity="warning",
         subject="decision",
         level="model",
@@ -219,12 +251,18 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
             if action == "increase_k"
             else ""
         ),
+        promise=_BEST_K if action == "increase_k" else None,
     )
 
 
 def _switch() -> Alert:
     return Alert(
         name="MethodChangeAdvised",
+        promise=Promise(
+            "Is another method worth a try?",
+            "another-method-until-it-is-advised-no-more",
+            "another-method-on-one-of-two-engines",
+        ),
         severity="warning",
         subject="decision",
         level="model",
@@ -249,6 +287,11 @@ def _near_break_even() -> Alert:
     acceptance = "model:vllm_specdec_acceptance:ratio_rate30m"
     return Alert(
         name="NearBreakEven",
+        promise=Promise(
+            "Is it too close to tell?",
+            "near-break-even-until-it-is-beneficial",
+            "near-break-even-and-measured-already",
+        ),
         severity="info",
         subject="decision",
         level="model",

@@ -15,6 +15,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    Promise,
     Severity,
     cause,
     compare,
@@ -26,6 +27,7 @@ from .rule import (
     threshold,
 )
 
+_HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
 _K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
@@ -139,6 +141,7 @@ def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, 
         sample=drafts(window),
         context=_CONTEXT,
         why=why,
+        promise=_HARMLESS if severity == "critical" else None,
     )
 
 
@@ -146,6 +149,9 @@ def _regressed() -> Alert:
     now = "model:vllm_specdec_speedup:ratio_rate1h"
     return Alert(
         name="SpeedupRegressed",
+        promise=Promise(
+            "Does it gain as much as yesterday?", "erosion", "without-a-yesterday-there-is-no-fall"
+        ),
         severity="warning",
         subject="payoff",
         level="model",

@@ -8,7 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .recording import LONG_INTERVAL
-from .rule import PERCENT, WHO, Alert, Group, Record, drafts, enough, in_force, of_model, this, threshold
+from .rule import (
+    PERCENT,
+    WHO,
+    Alert,
+    Group,
+    Promise,
+    Record,
+    drafts,
+    enough,
+    in_force,
+    of_model,
+    this,
+    threshold,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +70,11 @@ def _burning() -> Alert:
     )
     return Alert(
         name="ObjectiveBurning",
+        promise=Promise(
+            "Was it worth it, hour by hour?",
+            "losing-now-and-then",
+            "five-minutes-of-loss-are-within-the-budget",
+        ),
         severity="warning",
         subject="objective",
         level="model",

@@ -8,10 +8,12 @@ from .rule import (
     MODEL,
     NUMBER,
     PERCENT,
+    RESTARTS,
     UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
+    Promise,
     cause,
     compare,
     drafts,
@@ -60,6 +62,7 @@ def _poor() -> Alert:
     )
     return Alert(
         name="AcceptanceLow",
+        promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -108,6 +111,7 @@ def _dropped() -> Alert:
     now, hour = f"{_LENGTH}:ratio_rate5m", f"({_LENGTH}:ratio_rate1h offset 10m)"
     return Alert(
         name="AcceptanceDropped",
+        promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -151,6 +155,9 @@ def _dropped() -> Alert:
 def _high() -> Alert:
     return Alert(
         name="AcceptanceAbnormallyHigh",
+        promise=Promise(
+            "Do answers repeat themselves?", "repetition-loops", "two-thirds-accepted-repeat-nothing"
+        ),
         severity="warning",
         subject="acceptance",
         level="model",
@@ -182,6 +189,7 @@ def _outlier() -> Alert:
     own, peers = (f"engine:vllm_specdec_{who}mean_acceptance_length:ratio_rate1h" for who in ("", "peers_"))
     return Alert(
         name="EngineOutlier",
+        promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
         severity="warning",
         subject="acceptance",
         level="engine",
@@ -215,7 +223,6 @@ def _outlier() -> Alert:
 
 def _step() -> Alert:
     now = f"{_ACCEPTANCE}:ratio_rate1h"
-    look = LOOK_BACK
     return Alert(
         name="AcceptanceDropped",
         severity="warning",
@@ -226,10 +233,8 @@ def _step() -> Alert:
             f"{threshold('step_acceptance_ratio')}\n"
             f"unless (({now} offset 1d) - {now} <= {threshold('step_acceptance_ratio')})\n"
             f"unless (({now} offset 7d) - {now} <= {threshold('step_acceptance_ratio')})\n"
-            f"and (\n"
-            f"  count by ({MODEL}) (last_over_time(vllm_specdec_info[{look}]) unless (vllm_specdec_info offset 2h))\n"
-            f"  or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0\n"
-            ")\n"
+            f"and {RESTARTS}\n"
+            f"unless last_over_time({RESTARTS}[4h] offset 2h)\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
             f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
             f"unless {_k_changed('8h')}"
@@ -249,7 +254,8 @@ def _step() -> Alert:
         labels={"against": "restart"},
         why=(
             "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
-            "the same time yesterday and a week ago if there is data."
+            "the same time yesterday and a week ago if there is data. Silent if there were restarts in the hours before as well, "
+            "as under an autoscaler: then a restart explains nothing."
         ),
     )
 

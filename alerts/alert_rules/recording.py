@@ -11,6 +11,8 @@ from .rule import (
     LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
+    PROVEN_SPEEDUP,
+    RESTARTS,
     SPEEDUP,
     Group,
     Record,
@@ -72,8 +74,8 @@ def groups() -> Iterator[Group]:
         instances = _instances() if window == "5m" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
     for window in LONG_RATES:
-        ratios = _ratios(window) if window == "6h" else ()
-        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *ratios), LONG_INTERVAL)
+        more = (*_ratios(window), _restarts()) if window == "6h" else ()
+        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()))
     yield from _split("speedup", _speedup())
 
@@ -123,6 +125,16 @@ def _long_rates(window: str) -> Iterator[Record]:
             if counter == "drafts"
             else "",
         )
+
+
+def _restarts() -> Record:
+    return Record(
+        RESTARTS,
+        f"count by ({MODEL}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]) unless (vllm_specdec_info offset 2h))\n"
+        f"and count by ({MODEL}) (vllm_specdec_info offset 2h)\n"
+        f"or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
+        why="Engines that were started within two hours, of a model that was there before.",
+    )
 
 
 def _ratios(window: str) -> Iterator[Record]:
@@ -322,12 +334,20 @@ def _speedup() -> Iterator[Record]:
     )
     guess = 'last_over_time(vllm_specdec_estimated_speedup{basis="modelled", window="5m"}'
     unknown = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{look}]) == 1'
+    guessed = "model:vllm_specdec_guessed_speedup:min"
     yield Record(
-        "model:vllm_specdec_guessed_speedup:min",
+        guessed,
         f"min by ({MODEL}) (\n"
-        f"  sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
+        f"  (sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
+        f"  or {modelled}) unless {replica}\n"
         ")",
-        why="The estimate where its interval includes 1, so that it is a guess: it disables nothing and silences nothing.",
+        why="An estimate that is neither measured nor calibrated, whatever its interval: a guess. It disables nothing and does not "
+        "silence the published rule.",
+    )
+    yield Record(
+        PROVEN_SPEEDUP,
+        f"{CERTAIN_SPEEDUP}\nunless {guessed}",
+        why="The speedup while no engine has but a guess.",
     )
     yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({measured})")
     yield Record(

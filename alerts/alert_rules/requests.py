@@ -20,6 +20,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    Promise,
     Record,
     compare,
     of_model,
@@ -82,6 +83,9 @@ def _lose() -> Alert:
     own = f"min by ({MODEL}) (last_over_time({_P10}[{LOOK_BACK}]))"
     return Alert(
         name="RequestsLose",
+        promise=Promise(
+            "Who loses though the mean is good?", "requests-of-an-adapter-lose", "one-request-of-twenty-loses"
+        ),
         severity="warning",
         subject="acceptance",
         level="model",

@@ -58,6 +58,23 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """What an alert promises, once for all rules of its name. Tests hold it.
+
+    Attributes:
+        question: which it answers.
+        finds: history in which it fires: a fault of `tests/replay`, or a case of `tests/alerts`.
+        silent: history in which it does not fire, likewise; empty for one that always fires.
+        false_alarms: how often it may fire in the healthy days of `tests/replay`.
+    """
+
+    question: str
+    finds: str
+    silent: str
+    false_alarms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """An alerting rule.
 
@@ -79,6 +96,7 @@ class Alert:
         context: what else a person should know at once, likewise.
         labels: further labels.
         why: a comment for the reader of the YAML.
+        promise: what alerts of this name promise; at the first rule of a name.
     """
 
     name: str
@@ -98,6 +116,7 @@ class Alert:
     context: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     why: str = ""
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +189,10 @@ SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The same of each method of a model that has several, as in an A/B test.
 METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
+#: The same where it is measured or calibrated on every engine.
+PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
+#: Engines of a model that were started within two hours; absent if none was.
+RESTARTS = "model:vllm_specdec_restarts:count2h"
 #: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
 KNOWN_SPEEDUP = (
     f"({SPEEDUP} or last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d)"

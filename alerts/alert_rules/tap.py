@@ -11,11 +11,16 @@ from .rule import (
     COUNT,
     EXPORTER_JOB,
     IN,
+    LOOK_BACK,
+    MODEL,
     PERCENT,
     PLACE,
     TARGET,
+    WHO,
     Alert,
+    Promise,
     Record,
+    cause,
     of_target,
     this,
     threshold_of_targets,
@@ -34,8 +39,34 @@ _LOST = "instance:vllm_specdec_tap_unobserved:increase30m"
 _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
 
+#: The taps of models; of one that has failed since, within six hours. A removed target has no up.
+_TAP = "instance:vllm_specdec_tap:info"
+_TAPS = f"(last_over_time({_TAP}[6h]) and on ({TARGET}) up{{{EXPORTER_JOB}}})"
+#: From this share of failing taps on, it pages.
+_MOST = 0.5
+_LIMIT = "failed_request_ratio"
+_REACHED = Promise("Do requests get through the taps?", "most-taps-die", "one-tap-of-twenty-dies")
+_WHY = {
+    "down": "The share of the replicas that clients are sent to: one of many is a ticket, and a removed target is none of them.",
+    "not_listening": (
+        "With --startup.on-error=wait the exporter continues without the port and retries; otherwise it exits. A terminating tap "
+        "does not listen either; that takes longer than this only with a longer --tap.drain-timeout."
+    ),
+    "upstream": (
+        "While a model loads, its metrics fail as well. Silent until they have answered for 5 minutes, so that earlier refusals "
+        "have left the window. An exporter of several servers must read them all, because the tap's is not known."
+    ),
+}
+
+
 def records() -> Iterator[Record]:
     """Yield the records of the alerts."""
+    yield Record(
+        _TAP,
+        f"group by ({TARGET}, model_name) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
+        f"and on ({TARGET}) last_over_time(vllm_specdec_tap_listening[{LOOK_BACK}])",
+        why="Which exporters have a tap, and for which model.",
+    )
     yield Record(
         _LOST,
         f'sum without (reason) (increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))',
@@ -51,101 +82,98 @@ def records() -> Iterator[Record]:
 
 def alerts() -> tuple[Alert, ...]:
     """Return the alerts on the tap."""
-    return (_deaf(), _down(), _failing(), _blind(), _defect())
-
-
-def _deaf() -> Alert:
-    return Alert(
-        name="TapFailing",
-        severity="critical",
-        subject="errors",
-        level="instance",
-        expr="max_over_time(vllm_specdec_tap_listening[2m]) == 0",
-        hold="5m",
-        keep="5m",
-        summary="The tap does not listen: its clients are refused.",
-        description=(
-            "Clients could not connect to the tap of the exporter at "
-            + PLACE
-            + IN
-            + " for 5 minutes. Their requests do not reach vLLM, which may be healthy and its pod ready."
+    deaf, unconnected = "max_over_time(vllm_specdec_tap_listening[2m]) == 0", _unconnected()
+    return (
+        _page("down", f"up{{{EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
+        _page("not_listening", deaf, "5m", "5m", "do not listen"),
+        _page("upstream", unconnected, "5m", "10m", "cannot connect to a vLLM that is up"),
+        _ticket(
+            "not_listening",
+            deaf,
+            "The tap of the exporter at " + PLACE + IN + " does not listen: its clients are refused.",
+            "Free the tap's port, or give --tap.listen-address another one.",
+            value="not listening",
         ),
-        action=(
-            "Send the traffic to vLLM's own port; then free the tap's port, or give --tap.listen-address another one."
-        ),
-        labels={"reason": "not_listening"},
-        dashboard="requests",
-        value="not listening",
-        why=(
-            "With --startup.on-error=wait the exporter continues without the port and retries; otherwise it exits. A terminating tap "
-            "does not listen either; that takes longer than this only with a longer --tap.drain-timeout."
-        ),
-    )
-
-
-def _down() -> Alert:
-    return Alert(
-        name="TapFailing",
-        severity="critical",
-        subject="errors",
-        level="instance",
-        expr=f"up{{{EXPORTER_JOB}}} == 0\nand on ({TARGET}) last_over_time(vllm_specdec_tap_listening[6h])",
-        hold="3m",
-        keep="5m",
-        summary="An exporter with a tap does not answer: its clients are refused.",
-        description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + " has not answered Prometheus for 3 minutes, and it has a tap. Unless only Prometheus cannot reach it, requests "
-            "through the tap do not reach vLLM, which may be healthy."
-        ),
-        action="Send the traffic to vLLM's own port; then look at the exporter's container or unit and its log, and restart it.",
-        labels={"reason": "down"},
-        dashboard="requests",
-        value="no answer",
-        why=(
-            "As not_listening, for an exporter that does not answer. It has a tap if it reported one within six hours; after that "
-            "only ExporterDown fires. A removed target, as after a rollout, has no up."
-        ),
-    )
-
-
-def _failing() -> Alert:
-    failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
-    limit = "failed_request_ratio"
-    return Alert(
-        name="TapFailing",
-        severity="critical",
-        subject="errors",
-        level="instance",
-        expr=(
-            f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
-            f"> on ({TARGET}) group_left () {threshold_of_targets(limit)}\n"
-            f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
-        ),
-        hold="5m",
-        keep="10m",
-        summary="The tap cannot connect to a vLLM that is up: users get errors.",
-        description=(
+        _ticket(
+            "upstream",
+            unconnected,
             "The tap of the exporter at "
             + PLACE
             + IN
-            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 minutes, and answered them "
-            "with status 502. vLLM itself is up: the exporter reads its metrics."
+            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 "
+            "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
+            "Compare --tap.upstream with the address that vLLM listens on.",
+            value=this(PERCENT) + " of the requests",
+            threshold=of_target(f'vllm_specdec_threshold{{name="{_LIMIT}",TARGET}}', PERCENT),
+            sample=of_target(
+                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
+            ),
         ),
-        action="Send the traffic to vLLM's own port; then compare --tap.upstream with the address that vLLM listens on.",
-        labels={"reason": "upstream"},
+        _blind(),
+        _defect(),
+    )
+
+
+def _unconnected() -> str:
+    """Return the share of requests that a tap could not connect for, where it is too high."""
+    failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
+    return (
+        f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
+        f"> on ({TARGET}) group_left () {threshold_of_targets(_LIMIT)}\n"
+        f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
+    )
+
+
+def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
+    return Alert(
+        name="TapFailing",
+        severity="critical",
+        subject="errors",
+        level="model",
+        expr=(
+            f"count by ({MODEL}) ({_TAPS} and on ({TARGET}) (\n{failing}\n))\n"
+            f"/ count by ({MODEL}) ({_TAPS}) >= {_MOST}"
+        ),
+        hold=hold,
+        keep=keep,
+        summary=f"Most taps of a model {what}: clients are refused.",
+        description=(
+            f"{this(PERCENT)} of the taps of {WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
+            "healthy and its pods ready."
+        ),
+        action=(
+            "Send the traffic to vLLM's own port; then look at the exporters' log, --tap.listen-address and --tap.upstream."
+        ),
+        labels={"reason": reason},
         dashboard="requests",
-        value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
-        sample=of_target(
-            f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
-        ),
-        why=(
-            "While a model loads, its metrics fail as well. Silent until they have answered for 5 minutes, so that earlier refusals "
-            "have left the window. An exporter of several servers must read them all, because the tap's is not known."
-        ),
+        value=this(PERCENT) + " of the taps",
+        threshold=f"{_MOST:.0%}",
+        sample=cause(f"count(last_over_time({_TAP}{{MODEL}}[6h]) and on ({TARGET}) up)", COUNT, "taps: {}"),
+        promise=_REACHED if reason == "down" else None,
+        why=_WHY[reason],
+    )
+
+
+def _ticket(
+    reason: str, expr: str, description: str, action: str, value: str, threshold: str = "", sample: str = ""
+) -> Alert:
+    return Alert(
+        name="TapFailing",
+        severity="warning",
+        subject="errors",
+        level="instance",
+        expr=expr,
+        hold="10m",
+        keep="10m",
+        summary="A tap fails: its clients get errors.",
+        description=description,
+        action=f"Take the pod out of service, or send its traffic to vLLM's own port. {action}",
+        labels={"reason": reason},
+        dashboard="requests",
+        value=value,
+        threshold=threshold,
+        sample=sample,
+        why="One tap of several: a ticket. One that does not answer has ExporterDown.",
     )
 
 
@@ -153,6 +181,11 @@ def _blind() -> Alert:
     limit = "unrecorded_requests_ratio"
     return Alert(
         name="RequestsUnobserved",
+        promise=Promise(
+            "Are single requests observed?",
+            "one-request-of-four-is-compressed-or-too-large",
+            "most-requests-are-aborted-or-refused",
+        ),
         severity="warning",
         subject="monitoring",
         level="instance",

@@ -78,7 +78,7 @@ class HistoryRules(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), fate=st.sampled_from(["done", "failed", "cut short"]))
     def an_alert_comes(self, key: DecisionKey, fate: str) -> None:
-        history = self.history.prune(self.wall).saw(key, self.wall)
+        history = self.history.prune(self.wall).saw(key, self.wall).resume(key, self.wall)
         if history.reason_against(key, self.wall, self.limits):
             self.history = history
             return
@@ -102,7 +102,7 @@ class HistoryRules(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS))
     def an_alert_resolves(self, key: DecisionKey) -> None:
-        self.history = self.history.resolve(key)
+        self.history = self.history.resolve(key, self.wall)
         self.failures[key] = 0
 
     @invariant()
@@ -173,7 +173,7 @@ def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:
 
     why = history.reason_against(KEY, START, limits)
     assert why == "given up after 3 failures in a row, until the alert resolves"
-    assert history.resolve(KEY).reason_against(KEY, START, limits) == ""
+    assert history.resolve(KEY, START).reason_against(KEY, START, limits) == ""
 
 
 def test_only_what_was_done_counts_as_done_for_another_alert() -> None:
@@ -186,6 +186,20 @@ def test_only_what_was_done_counts_as_done_for_another_alert() -> None:
     begun = failed.begin(same, START)
     assert begun.copy_success(same, KEY) is begun
     assert ActionHistory().copy_success(same, KEY) == ActionHistory()
+
+
+def test_an_alert_that_was_away_for_ten_minutes_is_the_same_decision() -> None:
+    """A gap in scraping ends it, and it begins anew; after an hour it is another, and so is another K."""
+    again, other = KEY._replace(starts_at="later"), KEYS[2]._replace(starts_at="later")
+    history = done(ActionHistory(), KEY, START).resolve(KEY, START + 5 * HOUR)
+    back = START + 5 * HOUR + 600
+    resumed = history.resume(again, back)
+    for now in (back, back + 9 * HOUR):
+        assert resumed.reason_against(again, now, FREE).startswith("already acted upon")
+    assert history.resume(again, back + HOUR) is history
+    assert history.resume(other, back) is history
+    failed = done(ActionHistory(), KEY, START, succeeded=False)
+    assert failed.resume(again, START + 600) is failed
 
 
 def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:

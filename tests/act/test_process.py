@@ -109,7 +109,8 @@ class TestKubernetes:
         """A model that none is given for, or another deployment of the same model."""
         for labels, kind, why in (
             ({"model_name": "ours"}, EventKind.SKIPPED, "no --kubernetes.workload is given for model 'ours'"),
-            ({"namespace": "a"}, EventKind.REJECTED, "namespace 'a', and --kubernetes.workload has prod"),
+            ({"namespace": "a"}, EventKind.REJECTED, "namespace 'a', and --kubernetes.workload has 'prod'"),
+            ({"cluster": "eu"}, EventKind.REJECTED, "cluster 'eu', and --kubernetes.workload has ''"),
         ):
             found = self.executor.invocation(decision_of("disable", **labels))
             assert isinstance(found, NoAction)

@@ -93,14 +93,15 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
 
 
 def test_the_program_is_run_once_however_often_the_alert_comes(program: str, record: Path) -> None:
-    """Arguments, alert and environment are those of the contract; an alert that fires anew is another."""
+    """Also where it fires anew at once; arguments, alert and environment are those of the contract."""
     with act("--script", program, "--execute", *FREE, VLLM_SPECDEC_URL="u", SECRET="s") as running:
         for _ in range(3):
             running.post(DISABLE)
         event, *others = running.events(3)
         running.post(DISABLE_RESOLVED)
         running.post(body_of(alert_document("disable", starts_at="2026-03-02T00:00:00Z", namespace="prod")))
-        assert running.kinds(5)[3:] == ["resolved", "acted"]
+        running.post(body_of(alert_document("disable", namespace="prod", cluster="eu")))
+        assert running.kinds(6)[3:] == ["resolved", "skipped", "acted"]
     assert (event["event"], event["exit_code"], event["output"]) == ("acted", 0, "recorded\n")
     assert [other["event"] for other in others] == ["skipped", "skipped"]
     call, _ = calls_in(record)
@@ -171,12 +172,17 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
 def test_kubectl_is_what_is_run(tmp_path: Path, record: Path) -> None:
     """With its arguments, and what it needs to find the cluster."""
     recorder(tmp_path / "kubectl", record)
-    flags = ("--execute", "--kubernetes.workload", "a=b/llama=prod/statefulset/vllm.llama")
+    flags = ("--execute", "--kubernetes.workload", "a=b/llama=arn:x/eu/prod/statefulset/vllm.llama")
     with act(*flags, PATH=f"{tmp_path}:{os.environ['PATH']}", KUBECONFIG="/config") as running:
-        running.post(body_of(alert_document("increase_k", model_name="a=b/llama", namespace="prod")))
-        running.post(body_of(alert_document("increase_k", model_name="a=b/llama", namespace="dev")))
+        for where in (
+            {"cluster": "arn:x/us", "namespace": "prod"},
+            {"cluster": "arn:x/eu", "namespace": "prod"},
+            {"cluster": "arn:x/eu", "namespace": "dev"},
+            {"namespace": "prod"},
+        ):
+            running.post(body_of(alert_document("increase_k", model_name="a=b/llama", **where)))
         running.post(body_of(alert_document("increase_k", model_name="llama")))
-        assert running.kinds(3) == ["acted", "rejected", "skipped"]
+        assert running.kinds(5) == ["rejected", "acted", "rejected", "rejected", "skipped"]
     (call,) = calls_in(record)
     assert call["argv"] == [
         *("--namespace", "prod", "annotate", "--overwrite", "statefulset/vllm.llama"),

@@ -80,9 +80,9 @@ def _lost(**where: str) -> Alert:
     return alert(rule("MonitoringLost", reason="down"), **where)
 
 
-def _tap(reason: str, **where: str) -> Alert:
-    """A page on a tap."""
-    return alert(rule("TapFailing", reason=reason), **where)
+def _tap(reason: str, severity: str = "critical", **where: str) -> Alert:
+    """A page on the taps of a model, or a ticket on one."""
+    return alert(rule("TapFailing", reason=reason, severity=severity), **where)
 
 
 def changed(found: Alert, **labels: str) -> Alert:
@@ -132,7 +132,7 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
             place = {"cluster": f"{elsewhere}-{number}"}
             other = place | {elsewhere: f"other-{elsewhere}-{number}"}
             alerts += [alert(by_title[source], **place), alert(by_title[target], **other)]
-            of_exporters = "model_name" not in by_title[source].target_labels
+            of_exporters = any("model_name" not in by_title[one].target_labels for one in (source, target))
             expected[elsewhere, source, target] = elsewhere == "model_name" and of_exporters
     states = silenced(manager, *alerts)
     assert dict(zip(expected, states[1::2], strict=True)) == expected
@@ -221,27 +221,27 @@ SCENARIOS: dict[str, Scenario] = {
     "that some requests lose is not news while acceptance is low": _requests_lose(one("AcceptanceLow")),
     "nor when speculation is to be disabled": _requests_lose(one("Disable")),
     # It names an exporter and no model: neither harm to a model nor another exporter is the same matter.
-    "a tap that fails is silent only with its own exporter": [
-        (_tap("upstream"), False),
+    "the ticket on a tap is silent only with its own exporter": [
+        (_tap("upstream", "warning"), False),
         (one("Harmful", "critical"), False),
         (one("ExporterDown", **_2), False),
-        (_tap("upstream", **_2), True),
+        (_tap("upstream", "warning", **_2), True),
         (one("UpstreamUnreachable", **_B), False),
     ],
-    # That monitoring is lost is not that clients are refused, and another exporter is another matter.
-    "the page on a dead tap gets through and takes the place of the ticket": [
+    # That monitoring is lost is not that clients are refused.
+    "the page on dead taps gets through and takes the place of tickets": [
         (_tap("down"), False),
         (one("ExporterDown"), True),
-        (one("ExporterDown", **_2), False),
+        (_tap("upstream", "warning", **_2), True),
+        (one("ExporterDown", namespace="other"), False),
         (_lost(namespace="alone"), False),
         (_tap("down", namespace="alone"), False),
-        (_tap("down", **_3), False),
         (one("UpstreamUnreachable", **_3), False),
     ],
     "two alerts that lack the model are not about the same one": [
         (changed(alert(each), model_name=""), False)
         for each in RULES
-        if each.labels["subject"] != "monitoring"
+        if each.labels["subject"] not in ("monitoring", "errors")
     ],
     "two alerts that lack the instance are not about the same one": [
         (changed(each, instance=""), False)

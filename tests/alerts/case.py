@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .promtool import Query
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .world import World
 
 PREFIX = "VLLMSpecDecode"
+_CATALOGUE = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
 _LABELS = (
@@ -92,6 +94,18 @@ def brief(labels: Mapping[str, str]) -> str:
         address = re.fullmatch(_ADDRESS, value) if name == "instance" else None
         words.append(f"@{address[1]}" if address else value if name in _BARE else f"{name}={value}")
     return " ".join(words)
+
+
+def promises() -> dict[str, tuple[str, str, int]]:
+    """Return what docs/reference/alerts.md promises of each alert.
+
+    That is the histories in which it fires and in which it is silent, and the false alarms that it may raise.
+    """
+    text = _CATALOGUE.read_text("utf-8")
+    rows = re.findall(
+        r"^\| (\w+) \| [^|]+ \| `([\w.-]+)` \| (?:`([\w.-]+)`)? \| (\d+) \|$", text, re.MULTILINE
+    )
+    return {PREFIX + alert: (fires, quiet, int(alarms)) for alert, fires, quiet, alarms in rows}
 
 
 def _query(alert: str) -> str:

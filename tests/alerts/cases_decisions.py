@@ -20,10 +20,10 @@ SHORT = Phase(30, acceptance=(0.1, 0.05, 0.0), speedup=0.95)
 #: Above the threshold of 1.2, and within its dead band.
 NEARLY = Phase(20, acceptance=(0.15, 0.05, 0.03), speedup=0.95)
 LONG_ENOUGH = Phase(20, acceptance=(0.2, 0.06, 0.04), speedup=0.95)
-REJECTED = Phase(30, acceptance=(0.6, 0.4, 0.2), speedup=1.1)
+REJECTED = Phase(30, acceptance=(0.6, 0.4, 0.2), speedup=1.1, basis="calibrated")
 #: Above the threshold of 50 %, and within its dead band.
-NEARLY_HALF = Phase(20, acceptance=(0.7, 0.5, 0.33), speedup=1.1)
-MORE_THAN_HALF = Phase(20, acceptance=(0.7, 0.5, 0.4), speedup=1.1)
+NEARLY_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.33))
+MORE_THAN_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.4))
 
 DISABLE = "warning model action=disable recommended_k=0"
 
@@ -101,11 +101,24 @@ BY_THE_RULES = (
             "a-guess-says-otherwise-until-it-is-measured": (
                 engines(
                     (
-                        replace(REJECTED, minutes=45, speedup=None, guess=1.24),
+                        replace(REJECTED, minutes=45, speedup=None, guess=1.24, interval=(0.87, 1.74)),
                         replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
                     )
                 ),
                 {40: GUESS, 125: DISABLE},
+            ),
+            # Also with an interval wholly above 1, and in a night that is too thin to judge.
+            "an-estimate-above-1-is-a-guess-by-day-and-by-night": (
+                engines(
+                    *[
+                        (
+                            replace(REJECTED, minutes=60, speedup=1.3, basis="modelled"),
+                            replace(THIN_NIGHT, minutes=75, drafts=60),
+                        )
+                    ]
+                    * 2
+                ),
+                {50: GUESS, 132: GUESS},
             ),
             # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
             "what-pays-by-day-is-not-switched-off-by-night": (
@@ -123,7 +136,7 @@ BY_THE_RULES = (
         58,
         {
             "rejected-drafts-of-a-drafter-so-cheap-that-they-pay": engines(
-                (replace(SHORT, minutes=60, speedup=1.3),)
+                (replace(SHORT, minutes=60, speedup=1.3, basis="calibrated"),)
             ),
             "measured-no-slower-whatever-the-ratio-says": engines(
                 (replace(SHORT, minutes=60, speedup=1.02, basis="measured"),)

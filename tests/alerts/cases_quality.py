@@ -149,6 +149,34 @@ def step_with_new_pods() -> World:
     return world
 
 
+def autoscaled() -> World:
+    """A pod is replaced every 90 minutes, and from minute 540 on it is Saturday: 8.7 points less."""
+    world = World()
+    for index in range(8):
+        start, saturday = 90 * index, 540
+        before = max(0, min(180, saturday - start))
+        life = (replace(BEFORE, minutes=before), replace(QUANTIZED, minutes=180 - before))
+        replica(world, index + 1, *(phase for phase in life if phase.minutes), start=start)
+    return world
+
+
+#: Deployments every two hours, the third of which are within Saturday.
+DEPLOYED = (
+    BEFORE,
+    *(replace(BEFORE, minutes=2 * HOUR, restart=True),) * 3,
+    replace(QUANTIZED, minutes=HOUR),
+    replace(QUANTIZED, minutes=2 * HOUR, restart=True),
+)
+SATURDAYS = (
+    *cases(
+        "AcceptanceDropped",
+        {
+            "saturday-under-an-autoscaler": (autoscaled, {580: "", 620: "", 660: "", 700: ""}),
+            "saturday-with-rolling-deployments": (pods(DEPLOYED, DEPLOYED), {590: "", 640: "", 700: ""}),
+        },
+    ),
+)
+
 STEPS = (
     *cases(
         "AcceptanceDropped",
@@ -169,4 +197,4 @@ STEPS = (
     ),
 )
 
-CASES: tuple[Case, ...] = (*EVERYTHING_POOR, *DROPS, *UNUSUAL, *STEPS)
+CASES: tuple[Case, ...] = (*EVERYTHING_POOR, *DROPS, *UNUSUAL, *STEPS, *SATURDAYS)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 HOUR = 60
 DEAF_PAGE, DOWN, FAILED = (
-    f"critical instance reason={reason} @1" for reason in ("not_listening", "down", "upstream")
+    f"critical model reason={reason}" for reason in ("not_listening", "down", "upstream")
+)
+DEAF_TICKET, FAILED_TICKET = (
+    f"warning instance reason={reason} @1" for reason in ("not_listening", "upstream")
 )
 UNREAD, DEFECT = (f"warning instance reason={reason} @1" for reason in ("not_read", "defect"))
 
@@ -33,7 +36,7 @@ LISTENING = (
         {
             "the-port-of-the-tap-is-taken-and-free-again": (
                 one_exporter(PASSING, DEAF, PASSING),
-                {35: "", 38: DEAF_PAGE, 75: ""},
+                {35: "", 38: DEAF_PAGE, 45: [DEAF_PAGE, DEAF_TICKET], 75: ""},
             ),
             "a-tap-waits-for-its-last-requests": (one_exporter(*ENDING), {**silent(31, 40)}),
             "there-is-no-tap": (one_exporter(WELL), {50: ""}),
@@ -66,6 +69,29 @@ def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callab
         return world
 
     return build
+
+
+def fleet(dead: int, of: int, **end: object) -> Callable[[], World]:
+    """Return what builds replicas with taps, of which some end so after half an hour."""
+
+    def build() -> World:
+        world = World()
+        for index in range(1, of + 1):
+            after = end if index <= dead else {}
+            engine = replace(ENGINE, minutes=20, gone=bool(after.get("gone")))
+            later = replace(PASSING, minutes=20, **after)  # type: ignore[arg-type]
+            replica(world, index, replace(engine, minutes=30, gone=False), engine, requests=(PASSING, later))
+        return world
+
+    return build
+
+
+def removed() -> World:
+    """A node is lost with a tap that had failed for four minutes, and the target is removed."""
+    world = World()
+    replica(world, 1, replace(ENGINE, minutes=30), replace(ENGINE, minutes=4, gone=True), requests=(PASSING,))
+    replica(world, 2, Phase(60))
+    return world
 
 
 def rollout() -> World:
@@ -106,6 +132,10 @@ DEAD = (
                 dead((30, True), (2 * HOUR, False), (30, True)),
                 {140: DOWN, 170: ""},
             ),
+            "most-taps-die": (fleet(3, 5, gone=True), {32: "", 34: DOWN}),
+            "one-tap-of-twenty-dies": (fleet(1, 20, gone=True), silent(30, 49)),
+            "one-tap-of-three-does-not-listen": (fleet(1, 3, listening=False), {40: "", 45: DEAF_TICKET}),
+            "a-target-that-was-removed-nine-minutes-ago": (removed, {33: DOWN, 43: ""}),
             "an-exporter-without-a-tap-dies": (dead((30, True), (30, False), tap=False), {55: ""}),
             "an-exporter-with-a-tap-restarts": (
                 dead((30, True), (3, False), (20, True)),
@@ -144,7 +174,7 @@ TAP = (
         {
             "one-connection-of-four-fails-though-vllm-is-up": (
                 one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
-                {33: "", 40: FAILED, 85: ""},
+                {33: "", 40: FAILED, 50: [FAILED, FAILED_TICKET], 85: ""},
             ),
             "the-tap-fails-while-a-model-loads": (
                 one_exporter(PASSING, LOADING, PASSING, engine=LOADS),

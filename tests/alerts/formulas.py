@@ -231,6 +231,14 @@ def speedups() -> dict[str, Values]:
     found["model:vllm_specdec_certain_speedup:ratio_rate5m"] = {
         key: value for key, value in ratio.items() if sum(drafts[key]) >= Thresholds().advice_minimum_drafts
     }
+    guesses = [one for one in known if one.phase.basis == "modelled" and not one.phase.step_seconds]
+    found["model:vllm_specdec_guessed_speedup:min"] = guessed = {
+        _key(one.labels, MODEL): one.speedup or 0 for one in guesses
+    }
+    certain = found["model:vllm_specdec_certain_speedup:ratio_rate5m"]
+    found["model:vllm_specdec_proven_speedup:ratio_rate5m"] = {
+        key: value for key, value in certain.items() if key not in guessed
+    }
     return {**found, **_at_loads(found["model:vllm_specdec_speedup:ratio_rate5m"])}
 
 
@@ -278,6 +286,11 @@ def requests() -> dict[str, Values]:
     return {
         f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
         f"{name}_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
+        "instance:vllm_specdec_tap:info": {
+            _key(labels, ("cluster", "namespace", "job", "instance", "model_name")): 1.0
+            for labels, phase in REQUESTS
+            if phase.passed is not None
+        },
         "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
         "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
         "instance:vllm_specdec_tap_unobserved:increase30m": {

@@ -111,8 +111,7 @@ def hopeless(model: list[Engine], minute: int) -> bool:
     now = [engine.at[minute] for engine in model]
     known = now if any(one.speedup is not None for one in now) else [p for e in model for p in e.at[:minute]]
     for phase in known:
-        best = THRESHOLDS.harmful_speedup if phase.basis == "measured" else THRESHOLDS.beneficial_speedup
-        if phase.speedup is not None and phase.speedup >= best:
+        if phase.speedup is not None and phase.speedup >= THRESHOLDS.harmful_speedup:
             return False
     return True
 
@@ -128,8 +127,10 @@ def must_fire(model: list[Engine], minute: int) -> bool:
 
 
 def _query(minute: int, names: list[str], value: float | None) -> Query:
+    # Where an estimate says that it pays, it may be said that this is to be measured.
+    action = "disable" if value is None else ".+"
     expr = (
-        f'max by (model_name) (ALERTS{{alertname="{ALERT}", alertstate="firing", '
+        f'max by (model_name) (ALERTS{{alertname="{ALERT}", alertstate="firing", action=~"{action}", '
         f'model_name=~"{"|".join(names)}"}})'
     )
     samples = {} if value is None else {f'{{model_name="{name}"}}': value for name in names}

@@ -12,10 +12,11 @@ from urllib.parse import quote_plus
 import pytest
 import yaml
 
-from alerts.case import PREFIX, Case, full_name
+from alerts.case import PREFIX, Case, full_name, promises
 from alerts.lint import read_bundle
 from alerts.promtool import History, verify
 from alerts.sweeps import SWEEPS, Sweep
+from replay.faults import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,6 +138,18 @@ def test_every_alert_that_lasts_is_shown_to_end() -> None:
         if any(case.fires.values()) and not case.firing(max(case.fires))
     }
     assert lasting - ending == set()
+
+
+def test_what_alerts_promise_are_histories_that_are_run() -> None:
+    """A fault of the replay, whose tests run every fault, or a case of this module."""
+    fires = {(full_name(fault.alert), fault.name) for fault in FAULTS}
+    fires |= {(full_name(case.alert), case.name) for case in CASES if any(case.fires.values())}
+    quiet = {(full_name(case.alert), case.name) for case in CASES if not any(case.fires.values())}
+    quiet |= {(f"{PREFIX}Watchdog", "")}
+    promised = promises()
+    assert promised.keys() == {rule["alert"] for rule in ALERTS}
+    assert {(alert, found) for alert, (found, _, _) in promised.items()} - fires == set()
+    assert {(alert, missed) for alert, (_, missed, _) in promised.items()} - quiet == set()
 
 
 def test_every_alert_is_shown_to_be_silent() -> None:

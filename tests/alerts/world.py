@@ -49,6 +49,7 @@ class Phase:
         speedup: of all output; None where it is unknown.
         basis: where it comes from.
         guess: the modelled speedup whose interval includes 1, so that `speedup` is not known.
+        interval: low and high end of the interval of the speedup.
         activity: the engine's state.
         action: what the exporter advises.
         recommended_k: the K that it advises.
@@ -77,6 +78,7 @@ class Phase:
     speedup: float | None = 1.6
     basis: str = "modelled"
     guess: float | None = None
+    interval: tuple[float, float] | None = None
     activity: str = "active"
     action: str = "keep"
     recommended_k: int | None = 3
@@ -292,6 +294,8 @@ class World:
 
         gauge("info", 1, **{"method": "eagle3", "dialect": "vllm-v1", **phase.info})
         gauge("estimated_speedup", phase.guess, basis="modelled", window="5m")
+        for bound, value in zip(("low", "high"), phase.interval or (), strict=False):
+            gauge("speedup_interval", value, bound=bound)
         gauge("num_speculative_tokens", None if phase.activity == "off" else len(phase.acceptance))
         gauge("scheduled_num_speculative_tokens", phase.scheduled_k)
         gauge("requests_running", phase.running)

@@ -17,7 +17,7 @@ from .series import raw_metrics
 from .vocabulary import TARGET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +111,21 @@ def _alerts(bundle: Bundle, name: str) -> Shape:
     for rule in bundle.alerts:
         if rule.name == name:
             labels = labels.union(rule.labels)
-            source = _source(rule.tree)
-            if "ALERTS" not in names(source) and (found := shape(source, bundle)):
-                labels, origin = labels | found.labels, origin or found.origin
+            for source in _sources(rule.tree):
+                if "ALERTS" not in names(source) and (found := shape(source, bundle)):
+                    labels, origin = labels | found.labels, origin or found.origin
     return Shape(labels, origin)
 
 
-def _source(node: promql.Expr) -> promql.Expr:
-    """Return the part of an alert that gives it its labels; its dead band refers to itself, and adds none."""
+def _sources(node: promql.Expr) -> Iterator[promql.Expr]:
+    """Yield the parts of an alert that give it its labels; its dead band refers to itself, and adds none."""
     node = bare(node)
-    while isinstance(node, promql.BinaryExpr) and operator(node) in SETS:
-        node = bare(node.lhs)
-    return node
+    if not isinstance(node, promql.BinaryExpr) or operator(node) not in SETS:
+        yield node
+        return
+    yield from _sources(node.lhs)
+    if operator(node) == "or":
+        yield from _sources(node.rhs)
 
 
 def _called(node: promql.Call, bundle: Bundle) -> Shape | None:
@@ -143,8 +146,14 @@ def _called(node: promql.Call, bundle: Bundle) -> Shape | None:
 
 def _aggregated(node: promql.AggregateExpr, bundle: Bundle) -> Shape | None:
     inner = shape(node.expr, bundle)
-    if inner is None or operator(node) in ("topk", "bottomk"):
-        return inner
+    if inner is None:
+        return None
+    if operator(node) in ("topk", "bottomk"):
+        # Of the first of each group, the other labels are those of one series.
+        by = node.modifier and node.modifier.type == promql.AggModifierType.By
+        first = by and str(node.param) == "1"
+        alone = inner.labels - set(node.modifier.labels) if first and node.modifier else frozenset()
+        return Shape(inner.labels, inner.origin, {**inner.pinned, **dict.fromkeys(alone, "of the first")})
     if node.modifier is None:
         found = Shape()
     elif node.modifier.type == promql.AggModifierType.By:

@@ -77,9 +77,9 @@ def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
         type=converter(_workload),
         action="append",
         default=[],
-        metavar="MODEL=NAMESPACE/KIND/NAME",
-        help="Workload that serves a model, to annotate with kubectl; KIND is deployment or statefulset; "
-        "repeatable.",
+        metavar="MODEL=[CLUSTER/]NAMESPACE/KIND/NAME",
+        help="Workload that serves a model, to annotate with kubectl; KIND is deployment or statefulset, "
+        "CLUSTER the label of its alerts if they have one; repeatable.",
     )
     group.add_argument(
         "--kubernetes.context",
@@ -267,15 +267,14 @@ def _count(text: str) -> int:
 
 def _workload(text: str) -> tuple[str, Workload]:
     model, _, place = text.rpartition("=")
-    parts = place.split("/")
-    if not model or len(parts) != 3:
-        raise ValueError("allowed: MODEL=NAMESPACE/KIND/NAME")
-    namespace, kind, name = parts
+    *cluster, namespace, kind, name = ["", "", *place.rsplit("/", 3)][-4:]
+    if not (model and namespace):
+        raise ValueError("allowed: MODEL=[CLUSTER/]NAMESPACE/KIND/NAME")
     if kind not in _KINDS:
         raise ValueError(f"KIND is {' or '.join(_KINDS)}")
     if not (_LABEL.fullmatch(namespace) and _NAME.fullmatch(name)):
         raise ValueError("NAMESPACE and NAME are Kubernetes names: a-z, 0-9, - and, in NAME, dots")
-    return model, Workload(namespace, kind, name)
+    return model, Workload(namespace, kind, name, *cluster)
 
 
 def _context(text: str) -> str:

@@ -2,7 +2,8 @@
 
 The class is pure; time is an argument. These rules hold for any input, also across restarts:
 
-* A decision whose command succeeded is never acted upon again.
+* A decision whose command succeeded is never acted upon again, nor is the same one of an alert that fires
+  anew within `RESUMED_WITHIN`: a gap in scraping, or a restart of Prometheus, is no new decision.
 * At most `Limits.per_hour` commands begin in any hour.
 * Two commands for one model begin at least `Limits.per_model` apart, unless the later one retries the
   earlier one.
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 #: Failures in a row after which a decision is given up.
 MAX_FAILURES = 3
+#: Seconds after the end of an alert in which the same one that begins anew is the same decision.
+RESUMED_WITHIN = HOUR
 #: Seconds without a repeat of its alert after which a decision is forgotten.
 FORGET_AFTER = 30 * 24 * HOUR
 #: Maximum number of decisions; beyond it, those whose alert was seen least recently are dropped, and last the
@@ -149,12 +152,20 @@ class ActionHistory:
             return self
         return self._with(key, record)
 
-    def resolve(self, key: DecisionKey) -> ActionHistory:
+    def resume(self, key: DecisionKey, now: float) -> ActionHistory:
+        """Return the history with a decision marked as done, if its alert was done and is briefly back."""
+        if key in self.decisions:
+            return self
+        for other, record in self.decisions.items():
+            recent = now - record.seen <= RESUMED_WITHIN
+            if other[:-1] == key[:-1] and record.state is CommandState.DONE and recent:
+                return self._with(key, replace(record, seen=now))
+        return self
+
+    def resolve(self, key: DecisionKey, now: float) -> ActionHistory:
         """Return the history after the alert resolved: without its failures, but not without its success."""
         record = self.decisions.get(key)
-        if record is None or not record.failures:
-            return self
-        return self._with(key, replace(record, failures=0))
+        return self if record is None else self._with(key, replace(record, failures=0, seen=now))
 
     def recover(self) -> ActionHistory:
         """Return the history for a new process: commands that the last one did not finish count as failed."""

@@ -92,11 +92,15 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A Kubernetes workload that serves a model; `kind` is ``deployment`` or ``statefulset``."""
+    """A Kubernetes workload that serves a model; `kind` is ``deployment`` or ``statefulset``.
+
+    `cluster` is the label of its alerts; empty if they have none.
+    """
 
     namespace: str
     kind: str
     name: str
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,30 +119,42 @@ class Kubernetes:
     restart: bool = False
 
     def target_of(self, model: ModelKey) -> ModelKey:
-        """Return the workload of a model, whatever cluster and namespace the alert has."""
-        workload = self.workloads.get(model.model_name)
-        if workload is None:
+        """Return the workload of a model, or the model itself if it is of none."""
+        found = self._workload(model)
+        if isinstance(found, NoAction):
             return model
-        return ModelKey("", workload.namespace, f"{workload.kind}/{workload.name}")
+        return ModelKey(found.cluster, found.namespace, f"{found.kind}/{found.name}")
 
     def invocation(self, decision: Decision) -> Invocation | NoAction:
         """Return the command for a decision, or why there is none."""
-        model, namespace = decision.model.model_name, decision.model.namespace
-        workload = self.workloads.get(model)
-        if workload is None:
-            return NoAction(EventKind.SKIPPED, f"no --kubernetes.workload is given for model {quoted(model)}")
-        if namespace and namespace != workload.namespace:
-            why = (
-                f"the alert is of namespace {quoted(namespace)}, and --kubernetes.workload has "
-                f"{workload.namespace} for this model"
-            )
-            return NoAction(EventKind.REJECTED, why)
+        workload = self._workload(decision.model)
+        if isinstance(workload, NoAction):
+            return workload
         context = ("--context", self.context) if self.context else ()
         place = f"{workload.kind}/{workload.name}"
         rolled_out = self.restart and decision.action in _ROLLED_OUT
         arguments = _patch(place, decision) if rolled_out else _annotate(place, decision)
         argv = ("kubectl", *context, "--namespace", workload.namespace, *arguments)
         return Invocation(argv, passed=_PASSED_TO_KUBECTL)
+
+    def _workload(self, model: ModelKey) -> Workload | NoAction:
+        workload = self.workloads.get(model.model_name)
+        if workload is None:
+            why = f"no --kubernetes.workload is given for model {quoted(model.model_name)}"
+            return NoAction(EventKind.SKIPPED, why)
+        # An alert without a namespace may be of any.
+        namespace = model.namespace or workload.namespace
+        for name, found, own in (
+            ("cluster", model.cluster, workload.cluster),
+            ("namespace", namespace, workload.namespace),
+        ):
+            if found != own:
+                why = (
+                    f"the alert is of {name} {quoted(found)}, and --kubernetes.workload has {quoted(own)} "
+                    "for this model"
+                )
+                return NoAction(EventKind.REJECTED, why)
+        return workload
 
 
 def annotations_of(decision: Decision) -> dict[str, str | None]:

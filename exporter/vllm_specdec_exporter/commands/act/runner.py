@@ -174,7 +174,7 @@ class Runner:
         if no_action is not None:
             resolved = _resolved_key(evaluated)
             if resolved is not None:
-                await self._keep(self._history.resolve(resolved))
+                await self._keep(self._history.resolve(resolved, self._clock()))
             if decision is not None and evaluated.same_as is not None:
                 self._set(self._history.copy_success(decision.key, evaluated.same_as))  # saved once for all
             await self._report(ActEvent(no_action.kind, no_action.why, evaluated))
@@ -185,7 +185,7 @@ class Runner:
             await self._report(ActEvent(found.kind, found.why, evaluated))
             return
         now = self._clock()
-        history = self._history.prune(now).saw(decision.key, now)
+        history = self._history.prune(now).saw(decision.key, now).resume(decision.key, now)
         why = history.reason_against(decision.key, now, self._settings.limits)
         if why:
             await self._keep(history)

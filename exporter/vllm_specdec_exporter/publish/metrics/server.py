@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
+from ...economics.cost import Basis
 from ...judgement.activity import ActivityState
 from ...judgement.advice import Action
 from ...judgement.payoff import PayoffVerdict
@@ -65,6 +66,12 @@ def _speedup(payoff: Payoff) -> Samples:
     if payoff.speedup is None or payoff.basis is None:
         return ()
     return [((payoff.basis.value,), payoff.speedup)]
+
+
+def _interval(payoff: Payoff) -> Samples:
+    if payoff.basis is not Basis.MODELLED or payoff.speedup_low is None or payoff.speedup_high is None:
+        return ()
+    return [(("low",), payoff.speedup_low), (("high",), payoff.speedup_high)]
 
 
 def _terms(fit: StepFit | None) -> Samples:
@@ -199,6 +206,14 @@ ENGINES: tuple[Metric, ...] = (
         *(ACCEPTED, DRAFTS, GENERATED, RUNNING),
         field="payoff",
         by=Breakdown(("basis",), _speedup),
+    ),
+    _engine(
+        "speedup_interval",
+        "Low and high end of the interval of a modelled speedup of all output, also while the verdict is "
+        "unknown because it includes 1. Absent if measured or calibrated.",
+        *(ACCEPTED, DRAFTS, GENERATED, RUNNING),
+        field="payoff",
+        by=Breakdown(("bound",), _interval),
     ),
     _engine(
         "step_fit_seconds",
