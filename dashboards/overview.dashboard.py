@@ -101,7 +101,7 @@ first_line: list[Panel] = [
         targets=[
             now(
                 f"{outcome('won', f'{_WON} >= 0')}\nor {outcome('lost', f'-({_WON}) > 0')}\n"
-                f"or on () {outcome('no drafts judged', _NOTHING_WON)}",
+                f"or on () {outcome('nothing yet', _NOTHING_WON)}",
                 "{{outcome}}",
             )
         ],

@@ -99,7 +99,9 @@ def _stands(states: str, label: str) -> str:
     now, steps = f"({states} == 1)", "[1d:5m]"
     changed = f"max_over_time(timestamp({states} == 0){steps}) and on ({IDENTITY}, {label}) {now}"
     first = f"min_over_time(timestamp{now}{steps}) and on ({IDENTITY}, {label}) {now}"
-    return f"max by ({MODEL}) ({changed})\nor min by ({MODEL}) ({first})"
+    return (
+        f"max by ({MODEL}) ({changed})\nor min by ({MODEL}) ({first})\nor min by ({MODEL}) (timestamp({now}))"
+    )
 
 
 def basis(by: str) -> str:

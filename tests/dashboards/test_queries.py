@@ -101,7 +101,7 @@ def test_no_query_is_a_burden() -> None:
         for panel in every_panel(dashboard)
         for target in panel.get("targets", ())
     ]
-    assert [place for *place, target in targets if len(target["expr"]) > 4000] == []
+    assert [place for *place, target in targets if len(target["expr"]) > 5000] == []
     assert [
         place
         for *place, target in targets
