@@ -18,10 +18,7 @@ def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int
 
 engines = joined(
     "Engines",
-    (
-        "Worst verdict first. An engine below its peers: compare its K, version and traffic. Click an instance to "
-        "see it alone."
-    ),
+    "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
     {
         "cluster": "Cluster",
         "namespace": "Namespace",
@@ -63,7 +60,7 @@ engines = joined(
             ],
         ),
     ],
-    no_value="-",
+    no_value="no engine, or no exporter",
     sort=("Verdict", False),
     rows=8,
 )
@@ -72,6 +69,7 @@ dashboard = Dashboard(
     uid=links.DEEP_DIVE,
     title="Deep dive",
     description="Why does a model gain or lose, and what should be changed: K, method or load?",
+    page="tuning.md",
     sections=[
         ("", [engines]),
         ("Which K?", choice_of_k.which_k),

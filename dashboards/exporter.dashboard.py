@@ -44,12 +44,12 @@ STATES = words({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
 top: list[Panel] = [
     Stat(
         title="Up",
-        description="Exporters that Prometheus reaches, and vLLM servers that they reach. See the table for those down.",
+        description="Exporters that answer Prometheus, and servers that answer them. The table names the others.",
         targets=[
-            now(f"sum({EXPORTERS})", "exporters"),
-            now(f"count({EXPORTERS})", "of"),
-            now(f"sum({series('up')})", "servers"),
-            now(f"count({series('up')})", "of "),
+            now(f"sum({EXPORTERS})", "exporters up"),
+            now(f"count({EXPORTERS})", "of exporters"),
+            now(f"sum({series('up')})", "servers up"),
+            now(f"count({series('up')})", "of servers"),
         ],
         text="value_and_name",
         unit="short",
@@ -59,21 +59,21 @@ top: list[Panel] = [
     ),
     Stat(
         title="Oldest data",
-        description="Longest time since the last successful poll. After some poll intervals, the server is missing elsewhere.",
+        description="Longest time since a successful poll. A server with old data is missing elsewhere.",
         targets=[now(f"max(time() - {series('last_success_timestamp_seconds')})", "age")],
         unit="s",
         decimals=0,
         least=0,
-        no_value="not known",
+        no_value="no exporter answers",
         width=5,
     ),
     Stat(
         title="Configuration",
-        description="Whether the last reload succeeded. If not: run --config.check on the file, fix it, and reload.",
+        description="Whether the last reload succeeded. If not: run --config.check, fix the file, reload.",
         targets=[now(f"min({series('config_last_reload_successful')})", "configuration")],
         mappings=words({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
         background=True,
-        no_value="not known",
+        no_value="no exporter answers",
         width=5,
     ),
     Stat(
@@ -90,17 +90,14 @@ top: list[Panel] = [
 polls: list[Panel] = [
     StateTimeline(
         title="Target availability",
-        description="Of each exporter and server. Gaps of other dashboards at the same time have this cause.",
+        description="Of each exporter and server. It explains gaps of other dashboards.",
         targets=[over_time(ANSWERS, LEGEND)],
         mappings=STATES,
-        no_value="no exporter found",
+        no_value="no exporter is scraped",
     ),
     TimeSeries(
         title="Failed polls by reason",
-        description=(
-            "refused: vLLM loads or is down; timeout: it is overloaded; malformed: an unsupported version. All "
-            "reasons: docs/reference/metrics.md."
-        ),
+        description="refused: vLLM loads or is down; timeout: it is overloaded; malformed: an unsupported version.",
         targets=[
             over_time(
                 f"60 * (sum by (reason) (rate({series('poll_errors_total')}[{INTERVAL}])) > 0)", "{{reason}}"
@@ -120,7 +117,7 @@ polls: list[Panel] = [
     ),
     TimeSeries(
         title="Scrape duration",
-        description="Slowest and mean. A scrape does not wait for vLLM: if it grows, the exporter lacks CPU.",
+        description="A scrape does not wait for vLLM: if it grows, the exporter lacks CPU.",
         targets=[
             over_time(f"max({process('scrape_duration_seconds')})", "slowest"),
             over_time(f"avg({process('scrape_duration_seconds')})", "mean"),
@@ -128,12 +125,12 @@ polls: list[Panel] = [
         unit="s",
         least=0,
         overrides=colored({"slowest": BLUE, "mean": SKY}),
-        no_value="not scraped",
+        no_value="no exporter is scraped",
         width=8,
     ),
     TimeSeries(
         title="Samples per scrape",
-        description="Depends on engines, K and windows, not on traffic; if it grows otherwise, report a bug.",
+        description="Depends on engines, K and windows. If it grows otherwise: report a bug.",
         targets=[
             over_time(f"max({process('scrape_samples_scraped')})", "largest"),
             over_time(f"sum({process('scrape_samples_scraped')})", "all"),
@@ -142,7 +139,7 @@ polls: list[Panel] = [
         decimals=0,
         least=0,
         overrides=colored({"largest": BLUE, "all": GREY}),
-        no_value="not scraped",
+        no_value="no exporter is scraped",
         width=8,
     ),
     TimeSeries(
@@ -161,7 +158,7 @@ polls: list[Panel] = [
     ),
     TimeSeries(
         title="CPU and memory of exporters",
-        description="All together: cores, and resident memory (right axis). If memory grows over days, report a bug.",
+        description="Of all together; memory: right axis. If it grows over days: report a bug.",
         targets=[
             over_time(f"sum({CPU})", "cores"),
             over_time(f"sum({process('process_resident_memory_bytes')})", "memory"),
@@ -173,7 +170,7 @@ polls: list[Panel] = [
             *colored({"cores": BLUE}),
             named("memory", unit="bytes", decimals=0, color=fixed(GREY), custom__axisPlacement="right"),
         ],
-        no_value="not scraped",
+        no_value="no exporter is scraped",
     ),
 ]
 
@@ -204,7 +201,7 @@ tables: list[Panel] = [
                 width=140,
             ),
         ],
-        no_value="-",
+        no_value="no exporter is scraped",
         sort=("State", False),
     ),
     joined(
@@ -212,7 +209,7 @@ tables: list[Panel] = [
         "More than one: finish the rollout; rules and dashboards match the newest.",
         {"version": "Exporter", "python_version": "Python"},
         [Column("Exporters", f"count by (version, python_version) ({series('build_info')})", decimals=0)],
-        no_value="no exporter found",
+        no_value="no exporter answers",
         width=10,
     ),
     joined(
@@ -223,7 +220,7 @@ tables: list[Panel] = [
             Column("Lowest", f"min by (name) ({series('threshold')})", "none", width=110),
             Column("Highest", f"max by (name) ({series('threshold')})", "none", width=110),
         ],
-        no_value="no exporter found",
+        no_value="no exporter answers",
         sort=("Threshold", False),
         width=14,
     ),
@@ -233,6 +230,7 @@ dashboard = Dashboard(
     uid="vllm-specdec-exporter",
     title="Exporter",
     description="Are all servers polled, and can the other dashboards be trusted?",
+    page="operations.md",
     sections=[
         ("", top),
         ("Polls and scrapes", polls),

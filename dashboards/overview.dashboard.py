@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from grafana_panels import annotations, links, variables, verdict
+from grafana_panels import annotations, links, variables, verdict, vllm
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, colored, fixed, limits, matching, named, override, words
-from grafana_panels.palette import AMBER, BLUE, GREY, ORANGE, PALE_SKY, VERMILION
+from grafana_panels.field import LIMIT, fixed, limits, named, override, unlisted, words
+from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import (
     BREAK_EVEN,
@@ -14,29 +14,39 @@ from grafana_panels.promql import (
     IDENTITY,
     MODEL,
     MODEL_LEGEND,
+    SEEN,
     WATCHDOG,
     Flow,
+    agreed,
     gauge,
+    renamed,
     speedup,
     threshold,
     total,
 )
-from grafana_panels.styles import LENGTH, NOTHING, RATIO, TIMES
-from grafana_panels.table import WRAPPED, Column, joined
+from grafana_panels.styles import LENGTH, RATIO, TIMES
+from grafana_panels.table import WRAPPED, Column, filled, joined
 from grafana_panels.target import now, over_time
 from grafana_panels.variables import MODELS, TARGETS
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
 
 NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = "severity, alertname, cluster, namespace, model_name, instance, engine"
-#: Engines that answered within an hour.
-SEEN = f"last_over_time({gauge('info')}[1h])"
+#: Severities in their order: by their names, info would come before warning.
+SEVERITIES = {1: ("critical", VERMILION), 2: ("warning", AMBER), 3: ("info", PALE_SKY)}
+#: What is down and what has no verdict is one tile each: more would have letters too small to be read.
+SUMS = {
+    **{code: verdict.VERDICTS[code] for code in (2, 3, 4, 5)},
+    1: ("✖ DOWN", verdict.VERDICTS[1][1]),
+    6: ("NO VERDICT", GREY),
+}
 _K_WORDS = words({verdict.MIXED: ("mixed K", GREY)})
 
 
-def missing(text: str, condition: str) -> str:
-    """Return a sentence that is shown if a condition has a result."""
-    return f'label_replace(group({condition}), "sentence", "{text}", "", "")'
+def missing(text: str, condition: str, label: str = "") -> str:
+    """Return a sentence that is shown if a condition has a result; `$1` in it is the value of a label."""
+    named = f'label_replace({condition}, "sentence", "{text}", "{label}", "(.*)")'
+    return f"group by (sentence) ({named})"
 
 
 #: What a person should do before anything else, each in one sentence.
@@ -45,8 +55,8 @@ MISSING = "\nor ".join(
         missing(
             "No exporter: let Prometheus scrape port 9850.", f"vector(1) unless on () group({EXPORTERS})"
         ),
-        missing("An exporter is down: see Exporter.", f"{EXPORTERS} == 0"),
-        missing("A vLLM server is down: see its log.", f"{gauge('up', TARGETS)} == 0"),
+        missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
+        missing("vLLM of $1 is down: see its log.", f"{gauge('up', TARGETS)} == 0", "instance"),
         missing("No traffic: send requests.", f"min({gauge('activity', state='idle')}) == 1"),
         missing(
             "Method unknown: set --spec.config.",
@@ -56,72 +66,63 @@ MISSING = "\nor ".join(
         missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
     )
 )
+SEE = "see What is missing"
+#: Hours that all engines have saved in a day.
+_WON = f"sum(sum_over_time(({gauge('speedup')} - 1)[1d:10m])) / 6"
+_NOTHING_WON = f"0 * max({gauge('build_info', TARGETS)})"
+#: Of models whose budget is known for an hour: before, it is always full.
+_LEFT = f"model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d]"
+BUDGET = f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)"
+
+
+def outcome(word: str, hours: str) -> str:
+    """Return hours with a word for them."""
+    return f'label_replace({hours}, "outcome", "{word}", "", "")'
+
 
 first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
-        description="How many of the models have each verdict. Click a model in the table for details.",
-        targets=[
-            now(
-                f'count_values("verdict", {verdict.of_models()})\n* on () group_left (models) '
-                f'count_values("models", count(count by ({MODEL}) ({SEEN})))',
-                "{{verdict}}",
-            )
-        ],
+        description="How many models have each verdict. The table below has them by name.",
+        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 6))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,
         background=True,
         overrides=[
-            named(str(code), displayName=f"{word} of ${{__field.labels.models}}", color=fixed(color))
-            for code, (word, color) in verdict.VERDICTS.items()
+            named(str(code), displayName=word, color=fixed(color)) for code, (word, color) in SUMS.items()
         ],
-        no_value="NO EXPORTER",
-        width=6,
+        no_value="NO MODEL",
+        width=10,
     ),
     Stat(
-        title="Engine time won, 24 h",
-        description="Time that all engines saved by speculation; negative is lost. Multiply by the GPUs of an engine.",
-        targets=[now(f"sum(sum_over_time(({gauge('speedup')} - 1)[1d:5m])) / 12", "won")],
-        unit="h",
-        decimals=1,
-        no_value=NOTHING,
-    ),
-    Stat(
-        title="Alerts",
-        description="Firing alerts by severity: critical pages, warning is a ticket, info is a hint.",
+        title="Time won or lost, 24 h",
+        description="Engine time that speculation saved or cost. Multiply by the GPUs of an engine.",
         targets=[
             now(
-                f"count by (severity) (max by ({ALERT}) ({FIRING}))\n"
-                f'or label_replace(0 * max({WATCHDOG}), "severity", "none", "", "") unless on () ({FIRING})',
-                "{{severity}}",
+                f"{outcome('won', f'{_WON} >= 0')}\nor {outcome('lost', f'-({_WON}) > 0')}\n"
+                f"or on () {outcome('nothing yet', _NOTHING_WON)}",
+                "{{outcome}}",
             )
         ],
         text="value_and_name",
-        unit="short",
-        decimals=0,
-        background=True,
-        overrides=colored({"critical": VERMILION, "warning": AMBER, "info": PALE_SKY, "none": GREY}),
-        no_value="no rules",
+        unit="h",
+        decimals=1,
+        no_value="needs the exporter",
     ),
     Stat(
         title="Error budget left (30 d)",
-        description="Of the worst model: drafts that may still be made while speculation loses. Needs the rules.",
-        targets=[
-            now(
-                f"clamp_min(min(last_over_time(model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d])), 0)",
-                "left",
-            )
-        ],
+        description="Of the worst model: drafts that may still be made while speculation loses.",
+        targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
         **RATIO,
-        no_value="not yet",
+        no_value="needs an hour of rules",
     ),
     joined(
         "What is missing",
         "What to do before the other panels are complete.",
         {"sentence": "What to do"},
         [Column("Value", MISSING)],
-        overrides=[named("Value", custom__hidden=True)],
+        overrides=[named("Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
         no_value="nothing",
         header=False,
         width=6,
@@ -129,12 +130,24 @@ first_line: list[Panel] = [
     ),
 ]
 
+
+def alerts() -> str:
+    """Return how many alerts concern each model; of one that is down, those of its exporter and namespace, too."""
+    own = f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}"
+    down = f"{SEEN} unless on ({MODEL}) {gauge('info')}"
+    found = [f'label_replace({own}, "of", "model", "", "")']
+    for place, matchers in (
+        ("cluster, namespace, instance", ',model_name=""}'),
+        ("cluster, namespace", ',model_name="",instance=""}'),
+    ):
+        count = f"count by ({place}) (max by ({ALERT}) ({FIRING.replace('}', matchers)}))"
+        found.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
+    return total("\nor ".join(found), MODEL)
+
+
 models = joined(
     "Models",
-    (
-        "Worst verdict first. Since: how long the verdict has stood, up to 24 h. Break-even: the length below "
-        "which speculation loses. Click a model for details."
-    ),
+    "Worst first. Since: how long the verdict stands. Below break-even speculation loses. Click a model.",
     {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
     [
         Column(
@@ -154,12 +167,8 @@ models = joined(
         Column(
             "Advised", verdict.k_of("recommended_num_speculative_tokens", MODEL), "short", 0, 80, _K_WORDS
         ),
-        Column(
-            "Alerts",
-            f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}",
-            decimals=0,
-            width=65,
-        ),
+        Column("TPOT", vllm.time_per_output_token(MODEL, "5m"), "s", 1, 75),
+        Column("Alerts", alerts(), decimals=0, width=65),
     ],
     hidden=links.CHOSEN,
     overrides=[
@@ -167,25 +176,29 @@ models = joined(
         named("Namespace", custom__width=95),
         named("Model", links=[links.to_model("Deep dive")]),
     ],
-    no_value="-",
+    no_value=f"no model: {SEE}",
     sort=("Verdict", False),
     rows=6,
 )
 
+#: Since when alerts fire: when they were pending last, or of those that never were within a day, active.
+FIRES_SINCE = (
+    f"max by ({ALERT}) (max_over_time(timestamp({FIRING.replace('firing', 'pending')})[1d:1m]) and on ({ALERT}) {FIRING})\n"
+    f"or max by ({ALERT}) (ALERTS_FOR_STATE and ignoring (alertstate) {FIRING})"
+)
 history: list[Panel] = [
     StateTimeline(
         title="Verdict over time",
-        description="Where a colour changes, look for a change of K, a restart or an alert in the panels below.",
+        description="Where a colour changes, look for a new K, a restart or an alert.",
         targets=[over_time(verdict.of_models(), MODEL_LEGEND)],
         mappings=words(verdict.VERDICTS),
-        no_value="no model was seen",
+        no_value=f"no model: {SEE}",
         legend=False,
-        width=13,
         rows=5,
     ),
     joined(
         "Firing alerts",
-        "Alerts of the selection, and for how long each has been pending or firing. Click one for its runbook.",
+        "Critical first, and how long each has fired. Click one for rule and runbook.",
         {
             "severity": "Severity",
             "alertname": "Alert",
@@ -198,65 +211,56 @@ history: list[Panel] = [
         [
             Column(
                 "For",
-                f"time() - max by ({ALERT}) (ALERTS_FOR_STATE and ignoring (alertstate) {FIRING})",
+                renamed(
+                    f"time() - ({FIRES_SINCE})",
+                    "severity",
+                    {word: str(code) for code, (word, _) in SEVERITIES.items()},
+                ),
                 "s",
                 1,
                 width=85,
             )
         ],
         overrides=[
-            named("Severity", custom__width=75),
+            named("Severity", custom__width=80, **filled(words(SEVERITIES))),
+            named("Cluster", custom__width=65),
             named("Model", custom__cellOptions=WRAPPED),
             named(
                 "Alert",
                 custom__width=275,
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
-            *(named(name, custom__hidden=True) for name in ("Cluster", "Namespace", "Instance", "Engine")),
+            *(named(name, custom__hidden=True) for name in ("Namespace", "Instance", "Engine")),
             override("byType", "string", noValue="-"),
         ],
-        no_value="none fires",
+        no_value="none fires; without exporter and rules none can",
         sort=("Severity", False),
-        width=11,
+        width=12,
         rows=5,
     ),
     TimeSeries(
         title="Speedup",
-        description="Speed of all output over that without speculation. Dashed: thresholds of harmful and beneficial.",
+        description="Of all output, over that without speculation. Harmful: lower K, or disable.",
         targets=[
             over_time(speedup(MODEL), MODEL_LEGEND),
-            over_time(threshold("harmful_speedup"), f"{LIMIT}harmful below, {MODEL_LEGEND}"),
-            over_time(threshold("beneficial_speedup"), f"{LIMIT}beneficial above, {MODEL_LEGEND}"),
+            over_time(agreed(threshold("harmful_speedup")), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+            over_time(agreed(threshold("beneficial_speedup")), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
         ],
         **TIMES,
-        overrides=[limits(), matching(f"^{LIMIT}harmful.*", color=fixed(VERMILION))],
-        no_value=NOTHING,
-        width=8,
+        overrides=[limits(), limits(VERMILION, "harmful")],
+        no_value=f"no exporter, or no drafts: {SEE}",
         rows=6,
     ),
     TimeSeries(
-        title="Acceptance length above break-even",
-        description="Mean acceptance length less its break-even. Below 0 speculation loses: lower K, or disable.",
-        targets=[over_time(f"{RATES.length()} - {BREAK_EVEN}", MODEL_LEGEND)],
-        **LENGTH,
-        no_value=NOTHING,
-        width=8,
-        rows=6,
-    ),
-    TimeSeries(
-        title="Requests running and waiting",
-        description="Of all models. More running requests raise the break-even; if requests wait, rejected drafts cost throughput.",
+        title="Acceptance length and break-even",
+        description="Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
         targets=[
-            over_time(total(gauge("requests_running")), "running"),
-            over_time(total(gauge("requests_waiting")), "waiting"),
+            over_time(RATES.length(), MODEL_LEGEND),
+            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
         ],
-        unit="short",
-        decimals=0,
-        least=0,
-        fill=15,
-        overrides=colored({"running": BLUE, "waiting": ORANGE}),
-        no_value="not known",
-        width=8,
+        **LENGTH,
+        overrides=[limits(VERMILION), unlisted("break-even")],
+        no_value=f"no drafts: {SEE}",
         rows=6,
     ),
 ]
@@ -265,6 +269,7 @@ dashboard = Dashboard(
     uid=HOME,
     title="Overview",
     description="Which models gain or lose by speculative decoding, since when, and which K should be set?",
+    page="payoff.md",
     sections=[("", [*first_line, models, *history])],
     variables=variables.of_models(),
     marks=annotations.marks(),

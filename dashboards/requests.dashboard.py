@@ -27,6 +27,7 @@ dashboard = Dashboard(
     uid=request_series.UID,
     title="Requests",
     description="Which requests gain by speculation and which lose, by temperature and type?",
+    page="requests.md",
     sections=[("", [ABOUT, *request_outcomes.tiles, request_outcomes.kinds]), *FOLDED.items()],
     folded=tuple(FOLDED),
     variables=request_series.of_requests(),

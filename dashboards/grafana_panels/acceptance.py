@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, colored, fixed, limits, matching, named, positions
+from .field import LIMIT, colored, fixed, limits, named, positions, unlisted
 from .palette import BLUE, GREY, POSITIONS, SKY, VERMILION
 from .panel import Heatmap, Panel, TimeSeries
 from .promql import (
@@ -12,11 +12,11 @@ from .promql import (
     MODEL_LEGEND,
     Flow,
     accepted_buckets,
+    agreed,
     conditional,
     gauge,
     survival,
     threshold,
-    total,
 )
 from .styles import LENGTH, NOTHING, RATIO
 from .target import PromTarget, buckets, over_time
@@ -31,16 +31,13 @@ BY_MODEL = Flow(MODEL)
 
 def limit(name: str, words: str) -> PromTarget:
     """Return the query of a threshold by model, where it is not 0; nothing is below that."""
-    return over_time(f"{threshold(name)} > 0", f"{LIMIT}{words}, {MODEL_LEGEND}")
+    return over_time(agreed(f"({threshold(name)} > 0)"), f"{LIMIT}{words} {MODEL_LEGEND}")
 
 
 by_position: list[Panel] = [
     TimeSeries(
         title="Acceptance by position",
-        description=(
-            "Share of drafts in which each position was accepted; dark is early. Dashed: position 0 is poor "
-            "below. Where late lines are near 0: lower K."
-        ),
+        description="Share of drafts that had each position accepted. Late lines near 0: lower K.",
         targets=[
             over_time(survival(), "position {{position}}"),
             limit("poor_position_0_acceptance_ratio", "position 0 poor below"),
@@ -48,41 +45,28 @@ by_position: list[Panel] = [
         **RATIO,
         overrides=[*HUES, limits(VERMILION)],
         no_value=NOTHING,
+        width=8,
         rows=9,
     ),
     TimeSeries(
         title="Conditional acceptance by position",
-        description=(
-            "Acceptance of each position among the drafts that reached it. A sudden drop: the drafter was not "
-            "trained for that depth."
-        ),
+        description="Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
         targets=[over_time(conditional(), "position {{position}}")],
         **RATIO,
         overrides=HUES,
         no_value=NOTHING,
+        width=8,
         rows=9,
     ),
     Heatmap(
         title="Accepted tokens per draft",
-        description="Drafts by accepted tokens, exactly. Two bands, at 0 and at K: two kinds of requests are mixed.",
+        description="Drafts by accepted tokens. Bands at 0 and at K: two kinds of requests.",
         targets=[buckets(accepted_buckets())],
         unit="percentunit",
         label="accepted",
         whole=True,
         no_value=NOTHING,
-        rows=9,
-    ),
-    TimeSeries(
-        title="Draft length and K",
-        description="Mean draft length; dashed: the largest K. Clearly below K, late positions read too low: keep K.",
-        targets=[
-            over_time(BY_MODEL.draft_length(), MODEL_LEGEND),
-            over_time(total(gauge("num_speculative_tokens"), MODEL, "max"), f"{LIMIT}K, {MODEL_LEGEND}"),
-        ],
-        **LENGTH,
-        least=0,
-        overrides=[limits()],
-        no_value=NOTHING,
+        width=8,
         rows=9,
     ),
 ]
@@ -104,10 +88,7 @@ def day_before() -> TimeSeries:
     band = {"custom__lineWidth": 0, "color": fixed(SKY)}
     return TimeSeries(
         title="Acceptance length, compared with the day before",
-        description=(
-            "Band: mean and three deviations of the day that ended 6 h ago. Choose one model. Below: look for a "
-            "release."
-        ),
+        description="Band: usual until 6 h ago. Below it: look for a release. Choose one model.",
         targets=[
             over_time(Flow().length(), "now"),
             over_time(f"1 + {before[0]} / ({before[1]} > 0)", "a day ago"),
@@ -128,13 +109,14 @@ def day_before() -> TimeSeries:
         ],
         no_value="no drafts, or no history yet",
         width=8,
+        rows=9,
     )
 
 
 changes: list[Panel] = [
     TimeSeries(
         title="Acceptance rate",
-        description="Accepted over draft tokens. Dashed: disable, poor, healthy. A step at a restart: look for another build.",
+        description="Accepted over draft tokens. A step at a restart: look for another build.",
         targets=[
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
             limit("disable_acceptance_ratio", "disable below"),
@@ -142,22 +124,24 @@ changes: list[Panel] = [
             limit("healthy_acceptance_ratio", "healthy from"),
         ],
         **RATIO,
-        overrides=[limits(), matching(f"^{LIMIT}(disable|poor).*", color=fixed(VERMILION))],
+        overrides=[limits(), limits(VERMILION, "disable", "poor")],
         no_value=NOTHING,
         width=8,
+        rows=9,
     ),
     TimeSeries(
         title="Acceptance length and break-even",
-        description="Tokens per draft; dashed: break-even, which rises with the load (where they cross: lower K), and disable.",
+        description="Tokens per draft. Below break-even, which rises with the load, speculation loses: lower K.",
         targets=[
             over_time(BY_MODEL.length(), MODEL_LEGEND),
-            over_time(BREAK_EVEN, f"{LIMIT}break-even, {MODEL_LEGEND}"),
+            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
             limit("disable_mean_acceptance_length", "disable below"),
         ],
         **LENGTH,
-        overrides=[limits(VERMILION)],
+        overrides=[limits(VERMILION), unlisted("break-even")],
         no_value=NOTHING,
         width=8,
+        rows=9,
     ),
     day_before(),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .field import LIMIT, Json, colored, fixed, limits, matching, named
-from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
+from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
 from .panel import Panel, TimeSeries
 from .promql import (
     DRAFTS,
@@ -12,6 +12,7 @@ from .promql import (
     MODEL,
     MODEL_LEGEND,
     Flow,
+    agreed,
     gauge,
     harmonic,
     threshold,
@@ -22,28 +23,48 @@ from .promql import (
 from .styles import NOTHING, RATIO, TIMES
 from .table import WRAPPED, Column, joined
 from .target import over_time
+from .variables import LABELS
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)
 K = "num_speculative_tokens"
+BY_K = f"{MODEL}, {K}"
 #: Tokens that drafts emit: those accepted, and one more of each.
 EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
 def _at_each_k() -> str:
-    """Return the estimated speedup of drafts at each K that all engines have: others are of other traffic."""
+    """Return a model's estimated speedup of drafts at each K that all its engines have: others are of other traffic."""
     found = gauge("estimated_speedup_at")
-    everywhere = (
-        f"count by ({K}) ({found}) == on () group_left () count({gauge('estimated_speedup_at', **{K: '0'})})"
-    )
-    return f"{harmonic(found, GENERATED, K, own=K)} and on ({K}) ({everywhere})"
+    engines = f"count by ({MODEL}) ({gauge('estimated_speedup_at', **{K: '0'})})"
+    everywhere = f"count by ({BY_K}) ({found}) == on ({MODEL}) group_left () {engines}"
+    return f"{harmonic(found, GENERATED, BY_K, own=K)} and on ({BY_K}) ({everywhere})"
 
 
 def _at_own_k() -> str:
-    """Return the estimated speedup of drafts at the K that each engine has."""
+    """Return a model's estimated speedup of drafts at the K that each engine has."""
     mine = f'count_values without () ("{K}", {gauge(K)})'
     own = f"({gauge('estimated_speedup_at')} and on ({IDENTITY}, {K}) {mine})"
-    return harmonic(own, GENERATED, own=K)
+    return harmonic(own, GENERATED, MODEL, own=K)
+
+
+def _present_batch() -> str:
+    """Return 1 or more at the batch size, a power of two, that the requests of some engine of a model need now."""
+    size = f"2 ^ ceil(log2(clamp({gauge('requests_running')} > 0, 1, 1024)))"
+    # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
+    found = f'count_values by ({MODEL}) ("value", {size})'
+    advised = f"count by ({MODEL}) ({gauge('recommended_num_speculative_tokens_at')})"
+    renamed = f'label_replace({found}, "batch_size", "$1", "value", "(.+)")'
+    return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
+
+
+def _of_model() -> list[Json]:
+    """Return overrides of the columns that name a model; namespaces would leave too little room."""
+    return [
+        named("Cluster", custom__width=65),
+        named("Namespace", custom__hidden=True),
+        named("Model", custom__width=260, custom__cellOptions=WRAPPED),
+    ]
 
 
 def _marked(word: str, color: str) -> Json:
@@ -53,100 +74,114 @@ def _marked(word: str, color: str) -> Json:
     }
 
 
-def _steps(title: str, description: str, *lines: tuple[str, str, str]) -> TimeSeries:
-    """Return a panel of K over time: what each line is called, its color and its series."""
-    return TimeSeries(
-        title=title,
-        description=description,
-        targets=[
-            over_time(total(gauge(series), MODEL, "max"), f"{word}: {MODEL_LEGEND}")
-            for word, _, series in lines
-        ],
-        unit="short",
-        decimals=0,
-        least=0,
-        steps=True,
-        overrides=[
-            matching(f"^{word}:.*", color=fixed(color), custom__lineStyle=_dashes(index))
-            for index, (word, color, _) in enumerate(lines)
-        ],
-        no_value="K is not known",
-        width=8,
-        rows=11,
-    )
+#: What K is or should be: a color and a series each.
+_KS = {
+    "in use": (BLUE, K),
+    "advised": (ORANGE, f"recommended_{K}"),
+    "scheduled": (GREY, f"scheduled_{K}"),
+}
 
 
-def _dashes(index: int) -> Json:
-    return {"fill": "dash", "dash": [8, 6]} if index else {"fill": "solid"}
+def _dashes(word: str) -> Json:
+    return {"fill": "solid"} if word == "in use" else {"fill": "dash", "dash": [8, 6]}
 
 
 which_k: list[Panel] = [
     joined(
         "What each K gives",
-        (
-            "Estimated speedup of drafts at this load, and the gain over the K in use. Follow the advice: "
-            "differences within noise change nothing."
-        ),
-        {K: "K"},
+        "Estimated for this load, and gain over the K in use. Small differences are noise.",
+        {**LABELS, K: "K"},
         [
             Column("Speedup", _at_each_k(), "suffix:×", 2, bars=True),
             Column(
-                "Gain", f"({_at_each_k()}) / on () group_left () ({_at_own_k()}) - 1", "percentunit", 0, 75
+                "Gain",
+                f"({_at_each_k()}) / on ({MODEL}) group_left () ({_at_own_k()}) - 1",
+                "percentunit",
+                0,
+                75,
             ),
             Column(
                 "Length",
-                weighted(windowed("mean_acceptance_length_at"), windowed("window_drafts"), K, own=K),
+                weighted(windowed("mean_acceptance_length_at"), windowed("window_drafts"), BY_K, own=K),
                 decimals=2,
                 width=75,
             ),
             Column(
                 "In use",
-                f'count_values("{K}", {gauge(K)})',
-                width=80,
+                f'count_values by ({MODEL}) ("{K}", {gauge(K)})',
+                width=75,
                 mappings=[_marked("in use", GREY)],
                 filled=True,
             ),
             Column(
                 "Advised",
-                f'count_values("{K}", {gauge("recommended_" + K)})',
-                width=85,
+                f'count_values by ({MODEL}) ("{K}", {gauge("recommended_" + K)})',
+                width=80,
                 mappings=[_marked("advised", PALE_SKY)],
                 filled=True,
             ),
         ],
-        overrides=[named("K", custom__width=45)],
+        overrides=[*_of_model(), named("K", custom__width=45)],
         numbered="K",
-        no_value="-",
-        width=10,
+        no_value=NOTHING,
+        width=15,
         rows=11,
-    ),
-    _steps(
-        "K in use and advised",
-        "The largest of each model; advised 0 is no speculation. If they differ for hours: change K.",
-        ("in use", BLUE, K),
-        ("advised", ORANGE, f"recommended_{K}"),
-        ("scheduled", GREY, f"scheduled_{K}"),
     ),
     joined(
         "Advised K by batch size",
-        "0 is no speculation. Paste the schedule from the exporter's status page into num_speculative_tokens_per_batch_size.",
-        {"batch_size": "Batch"},
-        [Column("K", f"max by (batch_size) ({gauge('recommended_num_speculative_tokens_at')})", bars=True)],
-        overrides=[named("Batch", custom__width=70)],
+        "0 is no speculation. The exporter's status page has the schedule to paste.",
+        {**LABELS, "batch_size": "Batch"},
+        [
+            Column(
+                "K",
+                f"max by ({MODEL}, batch_size) ({gauge('recommended_num_speculative_tokens_at')})",
+                decimals=0,
+                width=45,
+            ),
+            Column("Now", _present_batch(), width=60, mappings=[_marked("now", GREY)], filled=True),
+        ],
+        overrides=[
+            *_of_model(),
+            named("Batch", custom__width=65),
+        ],
         numbered="Batch",
         no_value="no schedule",
-        width=6,
+        width=9,
         rows=11,
+    ),
+    TimeSeries(
+        title="K in use and advised",
+        description="0 is no speculation. Drafted far below K: late positions read too low.",
+        targets=[
+            over_time(BY_MODEL.draft_length(), f"drafted: {MODEL_LEGEND}"),
+            *(
+                over_time(total(gauge(series), MODEL, "max"), f"{word}: {MODEL_LEGEND}")
+                for word, (_, series) in _KS.items()
+            ),
+        ],
+        unit="short",
+        least=0,
+        steps=True,
+        overrides=[
+            *(
+                matching(f"^{word}:.*", color=fixed(color), custom__lineStyle=_dashes(word))
+                for word, (color, _) in _KS.items()
+            ),
+            matching("^drafted:.*", color=fixed(SKY), custom__lineInterpolation="linear"),
+        ],
+        no_value="K is not known",
+        width=24,
+        rows=7,
     ),
 ]
 
 cost: list[Panel] = [
     TimeSeries(
         title="Draft tokens accepted and rejected",
-        description="Rejected tokens cost compute that a busy GPU needs for other requests: lower K when requests wait.",
+        description="Rejected tokens cost compute. If requests wait: lower K.",
         targets=[
             over_time(FLOW.of("accepted_tokens"), "accepted"),
-            over_time(f"clamp_min({FLOW.of('draft_tokens')} - {FLOW.of('accepted_tokens')}, 0)", "rejected"),
+            over_time(FLOW.rejected(), "rejected"),
         ],
         unit="suffix:tokens/s",
         decimals=0,
@@ -156,10 +191,11 @@ cost: list[Panel] = [
         overrides=colored({"accepted": BLUE, "rejected": ORANGE}),
         no_value=NOTHING,
         width=8,
+        rows=9,
     ),
     TimeSeries(
         title="Coverage and wasted verification",
-        description="Share of the output that came out of drafts, and share of the verified tokens that was rejected.",
+        description="Share of output that came from drafts; share of verified tokens that was rejected.",
         targets=[
             over_time(BY_MODEL.coverage(), f"coverage: {MODEL_LEGEND}"),
             over_time(BY_MODEL.waste(), f"wasted: {MODEL_LEGEND}"),
@@ -168,6 +204,7 @@ cost: list[Panel] = [
         overrides=[matching("^wasted:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]})],
         no_value=NOTHING,
         width=8,
+        rows=9,
     ),
     TimeSeries(
         title="Speedup, estimated and measured",
@@ -178,7 +215,7 @@ cost: list[Panel] = [
                 f"estimated: {MODEL_LEGEND}",
             ),
             over_time(harmonic(windowed("measured_speedup"), GENERATED, MODEL), f"measured: {MODEL_LEGEND}"),
-            over_time(threshold("harmful_speedup"), f"{LIMIT}harmful below, {MODEL_LEGEND}"),
+            over_time(agreed(threshold("harmful_speedup")), f"{LIMIT}harmful below {MODEL_LEGEND}"),
         ],
         **TIMES,
         overrides=[
@@ -187,13 +224,11 @@ cost: list[Panel] = [
         ],
         no_value=NOTHING,
         width=8,
+        rows=9,
     ),
     joined(
         "Deployment",
-        (
-            "How each model speculates. Empty method or profile unknown: set --spec.config. Return: published "
-            "benefit over cost; below 1 the memory is better used as KV cache."
-        ),
+        "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
         {
             "cluster": "Cluster",
             "namespace": "Namespace",
@@ -222,7 +257,7 @@ cost: list[Panel] = [
             named("vLLM", custom__width=90),
             *(named(name, custom__cellOptions=WRAPPED) for name in ("Model", "Draft model")),
         ],
-        no_value="-",
+        no_value=NOTHING,
         rows=5,
     ),
 ]

@@ -9,6 +9,8 @@ import attr
 from grafanalib import core
 from grafanalib._gen import DashboardEncoder  # what its own command writes with
 
+from alert_rules.yaml_text import RUNBOOKS
+
 from .field import Json
 from .panel import PLUGIN_VERSION, Panel, Row
 from .variables import INPUT
@@ -23,6 +25,8 @@ SCHEMA_VERSION = 39
 TAGS = ("vllm-specdec", "vllm", "speculative-decoding")
 FAMILY = "vLLM / Speculative decoding"
 COLUMNS = 24
+#: Where the documentation is: beside the runbooks that alerts link to.
+DOCS = RUNBOOKS.replace("alerts/runbooks", "docs/")
 
 _DROPPED = ("gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
 
@@ -35,6 +39,7 @@ class Dashboard(core.Dashboard):
         uid: of its address; never changes.
         title: its name within the family.
         description: the question that it answers.
+        page: of docs/, which descriptions of panels link to.
         sections: headings, each with its panels; an empty heading has no row.
         folded: headings below which nothing is shown until somebody opens them.
         variables: what can be chosen.
@@ -45,6 +50,7 @@ class Dashboard(core.Dashboard):
     uid: str = ""
     title: str = ""
     description: str = ""
+    page: str = ""
     sections: Sequence[tuple[str, Sequence[Panel]]] = ()
     folded: Sequence[str] = ()
     variables: Sequence[Json] = ()
@@ -64,7 +70,7 @@ class Dashboard(core.Dashboard):
                 "editable": True,
                 "graphTooltip": 1,
                 "links": list(self.links),
-                "panels": list(_laid_out(self.sections, self.folded)),
+                "panels": list(_laid_out(self.sections, self.folded, DOCS + self.page)),
                 "refresh": "30s",
                 "schemaVersion": SCHEMA_VERSION,
                 "tags": list(TAGS),
@@ -105,7 +111,7 @@ def _requirements(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[J
 
 
 def _laid_out(
-    sections: Iterable[tuple[str, Sequence[Panel]]], folded: Sequence[str]
+    sections: Iterable[tuple[str, Sequence[Panel]]], folded: Sequence[str], page: str
 ) -> Iterator[Panel | Row]:
     """Yield the panels with ids and places: from left to right, a new line where one does not fit.
 
@@ -123,7 +129,8 @@ def _laid_out(
             if x + panel.width > COLUMNS:
                 x, line, tallest = 0, line + tallest, 0
             number += 1
-            placed.append(attr.evolve(panel, id=number, gridPos=_place(x, line, panel.width, panel.rows)))
+            at = _place(x, line, panel.width, panel.rows)
+            placed.append(attr.evolve(panel, id=number, gridPos=at, page=page))
             x, tallest = x + panel.width, max(tallest, panel.rows)
         if row is not None and heading in folded:
             yield attr.evolve(row, folded=placed)

@@ -56,17 +56,27 @@ def colored(colors: Mapping[str, str]) -> list[Json]:
     return [named(name, color=fixed(color)) for name, color in colors.items()]
 
 
-def limits(color: str = NEUTRAL) -> Json:
-    """Return the override that draws thresholds in force as thin dashed lines, which the legend leaves out."""
+def limits(color: str = NEUTRAL, *words: str) -> Json:
+    """Return the override that draws thresholds in force as thin dashed lines.
+
+    Args:
+        color: of the lines.
+        words: with which their names begin; without, all thresholds.
+    """
     return matching(
-        f"^{LIMIT}.*",
+        f"^{LIMIT}({'|'.join(words)}).*" if words else f"^{LIMIT}.*",
         color=fixed(color),
-        custom__hideFrom={"legend": True, "tooltip": False, "viz": False},
         custom__lineStyle={"fill": "dash", "dash": [8, 6]},
         custom__lineWidth=1,
         custom__fillOpacity=0,
         custom__showPoints="never",
     )
+
+
+def unlisted(words: str) -> Json:
+    """Return the override that leaves thresholds which begin with these words out of the legend: one for each model."""
+    hidden = {"legend": True, "tooltip": False, "viz": False}
+    return matching(f"^{LIMIT}{words}.*", custom__hideFrom=hidden)
 
 
 def positions(colors: Sequence[str], far: str) -> list[Json]:

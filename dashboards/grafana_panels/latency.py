@@ -5,10 +5,22 @@ from __future__ import annotations
 from .field import LIMIT, colored, fixed, limits, matching, named
 from .palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from .panel import Panel, TimeSeries
-from .promql import INTERVAL, MODEL, MODEL_LEGEND, Flow, gauge, rate, speedup, threshold, total, windowed
+from .promql import (
+    INTERVAL,
+    MODEL,
+    MODEL_LEGEND,
+    Flow,
+    agreed,
+    gauge,
+    rate,
+    speedup,
+    threshold,
+    total,
+    windowed,
+)
 from .styles import LENGTH, NOTHING, RATIO, TIMES
 from .target import over_time
-from .vllm import UNSEEN, counted, mean, quantile
+from .vllm import UNSEEN, counted, mean, quantile, time_per_output_token
 
 #: Latencies by the label of their ratio to the baseline.
 LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
@@ -39,11 +51,8 @@ latency: list[Panel] = [
     percentiles(
         "Time per output token",
         "request_time_per_output_token_seconds",
-        (
-            "Of finished requests; speculation reduces it. The first bucket ends at 10 ms: below, only the mean is "
-            "drawn."
-        ),
-        f"{counted('request_decode_time_seconds_sum')} / ({counted('generation_tokens_total')} > 0)",
+        "Speculation reduces it. Below 10 ms, the first bucket, only the mean is drawn.",
+        time_per_output_token(),
     ),
     percentiles(
         "Time to first token",
@@ -53,7 +62,7 @@ latency: list[Panel] = [
     percentiles(
         "End-to-end latency",
         "e2e_request_latency_seconds",
-        "Depends on the length of answers: check time per output token first. Percentiles below 0.3 s are not drawn.",
+        "Depends on the length of answers. Percentiles below 0.3 s are not drawn.",
     ),
     TimeSeries(
         title="Latency against the baseline",
@@ -79,13 +88,11 @@ latency: list[Panel] = [
             limits(VERMILION),
         ],
         no_value="no baseline: record one with vllm-specdec-exporter baseline",
+        rows=9,
     ),
     TimeSeries(
         title="Load or drafts?",
-        description=(
-            "Speedup and length fall: acceptance is the cause. Speedup falls, length is level, requests rise (right "
-            "axis): load is the cause."
-        ),
+        description="Speedup falls with length: drafts. It falls while requests (right axis) rise: load.",
         targets=[
             over_time(Flow(MODEL).length(), f"acceptance length: {MODEL_LEGEND}"),
             over_time(speedup(MODEL), f"speedup: {MODEL_LEGEND}"),
@@ -105,6 +112,7 @@ latency: list[Panel] = [
             ),
         ],
         no_value=NOTHING,
+        rows=9,
     ),
 ]
 
@@ -126,7 +134,7 @@ load: list[Panel] = [
     percentiles(
         "Time in the queue",
         "request_queue_time_seconds",
-        "Part of the time to first token. The first bucket ends at 0.3 s: percentiles below it are not drawn.",
+        "Part of time to first token. Below 0.3 s, only the mean is drawn.",
     ),
     TimeSeries(
         title="Tokens per second",
@@ -155,7 +163,7 @@ load: list[Panel] = [
         targets=[
             over_time(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest"),
             over_time(total(gauge("kv_cache_usage_ratio"), operator="avg"), "mean"),
-            over_time(threshold("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed, {MODEL_LEGEND}"),
+            over_time(agreed(threshold("squeezed_kv_cache_usage_ratio")), f"{LIMIT}squeezed {MODEL_LEGEND}"),
         ],
         **RATIO,
         overrides=[*colored({"fullest": BLUE, "mean": SKY}), limits(VERMILION)],
@@ -164,7 +172,7 @@ load: list[Panel] = [
     ),
     TimeSeries(
         title="Prefix cache hits",
-        description="Share of the prompt tokens found in the prefix cache. If it falls, time to first token grows.",
+        description="Share of prompt tokens in the cache. If it falls, time to first token grows.",
         targets=[
             over_time(
                 f"{counted('prefix_cache_hits_total')} / ({counted('prefix_cache_queries_total')} > 0)\n"
@@ -179,7 +187,7 @@ load: list[Panel] = [
     ),
     TimeSeries(
         title="Preemptions",
-        description="The KV cache was full, and a request is computed again. Use a smaller draft model or K.",
+        description="The KV cache was full: requests are computed again. Use a smaller draft model.",
         targets=[over_time(f"60 * {counted('num_preemptions_total')}", "preemptions")],
         unit="suffix:/min",
         decimals=1,
@@ -191,13 +199,13 @@ load: list[Panel] = [
     ),
     TimeSeries(
         title="Failed requests",
-        description="Share that ended in an error; dashed: an alert pages above. Rose with a change of K: revert it.",
+        description="Share that ended in an error. Rose with a change of K: revert it.",
         targets=[
             over_time(
                 f"{counted('request_success_total', finished_reason='error')} / ({counted('request_success_total')} > 0)",
                 "failed",
             ),
-            over_time(threshold("failed_request_ratio"), f"{LIMIT}page above, {MODEL_LEGEND}"),
+            over_time(agreed(threshold("failed_request_ratio")), f"{LIMIT}page above {MODEL_LEGEND}"),
         ],
         unit="percentunit",
         decimals=1,

@@ -20,6 +20,7 @@ PALE_SKY = "#88CCEE"
 PLUM = "#AA3377"
 STRAW = "#F7F0A0"
 COAL = "#4A4A4A"
+INDIGO = "#332288"
 
 #: What has no judgement.
 NEUTRAL = GREY

@@ -29,7 +29,8 @@ class Panel(core.Panel):
 
     Attributes:
         title: a question, or a noun that users know.
-        description: what it shows, from which series, and what to do when it looks bad.
+        description: what it shows, and what to do when it looks bad.
+        page: address of the page that says more.
         targets: the queries.
         width: of the 24 columns.
         rows: height in grid rows.
@@ -51,6 +52,7 @@ class Panel(core.Panel):
     gridPos: Json | None = None  # noqa: N815 - grafanalib's name
     title: str = ""
     description: str = ""
+    page: str = ""
     targets: list[PromTarget] = attr.ib(factory=list)
     width: int = 12
     rows: int = 8
@@ -98,6 +100,7 @@ class Panel(core.Panel):
             }
         )
         document["targets"] = lettered(self.targets)
+        document["description"] = f"{self.description} [More]({self.page})"
         return {key: value for key, value in document.items() if key not in _DROPPED}
 
 
@@ -156,8 +159,11 @@ class TimeSeries(Panel):
     soft_most: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Drop `decimals` of 0 from shares: Grafana would label whole numbers only, 0 % and 100 %."""
-        if self.unit == "percentunit" and self.decimals == 0:
+        """Leave decimals to Grafana but for whole numbers: it would give several lines of an axis one label.
+
+        Shares with 0 would have labels at 0 % and 100 % only.
+        """
+        if self.decimals or self.unit == "percentunit":
             self.decimals = None
 
     def options(self) -> Json:

@@ -34,6 +34,27 @@ EXPORTERS = (
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 
 
+#: Engines that answered at some of these times within an hour: to read all samples of the hour at each point of a
+#: line would take a hundred times as many.
+_INFO = f"vllm_specdec_info{{{MODELS}}}"
+SEEN = f"({_INFO} or {' or '.join(f'{_INFO} offset {ago}' for ago in ('5m', '15m', '30m', '1h'))})"
+#: vLLM's own counters: what is known of a model that no exporter watches.
+_OWN = {
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+    "generation_tokens": "vllm:generation_tokens_total",
+}
+
+
+def unwatched(expr: str, own: str, label: str = "model_name") -> str:
+    """Return an expression of the exporter's series by model, and of vLLM's own where it has no result.
+
+    By the name of the model alone: the exporter and vLLM may be scraped with different labels.
+    """
+    return f"{expr}\nor on ({label}) ({own})"
+
+
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
     """Return the sum of an expression, of everything or by labels."""
     return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
@@ -77,6 +98,11 @@ def threshold(name: str, models: str = "") -> str:
     return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or gauge('info')})"
 
 
+def agreed(thresholds: str) -> str:
+    """Return a threshold of several models as one series without labels, or if they differ, that of each."""
+    return f"min({thresholds}) == max({thresholds})\nor on () {thresholds}"
+
+
 def quantile(
     histogram: str,
     share: float,
@@ -93,38 +119,53 @@ def quantile(
 
 
 class Flow:
-    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`)."""
+    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`).
+
+    Of models, those that no exporter watches too: from vLLM's own counters, `now` over five minutes.
+    """
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
         self._by, self._now = by, now
 
     def of(self, name: str) -> str:
         """Return a counter's increase per second."""
-        if self._now:
-            return total(windowed(f"{name}_per_second"), self._by)
-        return rate(name, self._by)
+        return self._filled("{0}", name)
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
-        return f"{self.of('accepted_tokens')} / ({self.of('draft_tokens')} > 0)"
+        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens")
 
     def length(self) -> str:
         """Return the mean acceptance length."""
-        return f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
+        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts")
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
-        return f"{self.of('draft_tokens')} / ({self.of('drafts')} > 0)"
+        return self._filled("{0} / ({1} > 0)", "draft_tokens", "drafts")
 
     def coverage(self) -> str:
         """Return the share of the output that came out of drafts."""
-        emitted = f"({self.of('accepted_tokens')} + {self.of('drafts')})"
-        return f"clamp_max({emitted} / ({self.of('generation_tokens')} > 0), 1)"
+        names = ("accepted_tokens", "drafts", "generation_tokens")
+        return self._filled("clamp_max(({0} + {1}) / ({2} > 0), 1)", *names)
+
+    def rejected(self) -> str:
+        """Return draft tokens that were not accepted, per second."""
+        return self._filled("clamp_min({0} - {1}, 0)", "draft_tokens", "accepted_tokens")
 
     def waste(self) -> str:
         """Return the share of the verified tokens that was rejected."""
-        drafted, accepted = self.of("draft_tokens"), self.of("accepted_tokens")
-        return f"clamp_min({drafted} - {accepted}, 0) / (({drafted} + {self.of('drafts')}) > 0)"
+        names = ("draft_tokens", "accepted_tokens", "drafts")
+        return self._filled("clamp_min({0} - {1}, 0) / (({0} + {2}) > 0)", *names)
+
+    def _filled(self, ratio: str, *names: str) -> str:
+        """Return a ratio of counters."""
+        of_exporter = [
+            total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
+            for name in names
+        ]
+        own = (counted(_OWN[name], by=self._by, over="5m" if self._now else INTERVAL) for name in names)
+        found = ratio.format(*of_exporter)
+        return found if self._by == IDENTITY else unwatched(found, ratio.format(*own))
 
 
 def speedup(by: str = "") -> str:
@@ -174,7 +215,11 @@ def survival(over: str = INTERVAL) -> str:
     accepted = f"rate({gauge('accepted_tokens_per_position_total')}[{over}])"
     drafts = f"rate({gauge('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
-    return f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
+    of_exporter = f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
+    own = counted("vllm:spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
+    return unwatched(
+        of_exporter, f"{own} / on () group_left () ({counted(_OWN['drafts'], over=over)} > 0)", ""
+    )
 
 
 def conditional() -> str:

@@ -8,6 +8,7 @@ from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from .panel import Panel, TimeSeries
 from .promql import renamed
 from .request_series import (
+    ABSENT,
     OBSERVED,
     PREFIX,
     TENANT,
@@ -46,7 +47,7 @@ def _of_exporter(name: str, by: str = "") -> str:
 observed: list[Panel] = [
     TimeSeries(
         title="Observed and finished requests",
-        description="If vLLM finishes more, some clients bypass the tap: make the tap's Service the only one.",
+        description="If vLLM finishes more, clients bypass the tap: make its Service the only one.",
         targets=[
             over_time(promql.counted(OBSERVED, TARGETS), "observed"),
             over_time(vllm.counted("request_success_total"), "finished by vLLM"),
@@ -59,10 +60,7 @@ observed: list[Panel] = [
     ),
     TimeSeries(
         title="Records in answers",
-        description=(
-            "No record: vLLM runs without --per-request-spec-decode-metrics, or the request streamed without "
-            "include_usage. Summaries have no positions."
-        ),
+        description="No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
         targets=[
             over_time(
                 renamed(
@@ -92,7 +90,7 @@ observed: list[Panel] = [
     ),
     TimeSeries(
         title="Unobserved requests and failed connections",
-        description="By reason, as in docs/reference/metrics.md. Rejected pushes: see the gateway's log.",
+        description="By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
         targets=[
             over_time(f"60 * ({_of_exporter('tap_unobserved_total', 'reason')} > 0)", "not read: {{reason}}"),
             over_time(f"60 * ({_of_exporter('push_rejected_total')} > 0)", "push rejected"),
@@ -106,7 +104,7 @@ observed: list[Panel] = [
     ),
     TimeSeries(
         title="Requests and connections of the tap",
-        description="Open connections on the right axis. As many new connections as requests: use keep-alive in clients.",
+        description="Open ones: right axis. As many new connections as requests: use keep-alive.",
         targets=[
             over_time(f"60 * {_of_exporter('tap_requests_total')}", "requests"),
             over_time(f"60 * {_of_exporter('tap_connections_total')}", "new connections"),
@@ -141,7 +139,7 @@ tenants = joined(
         Column("Losing tokens", losing(TENANT_TOKENS, TENANT), "percentunit", 0, 120),
         Column("Acceptance", acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED), "percentunit", 0, 105),
     ],
-    no_value="-",
+    no_value=ABSENT,
     sort=("Lose", True),
     rows=7,
 )

@@ -62,10 +62,7 @@ def _filter(label: str, column: str) -> Json:
 tiles: list[Panel] = [
     Stat(
         title="Data by request",
-        description=(
-            "NO: configure a tap or a push, see above. NO RECORDS: start vLLM with "
-            "--per-request-spec-decode-metrics detailed."
-        ),
+        description="NO: configure a tap or a push. NO RECORDS: vLLM lacks --per-request-spec-decode-metrics detailed.",
         targets=[
             now(
                 f"2 * group({with_record()} > 0)\nor group({counted(OBSERVED, '', TARGETS)} > 0)\nor vector(0)",
@@ -79,7 +76,7 @@ tiles: list[Panel] = [
     ),
     Stat(
         title="Workload",
-        description="MIXED: many requests gain and many lose. No mean describes them: route the losing ones elsewhere.",
+        description="MIXED: many requests gain and many lose: route the losing ones elsewhere.",
         targets=[now(f"max({gauge('request_workload_mixed')})", "mixed")],
         mappings=MIXED,
         background=True,
@@ -108,7 +105,7 @@ tiles: list[Panel] = [
 
 kinds = joined(
     "Requests by type and temperature",
-    "Most losing first. Route losing kinds to a server without speculation. P10 and P50 are interpolated.",
+    "Most losing first: route these to a server without speculation. Percentiles are interpolated.",
     {TYPE: "Type", TEMPERATURE: "Temperature"},
     [
         Column("Requests", JUDGEABLE, "reqps", 2),
@@ -125,7 +122,7 @@ kinds = joined(
         Column("TPOT P95", f"({quantile(TPOT, 0.95, KIND)}) and {JUDGEABLE}", "s"),
     ],
     overrides=[_filter(TYPE, "Type"), _filter(TEMPERATURE, "Temperature")],
-    no_value="-",
+    no_value=ABSENT,
     sort=("Lose", True),
     rows=10,
 )
@@ -141,10 +138,7 @@ over_time_panels: list[Panel] = [
     ),
     TimeSeries(
         title="Quantiles of acceptance",
-        description=(
-            "Interpolated within buckets; dashed: P10 is poor below. If lines spread while P50 is level, a losing "
-            "minority grows."
-        ),
+        description="Interpolated. If lines spread while P50 is level, a losing minority grows.",
         targets=[
             *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in QUANTILES.items()),
             over_time(
@@ -152,7 +146,7 @@ over_time_panels: list[Panel] = [
                     "poor_request_acceptance_ratio",
                     f"group by ({PLACE}, model_name) ({WINDOW_REQUESTS})",
                 ),
-                f"{LIMIT}P10 poor below, {MODEL_LEGEND}",
+                f"{LIMIT}P10 poor below {MODEL_LEGEND}",
             ),
         ],
         **RATIO,
@@ -190,10 +184,7 @@ over_time_panels: list[Panel] = [
 positions: list[Panel] = [
     joined(
         "Positions, where drafted and of all drafts",
-        (
-            "Where drafts vary, the share of all drafts reads too low: use the share where drafted. If that stays "
-            "high at the end: raise K."
-        ),
+        "Where drafts vary, read the share where drafted. High at the end: raise K.",
         {"position": "Position"},
         [
             Column(
@@ -215,13 +206,13 @@ positions: list[Panel] = [
         ],
         overrides=[named("Position", custom__width=80)],
         numbered="Position",
-        no_value="-",
+        no_value=ABSENT,
         width=14,
         rows=10,
     ),
     Heatmap(
         title="Accepted tokens per draft, by request",
-        description="A band at the bottom beside one at the top: drafts are useless for some requests.",
+        description="Bands at the bottom and at the top: drafts are useless for some requests.",
         targets=[buckets(buckets_of(PER_DRAFT))],
         unit="short",
         label="accepted",
@@ -260,7 +251,7 @@ mix: list[Panel] = [
 
 verdicts = joined(
     "Verdict of each exporter",
-    "Over its window of requests, with exact percentiles. One pod worse than its peers: compare its traffic and version.",
+    "With exact percentiles. One pod worse than its peers: compare traffic and version.",
     {
         "cluster": "Cluster",
         "namespace": "Namespace",
@@ -293,7 +284,7 @@ verdicts = joined(
         named("Instance", custom__width=135),
         named("Model", custom__width=255),
     ],
-    no_value="-",
+    no_value=ABSENT,
     sort=("Lose", True),
     rows=6,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .field import Json
 
-#: Shown where nothing is drafted.
-NOTHING = "no drafts seen"
+#: Shown where nothing is drafted, or nothing known.
+NOTHING = "no drafts, or no exporter"
 TIMES: Json = {"unit": "suffix:×", "decimals": 2}
 RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
 LENGTH: Json = {"unit": "short", "decimals": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .field import Json, fixed, named
+from .field import Json, fixed, named, override
 from .palette import BLUE
 from .panel import Table
 from .target import columns
@@ -49,13 +49,10 @@ class Column:
             properties["decimals"] = self.decimals
         if self.width is not None:
             properties["custom__width"] = self.width
-        if self.mappings:
-            properties["mappings"] = list(self.mappings)
         if self.filled:
-            properties["custom__cellOptions"] = {"type": "color-background", "mode": "basic"}
-            # A cell without a value has no colour.
-            steps = [{"color": "transparent", "value": None}]
-            properties["thresholds"] = {"mode": "absolute", "steps": steps}
+            properties |= filled(self.mappings)
+        elif self.mappings:
+            properties["mappings"] = list(self.mappings)
         if self.bars:
             properties["custom__cellOptions"] = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
             properties["color"] = fixed(BLUE)
@@ -65,6 +62,16 @@ class Column:
             else:
                 properties["fieldMinMax"] = True
         return named(self.title, **properties)
+
+
+def filled(mappings: Sequence[Json]) -> Json:
+    """Return the properties of cells that the colour of their word fills; those without a value have none."""
+    steps = [{"color": "transparent", "value": None}]
+    return {
+        "mappings": list(mappings),
+        "custom__cellOptions": {"type": "color-background", "mode": "basic"},
+        "thresholds": {"mode": "absolute", "steps": steps},
+    }
 
 
 def joined(
@@ -113,6 +120,7 @@ def joined(
             *(_by_number(numbered) if numbered else ()),
         ],
         overrides=[
+            override("byType", "number", noValue="-"),
             *(value.override() for value in values),
             *(named(name, custom__hidden=True) for name in hidden),
             *overrides,

@@ -6,14 +6,14 @@ the thresholds in force.
 
 from __future__ import annotations
 
-from .palette import AMBER, BLUE, COAL, GREY, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import IDENTITY, MODEL, PLACE, coded, gauge, speedup, threshold, total
-from .variables import TARGETS
+from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
+from .promql import IDENTITY, MODEL, PLACE, SEEN, coded, gauge, speedup, threshold, total, unwatched
+from .variables import MODELS, TARGETS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
 VERDICTS = {
     0: ("✖ EXPORTER DOWN", STRAW),
-    1: ("✖ vLLM DOWN", STRAW),
+    1: ("✖ vLLM DOWN", INDIGO),
     2: ("▼ HARMFUL", VERMILION),
     3: ("BYPASSED", PLUM),
     4: ("● MARGINAL", AMBER),
@@ -22,6 +22,7 @@ VERDICTS = {
     7: ("WARMING UP", PALE_SKY),
     8: ("IDLE", GREY),
     9: ("OFF", COAL),
+    10: ("NO EXPORTER", GREY),
 }
 _STATES = {"bypassed": 3, "active": 6, "warming_up": 7, "idle": 8, "off": 9}
 
@@ -51,6 +52,8 @@ _ACTION_CODES = {
 }
 #: K of a model whose engines differ.
 MIXED = -1
+#: Selects the states of engines that have no verdict.
+_INACTIVE = f'{MODELS},state!="active"'
 
 
 def of_engines(by: str) -> str:
@@ -65,23 +68,40 @@ def of_engines(by: str) -> str:
     return f"({judged})\nor {states}\nor 6 * {total(gauge('info'), by, 'max')}"
 
 
-def of_models(look_back: str = "1h") -> str:
-    """Return the verdict on each model; one that was seen within `look_back` and whose server is down is down.
+def of_models() -> str:
+    """Return the verdict on each model; one that was seen within an hour and whose server is down is down.
 
-    A model that its server no longer serves is gone, not down.
+    A model that its server no longer serves is gone, not down. One that only vLLM itself shows has no exporter.
     """
-    seen = f"0 * last_over_time({gauge('info')}[{look_back}])"
+    seen = f"0 * {SEEN}"
     server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', TARGETS)} == 0)"
     exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
-    return f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
+    alone = f"10 + 0 * {total(f'vllm:spec_decode_num_drafts_total{{{MODELS}}}', MODEL)}"
+    known = f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
+    return unwatched(known, alone)
 
 
 def since() -> str:
-    """Return for how many seconds the verdict on each model's engines has stood, as far as a day tells."""
-    now, steps = f"({gauge('payoff')} == 1)", "[1d:5m]"
-    changed = f"max_over_time(timestamp({gauge('payoff')} == 0){steps}) and on ({IDENTITY}, verdict) {now}"
-    first = f"min_over_time(timestamp{now}{steps}) and on ({IDENTITY}, verdict) {now}"
-    return f"time() - (max by ({MODEL}) ({changed})\nor min by ({MODEL}) ({first}))"
+    """Return for how many seconds the verdict on each model has stood, as far as a day tells.
+
+    Of a model without a verdict, how long its state has; of one that is down, how long ago it was seen.
+    """
+    verdict, state = (
+        _stands(gauge("payoff"), "verdict"),
+        _stands(gauge("activity", select=_INACTIVE), "state"),
+    )
+    seen = f"max by ({MODEL}) (max_over_time(timestamp({gauge('info')})[1h:1m])) unless on ({MODEL}) {gauge('info')}"
+    return f"time() - ({verdict}\nor {state}\nor {seen})"
+
+
+def _stands(states: str, label: str) -> str:
+    """Return since when the state of each model's engines that is 1 has been so."""
+    now, steps = f"({states} == 1)", "[1d:5m]"
+    changed = f"max_over_time(timestamp({states} == 0){steps}) and on ({IDENTITY}, {label}) {now}"
+    first = f"min_over_time(timestamp{now}{steps}) and on ({IDENTITY}, {label}) {now}"
+    return (
+        f"max by ({MODEL}) ({changed})\nor min by ({MODEL}) ({first})\nor min by ({MODEL}) (timestamp({now}))"
+    )
 
 
 def basis(by: str) -> str:

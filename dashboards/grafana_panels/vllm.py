@@ -19,6 +19,15 @@ def counted(name: str, by: str = "", **matchers: str) -> str:
     return promql.counted(f"vllm:{name}", by=by, **matchers)
 
 
+def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
+    """Return the mean time per output token, of all requests together."""
+    spent, made = (
+        promql.counted(f"vllm:{name}", by=by, over=over)
+        for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
+    )
+    return f"{spent} / ({made} > 0)"
+
+
 def quantile(name: str, share: float) -> str:
     """Return a quantile of a histogram, where it is above the first bucket."""
     return promql.quantile(f"vllm:{name}", share, above=FIRST_BUCKET.get(name, 0))

@@ -15,6 +15,8 @@ from grafana_foundation_sdk.models import units
 from alerts.lint import read_bundle
 from dashboards.documents import VARIABLE, columns, dashboards, every_panel, fields, placed, variables_in
 from dashboards.grafana import unfolded
+from docs.inventory import ROOT
+from support.published import REPOSITORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +37,9 @@ UNITS = {value for name, value in vars(units).items() if isinstance(value, str) 
 OWN_UNITS = {"suffix:×", "suffix:tokens/s", "suffix:/min"}
 UIDS = {document["uid"]: document for document in dashboards().values()}
 ALERTS = {rule.title: rule.annotations for rule in read_bundle().alerts}
+_DESCRIPTION = re.compile(
+    rf"(?P<words>[^\[\]]+) \[More\]\({re.escape(REPOSITORY)}/blob/main/docs/(?P<page>[\w-]+\.md)\)"
+)
 #: Grafana's own variables in links: the value of a cell, and the time range.
 OWN = ("__value.raw", "__url_time_range")
 
@@ -128,19 +133,19 @@ def test_variables_offer_all_and_are_used() -> None:
 
 
 def test_words_are_short() -> None:
-    """Titles name no metric; a description is one or two sentences; empty panels say what that means."""
+    """Titles name no metric; a description has 15 words and a link; empty panels say what that means."""
     wrong = [
         name
         for name, panel in SHOWING.items()
         if len(panel["title"]) > 60
         or re.search(r"\w+:\w+|\b[a-z0-9]+(_[a-z0-9]+)+\b", panel["title"])
         or not re.match(r"[A-Z0-9]|vLLM", panel["title"])
-        or not 4 <= len(panel["description"].split()) <= 28
+        or not (said := _DESCRIPTION.fullmatch(panel["description"]))
+        or not 4 <= len(said["words"].split()) <= 15
+        or not (ROOT / "docs" / said["page"]).exists()
         or (panel["type"] != "heatmap" and not panel["fieldConfig"]["defaults"].get("noValue"))
     ]
     assert wrong == []
-    words = [len(panel["description"].split()) for panel in SHOWING.values()]
-    assert sum(words) / len(words) < 18
 
 
 def values(panel: Json) -> Iterator[Json]:
@@ -225,14 +230,18 @@ def test_states_of_a_timeline_keep_their_words() -> None:
         assert panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed", name
 
 
-def test_axes_of_shares_have_labels_between_0_and_1() -> None:
-    """With `decimals: 0` an axis labels whole numbers only: 0 % and 100 % (UPlotAxisBuilder.ts)."""
+def test_labels_of_an_axis_differ() -> None:
+    """With decimals, neighbours are rounded to one label; with 0, shares have labels at 0 % and 100 % alone.
+
+    UPlotAxisBuilder.ts. Whole numbers have 0: their labels are whole.
+    """
     assert [
         name
         for name, panel in SHOWING.items()
         for _, properties in fields(panel)
         for own in [{**panel["fieldConfig"]["defaults"], **properties}]
-        if panel["type"] == "timeseries" and (own.get("unit"), own.get("decimals")) == ("percentunit", 0)
+        if panel["type"] == "timeseries"
+        and (own.get("decimals") or (own.get("unit"), own.get("decimals")) == ("percentunit", 0))
     ] == []
 
 

@@ -78,9 +78,17 @@ def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
 def test_words_are_read_as_words(drawn: Drawn) -> None:
     """The count of a verdict, a row of a model, and what to do without an exporter."""
     harmful, nothing = (drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter"))
-    assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL of 1", "1")
+    assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL", "1")
+    assert harmful.panel("Time won or lost, 24 h").lines[0] == "lost"
+    assert "limit: harmful below" in harmful.panel("Speedup").lines
+    severities = [line for line in harmful.panel("Firing alerts").lines if line in ("critical", "warning")]
+    assert severities == sorted(severities)
+    assert len(severities) > 2
     assert "▼ HARMFUL" in harmful.panel("Models").lines
-    assert nothing.panel("Models by verdict").lines == ("NO EXPORTER",)
+    assert "NO EXPORTER" in nothing.panel("Models").lines
+    assert nothing.panel("Time won or lost, 24 h").lines == ("needs the exporter",)
+    down = drawn[Scene("exporter-down", "exporter")]
+    assert down.panel("Versions of exporters").lines == ("no exporter answers",)
     assert "No exporter: let Prometheus scrape port 9850." in nothing.panel("What is missing").lines
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NARROWED = ("cluster", "namespace", "model_name", "window")
 #: Queries over another time than Grafana's rate interval, and why, by dashboard and place.
 OTHER_RANGES = (
+    ("overview", "Models", "five minutes, where no exporter has a window"),
     ("exporter", "Engine restarts|Exporters and servers", "counts of an hour"),
     ("requests", ".*", "half an hour, as the exporter judges"),
 )
@@ -90,6 +91,22 @@ def test_rates_are_over_grafanas_rate_interval() -> None:
     }
     assert set(wrong) == set(excused)
     assert set(excused.values()) == set(OTHER_RANGES), "every excuse is needed"
+
+
+def test_no_query_is_a_burden() -> None:
+    """A subquery is evaluated for a whole range at each point: over time, rules record such things."""
+    targets = [
+        (uid, panel["title"], target)
+        for uid, dashboard in dashboards().items()
+        for panel in every_panel(dashboard)
+        for target in panel.get("targets", ())
+    ]
+    assert [place for *place, target in targets if len(target["expr"]) > 5000] == []
+    assert [
+        place
+        for *place, target in targets
+        if not target["instant"] and any(nodes(tree(target["expr"]), promql.SubqueryExpr))
+    ] == []
 
 
 def test_no_ratio_is_averaged() -> None:

@@ -99,6 +99,7 @@ async def test_what_stands_in_for_grafanas_panels_draws_what_they_would(page: Pa
     )  # fmt: skip
     assert report.panel("A state-timeline").lines[:4] == ("engine", "IDLE", "BUSY", "BUSY")
     assert report.panel("A heatmap").shown["names"] == ["2", "10"]
+    assert await page.evaluate("document.querySelectorAll('.panel-stand-in').length") == 2
     # The lower bucket has 10, the upper one 20: the ends of the colour scale.
     assert report.panel("A heatmap").lines[-2:] == ("10", "20")
 

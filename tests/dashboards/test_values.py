@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from dashboards import worlds_write
 from dashboards.reckoning import distribution, events, grown, panel, rate_windows, total
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
@@ -121,25 +121,48 @@ def test_positions_are_ratios_of_sums_over_the_engines_that_have_them(healthy: W
         assert is_one_of(conditional[f"position {position}"], of_reached)
 
 
-@pytest.mark.parametrize("values", [{}, chosen(LLAMA)], ids=["both", "one"])
-def test_each_k_is_of_the_same_engines(healthy: World, values: dict[str, Value]) -> None:
-    """Where some have K=3 and some K=4, a speedup that only the latter have would be of other traffic.
-
-    The K in use and the K advised are marked, and the gain is over the K in use.
-    """
-    rows = panel(healthy, "deep-dive: What each K gives", **values).rows("num_speculative_tokens")
-    assert [k for (k,), cells in rows.items() if "In use" in cells] == (["3", "4"] if not values else ["3"])
-    assert any("Advised" in cells for cells in rows.values())
-    speedups = {int(k): float(cells["Speedup"]) for (k,), cells in rows.items() if "Speedup" in cells}
+@pytest.mark.parametrize(("model", "k"), [(LLAMA, 3), (QWEN, 4)])
+def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
+    """Also with several chosen: the K in use and the K advised are marked, the gain is over the K in use."""
+    found = panel(healthy, "deep-dive: What each K gives").rows("model_name", "num_speculative_tokens")
+    rows = {int(own): cells for (name, own), cells in found.items() if name == model}
+    assert [own for own, cells in rows.items() if "In use" in cells] == [k]
+    assert sum("Advised" in cells for cells in rows.values()) == 1
+    speedups = {own: float(cells["Speedup"]) for own, cells in rows.items()}
     assert sorted(speedups) == list(range(1 + max(speedups)))
+    assert max(speedups) >= k
     assert speedups[0] == 1
-    engines = grown(healthy, model_name=LLAMA) if values else grown(healthy)
-    for k in range(1, 1 + min(engine.k for engine in engines)):
-        expected = 1 + sum(sum(one.positions[:k]) for one in engines) / total(engines, "drafts")
-        assert float(rows[str(k),]["Length"]) == pytest.approx(expected, rel=1e-5)
-    if values:
-        assert float(rows["3",]["Gain"]) == pytest.approx(0, abs=1e-9)
-        assert float(rows["1",]["Gain"]) == pytest.approx(speedups[1] / speedups[3] - 1, rel=1e-4)
+    engines = grown(healthy, model_name=model)
+    for own in range(1, 1 + k):
+        expected = 1 + sum(sum(one.positions[:own]) for one in engines) / total(engines, "drafts")
+        assert float(rows[own]["Length"]) == pytest.approx(expected, rel=1e-5)
+    assert float(rows[k]["Gain"]) == pytest.approx(0, abs=1e-9)
+    assert float(rows[1]["Gain"]) == pytest.approx(speedups[1] / speedups[k] - 1, rel=1e-4)
+
+
+def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
+    """It would be of other traffic: of one model, with pods of K=2 and K=3."""
+    found = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows("num_speculative_tokens")
+    assert [k for (k,), cells in found.items() if "In use" in cells] == ["2", "3"]
+    known = [
+        {
+            own["num_speculative_tokens"]
+            for own, rows in changes.scraped.select("vllm_specdec_estimated_speedup_at", pod=pod)
+            if not math.isnan(rows[-1])
+        }
+        for pod in ("llama-0", "llama-1")
+    ]
+    assert (
+        {k for (k,), cells in found.items() if "Speedup" in cells}
+        == known[0] & known[1]
+        != known[0] | known[1]
+    )
+
+
+def test_the_present_batch_is_marked(harmful: World) -> None:
+    """More than 128 requests run on each pod, and less than 256."""
+    rows = panel(harmful, "deep-dive: Advised K by batch size").rows("batch_size")
+    assert [size for (size,), cells in rows.items() if "Now" in cells] == ["256"]
 
 
 def test_the_heatmap_counts_every_draft_once(healthy: World) -> None:
@@ -174,6 +197,7 @@ def test_percentiles_within_the_first_bucket_are_not_drawn(healthy: World) -> No
     shown = panel(healthy, "deep-dive: Time per output token").values()
     assert shown.pop("mean") < 0.01
     assert all(value > 0.01 for value in shown.values())
+    assert panel(healthy, "deep-dive: Time in the queue").values().keys() == {"mean"}
 
 
 # --- verdicts, alerts and annotations
@@ -184,15 +208,58 @@ def test_measured_speedup_is_named_so(measured: World) -> None:
     assert row["Basis"] == "measured"
 
 
-def test_alerts_are_counted_once_each(harmful: World) -> None:
-    """By severity, as the rules fire; the watchdog does not count."""
-    labels = ("alertname", "severity", "cluster", "namespace", "model_name", "instance", "engine")
-    firing = {
-        tuple(own.get(label, "") for label in labels)
-        for own, rows in harmful.recorded.select("ALERTS", alertstate="firing")
-        if not math.isnan(rows[-1]) and own["severity"] != "none"
+def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: World) -> None:
+    """Critical ones come first, the watchdog not at all; the time that they were pending does not count."""
+    labels = ("severity", "alertname", "cluster", "model_name", "instance", "engine")
+    codes = {"critical": "1", "warning": "2", "info": "3"}
+    firing: dict[tuple[str, ...], float] = {}
+    for own, rows in harmful.recorded.select("ALERTS", alertstate="firing"):
+        if not math.isnan(rows[-1]) and own["severity"] != "none":
+            began = max(np.flatnonzero(np.isnan(rows)), default=-1) + 1
+            key = (codes[own["severity"]], *(own.get(label, "") for label in labels[1:]))
+            firing[key] = max(firing.get(key, 0), harmful.end - float(harmful.recorded.times[began]))
+    shown = panel(harmful, "overview: Firing alerts")
+    rows = {key: float(cells["For"]) for key, cells in shown.rows(*labels).items()}
+    assert rows == pytest.approx(firing, abs=70)
+    assert {code for code, *_ in rows} >= {"1", "2"}
+    (model,) = panel(harmful, "overview: Models").rows("model_name").values()
+    assert int(model["Alerts"]) == sum(bool(name) for *_, name, _, _ in rows)
+
+
+def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
+    """Not the lowest of all: where models differ there is a line for each, and else one for all."""
+    own = {
+        labels["model_name"]: changes.prometheus.value(
+            f'vllm_specdec_threshold{{name="disable_acceptance_ratio",pod="{labels["pod"]}"}}', changes.end
+        )
+        for labels, rows in changes.scraped.select("vllm_specdec_info")
+        if not math.isnan(rows[-1])
     }
-    assert panel(harmful, "overview: Alerts").values() == Counter(severity for _, severity, *_ in firing)
+    assert len(set(own.values())) == 2
+    lines = panel(changes, "deep-dive: Acceptance rate")
+    of_each = {
+        series["metric"]["model_name"]: float(series["values"][-1][1])
+        for series in lines.results["B"]["result"]
+        if series["metric"]
+    }
+    assert of_each == pytest.approx(own)
+    one = panel(changes, "overview: Speedup").values()
+    assert one["limit: harmful below"] == 1
+
+
+def test_the_band_of_the_day_before_is_of_one_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A band over the deviations of several would describe none of them."""
+    name = "deep-dive: Acceptance length, compared with the day before"
+    with open_world("day", shared_folder(tmp_path_factory)) as day:
+        assert len(panel(day, name).values()) == 4
+        recorded = [f"model:vllm_specdec_{kind}:rate1d" for kind in ("drafts", "accepted_tokens")]
+        another = {
+            (kind, (("cluster", "eu-1"), ("model_name", QWEN), ("namespace", "chat"))): rows
+            for kind in recorded
+            for _, rows in day.recorded.select(kind)
+        }
+        worlds_write.push(day.prometheus.url, day.recorded.times, another)
+        assert set(panel(day, name).values()) == {"now", "a day ago"}
 
 
 def test_since_is_the_time_of_the_verdict(harmful: World) -> None:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "dashboards" / "json"
 RULES = ROOT / "alerts" / "rules"
-_GRID = 600
+#: Worlds end so many seconds after a multiple of `_GRID`: no label of a time axis is cut off at its end.
+_GRID, _OFF = 600, 420
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _now(folder: Path) -> float:
     with _alone(folder / "now.lock"):
         path = folder / "now"
         if not path.exists():
-            path.write_text(str(time.time() // _GRID * _GRID), encoding="utf-8")
+            path.write_text(str((time.time() - _OFF) // _GRID * _GRID + _OFF), encoding="utf-8")
         return float(path.read_text("utf-8"))
 
 

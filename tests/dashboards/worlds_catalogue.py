@@ -198,8 +198,8 @@ def variable_drafts(clients: int = 24) -> Traffic:
 
 
 def _loads(_: Path) -> tuple[Pod, ...]:
-    """The same acceptance at rising load, five minutes each; a schedule that has K=0 for large batches."""
-    schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 64, 3], [65, 512, 0]])
+    """The same acceptance at rising load, five minutes each; a schedule with the K that is drafted."""
+    schedule = spec_config(num_speculative_tokens_per_batch_size=[[1, 512, 3]])
     steps = [
         Phase(5, traffic(acceptance=(0.6, 0.5, 0.4), clients=clients, kv_cache_tokens=600_000))
         for clients in (1, 2, 4, 8, 16, 32, 64, 128, 256, 500)

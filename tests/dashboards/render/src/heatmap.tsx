@@ -225,4 +225,5 @@ export const heatmap: PanelType = {
   },
   shown,
   Body,
+  standIn: true,
 };

@@ -106,7 +106,7 @@ class Fence extends Component<
 }
 
 export function PanelFrame({ prepared, box }: { prepared: Prepared; box: Box }) {
-  const { panel, title, description, type, content, errors } = prepared;
+  const { panel, title, description, type, content, shown, errors } = prepared;
   if (panel.type === 'row') {
     return <h3 className="dashboard-row">{title}</h3>;
   }
@@ -120,6 +120,9 @@ export function PanelFrame({ prepared, box }: { prepared: Prepared; box: Box }) 
       hoverHeader={!title}
       displayMode={panel.transparent ? 'transparent' : 'default'}
       loadingState={LoadingState.Done}
+      titleItems={
+        type?.standIn && shown.points > 0 && <span className="panel-stand-in">drawn by a stand-in</span>
+      }
     >
       {(width: number, height: number) => (
         <Fence tell={(message) => errors.push(message)}>

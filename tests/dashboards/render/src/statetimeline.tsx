@@ -162,7 +162,6 @@ function Body(props: Sized) {
                         from={x(from)}
                         to={x(to)}
                         y={middle}
-                        height={bar}
                       />
                     </g>
                   ))}
@@ -182,12 +181,14 @@ function Body(props: Sized) {
   );
 }
 
-/** What a bar says, where there is room for it, or where the panel insists. */
-function Word({ options, theme, display, from, to, y, height }: any) {
-  const word = formattedValueToString(display);
-  const needed = measureText(word, 12).width + 8;
-  const auto = options.showValue === 'auto' && needed <= to - from && height >= 14;
-  if (options.showValue !== 'always' && !auto) {
+/** Pixels for each letter, of which Grafana leaves out what does not fit (drawPoints of timeline.ts). */
+const LETTER = 9.5;
+
+/** What a bar says, as much as there is room for. */
+function Word({ options, theme, display, from, to, y }: any) {
+  const letters = Math.floor((to - from) / LETTER);
+  const word = formattedValueToString(display).slice(0, letters);
+  if (options.showValue === 'never' || (options.showValue === 'auto' && letters < 2)) {
     return null;
   }
   const place: Record<string, [number, string]> = {
@@ -203,7 +204,7 @@ function Word({ options, theme, display, from, to, y, height }: any) {
       textAnchor={anchor as any}
       dominantBaseline="central"
       fontSize={12}
-      fill={theme.colors.text.primary}
+      fill={theme.colors.getContrastText(display.color, 3)}
     >
       {word}
     </text>
@@ -224,4 +225,5 @@ export const stateTimeline: PanelType = {
   },
   shown,
   Body,
+  standIn: true,
 };
