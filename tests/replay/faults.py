@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
 #: Minute at which the fault begins, in the short and in the long world, and minutes that it lasts.
-START = {"short": 90, "long": 1500}
-LASTS = {"short": 180, "long": 240}
+START = {"short": 80, "long": 1500}
+LASTS = {"short": 122, "long": 240}
+#: Minutes from scrape to scrape, and from evaluation to evaluation.
+SCRAPED = {"short": 1, "long": 2}
+EVALUATED = {"short": 1, "long": 4}
 #: So that it begins in the morning.
-_CLOCK = {"short": 10 * 60 - 90, "long": 9 * 60}
+_CLOCK = {"short": 10 * 60 - 80, "long": 9 * 60}
 
 #: Conditions now, minutes since the fault began (from 0 up), and the number of the replica.
 Change = Callable[[Conditions, int, int], Conditions | None]
@@ -130,7 +133,7 @@ FAULTS: tuple[Fault, ...] = (
         settings=_NGRAM,
     ),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 15),
-    Fault("slow-decay", "Harmful", "warning", _decay, 180),
+    Fault("slow-decay", "Harmful", "warning", _decay, 120),
     Fault(
         "poor-draft-model",
         "AcceptanceLow",
@@ -183,7 +186,7 @@ FAULTS: tuple[Fault, ...] = (
 @cache
 def play(world: str) -> Storage:
     """Return what Prometheus has of all services of a world."""
-    storage = Storage()
+    storage = Storage(SCRAPED[world])
     start, minutes = START[world], START[world] + LASTS[world]
     for number, fault in enumerate(f for f in FAULTS if f.world == world):
         slow = list(wandering(np.random.default_rng(number), minutes, 0.01, 6.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,8 +45,6 @@ _USED = {
     "estimated_speedup_at",
     "requests_running",
     "requests_waiting",
-    "kv_cache_usage_ratio",
-    "engine_resets_total",
 }
 ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.ENGINE and row.name in _USED)
 
@@ -78,8 +77,8 @@ class Storage:
     series: dict[tuple[str, Labels], list[float]] = field(default_factory=dict)
 
     def put(self, name: str, labels: Mapping[str, str], minute: int, value: float) -> None:
-        """Store a sample."""
-        key = (name, tuple(sorted((k, v) for k, v in labels.items() if v)))
+        """Store a sample. Labels of a series come in the same order every time."""
+        key = (name, tuple(label for label in labels.items() if label[1]))
         samples = self.series.setdefault(key, [])
         at = minute // self.step
         if len(samples) < at:
@@ -107,6 +106,10 @@ class Replica:
     seed: int = 0
     engines: int = 1
 
+    @cached_property
+    def _thresholds(self) -> tuple[tuple[str, float], ...]:
+        return tuple(self.settings.thresholds.items())
+
     def play(
         self, storage: Storage, story: Callable[[int], Conditions | None], minutes: Iterable[int]
     ) -> None:
@@ -126,10 +129,10 @@ class Replica:
                 states = pipeline.interrupt(states)
                 continue
             readings = tuple(engine.advance(now, storage.step) for engine in engines)
-            for engine in engines:
-                for (name, own), value in engine.server.items():
-                    if not now.serving:
-                        storage.put(name, {**beside, **dict(own), "engine": engine.key.engine}, minute, value)
+            for engine in engines if not now.serving else ():
+                for position, value in enumerate(engine.positions):
+                    own = {**beside, "position": str(position), "engine": engine.key.engine}
+                    storage.put("vllm:spec_decode_num_accepted_tokens_per_pos_total", own, minute, value)
             time = START + 60.0 * minute
             results: tuple[pipeline.EngineResult, ...] = ()
             if now.serving:
@@ -164,7 +167,7 @@ class Replica:
             labels = {**target, "reason": reason}
             storage.put("vllm_specdec_poll_errors_total", labels, minute, errors.get(reason, 0.0))
         if now.thresholds:
-            for name, value in self.settings.thresholds.items():
+            for name, value in self._thresholds:
                 storage.put("vllm_specdec_threshold", {**target, "name": name}, minute, value)
 
     def _engine(

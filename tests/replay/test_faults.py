@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from replay import evaluate
-from replay.faults import FAULTS, LASTS, START, Fault, play
+from replay.faults import EVALUATED, FAULTS, LASTS, START, Fault, play
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def fired(world: str) -> dict[str, list[Firing]]:
         for fault in faults
     }
     with tempfile.TemporaryDirectory() as folder:
-        found = evaluate.run(Path(folder), play(world), end, list(queries.values()), "1m")
+        found = evaluate.run(Path(folder), play(world), end, list(queries.values()), f"{EVALUATED[world]}m")
     return {
         fault.name: sorted(
             (
@@ -113,7 +113,8 @@ def document() -> Iterator[str]:
     yield (
         f"{len(FAULTS)} faults, each injected into a healthy service of simulated pods, read by the "
         "exporter's own pipeline, and judged by the real rules in Prometheus's own engine, scraped and "
-        "evaluated once a minute (`tests/replay`). The time runs from the fault until the alert fires; "
+        "evaluated once a minute, or every four minutes where it takes a day (`tests/replay`). The time runs "
+        "from the fault until the alert fires; "
         "Alertmanager's `group_wait` comes on top. What else follows from the same fault is left out: "
         "Alertmanager silences them, or groups them into the same notification."
     )
