@@ -24,7 +24,7 @@ settings.register_profile(
     database=None if _FIXED else settings.default.database,
     print_blob=True,
 )
-settings.register_profile("many", settings.get_profile("few"), max_examples=150)
+settings.register_profile("many", settings.get_profile("few"), max_examples=75)
 settings.load_profile("few")
 
 # A shell that runs this in the background has it ignore SIGINT, and with it each program that a test starts

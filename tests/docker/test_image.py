@@ -198,7 +198,7 @@ def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
     ]
 
     def wheels(machine: str) -> list[str]:
-        names = [f"manylinux_2_{minor}" for minor in range(5, 42)]  # Debian 13: 2.41
+        names = [f"manylinux_2_{minor}" for minor in (17, 27, 28, 34)]  # Debian 13 has 2.41
         platforms = [f"--platform={name}_{machine}" for name in (*names, "manylinux2014")]
         report = tmp_path / machine
         command = [sys.executable, "-m", "pip", "install", *flags, *platforms, f"--report={report}"]

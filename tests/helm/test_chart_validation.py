@@ -214,13 +214,8 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_helm_3_refuses_the_same() -> None:
-    """One case of each message."""
-    written = texts()
-    cases = {
-        written.index(next(text for text in written if says(text, refusal(values)))): (begin, values)
-        for begin, values in REFUSED
-    }
-    for begin, values in cases.values():
+    """One case of each value that messages begin with; both render the same templates."""
+    for begin, values in {begin.split()[0]: (begin, values) for begin, values in REFUSED}.values():
         assert refusal(values, render_helm3).startswith(begin)
 
 
