@@ -55,19 +55,20 @@ def test_a_percentile_of_few_probes_is_not_judged() -> None:
 # --- rules
 
 
-def test_rules_may_take_a_tenth_of_a_core_for_the_fleet_that_is_promised() -> None:
-    """Two groups at different intervals; over fewer engines neither goal nor share says anything."""
-    for engines, seconds, met in (
-        (1_000, 2.9, True),
-        (1_000, 3.1, False),
-        (100, 0.1, None),
-        (100, 9.0, None),
+def test_rules_may_take_4_percent_of_a_core_for_the_fleet_that_is_promised() -> None:
+    """Quiet and in a collapse; over fewer engines neither goals nor share say anything."""
+    for engines, quiet, collapse, met in (
+        (1_000, 0.039, 0.039, [True, True]),
+        (1_000, 0.039, 0.041, [True, False]),
+        (100, 0.001, 0.9, [None, None]),
     ):
-        groups = [rules.Group("a", 3, 60.0, seconds), rules.Group("b", 2, 180.0, 3 * seconds)]
+        groups = [rules.Group("a", 3, 60.0, quiet / 2, collapse), rules.Group("b", 2, 180.0, quiet / 2, 0.0)]
         found = rules.found(engines, groups, read=200.0, written=300.0)
-        (goal,) = found.goals
-        share = None if met is None else pytest.approx(seconds / 30)
-        assert (goal.met, found.ratios) == (met, {"rules.series": 1.5, "rules.core": share})
+        share = None if met[0] is None else pytest.approx(quiet)
+        assert ([goal.met for goal in found.goals], found.ratios) == (
+            met,
+            {"rules.series": 1.5, "rules.core": share},
+        )
 
 
 # --- tap
