@@ -36,7 +36,7 @@ def bodies(folder: Path) -> dict[str, bytes]:
 
 
 def test_alerts_link_to_their_rules_or_to_the_runbooks_of_the_operator(tmp_path: Path) -> None:
-    """By default no link of an alert leads outside of Grafana; with an address, all do; nothing else changes."""
+    """By default no alert's link leads outside of Grafana; with an address, all do; nothing else changes."""
     mine = "https://wiki.example.org/specdec"
     assert dashboards(None, "--out", str(tmp_path), "--runbooks", f"{mine}/").code == 0
     for name, body in bodies(tmp_path).items():
