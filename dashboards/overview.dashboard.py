@@ -34,12 +34,8 @@ NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = "severity, alertname, cluster, namespace, model_name, instance, engine"
 #: Severities in their order: by their names, info would come before warning.
 SEVERITIES = {1: ("critical", VERMILION), 2: ("warning", AMBER), 3: ("info", PALE_SKY)}
-#: What is down and what has no verdict is one tile each: more would have letters too small to be read.
-SUMS = {
-    **{code: verdict.VERDICTS[code] for code in (2, 3, 4, 5)},
-    1: ("✖ DOWN", verdict.VERDICTS[1][1]),
-    6: ("NO VERDICT", GREY),
-}
+#: Without a verdict is one tile: of one for each state the letters would be too small to be read.
+SUMS = {**{code: verdict.VERDICTS[code] for code in range(6)}, 6: ("NO VERDICT", GREY)}
 _K_WORDS = words({verdict.MIXED: ("mixed K", GREY)})
 
 
@@ -84,7 +80,7 @@ first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 6))', "{{verdict}}")],
+        targets=[now(f'count_values("verdict", clamp_max({verdict.of_models()}, 6))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,
@@ -233,7 +229,7 @@ history: list[Panel] = [
             *(named(name, custom__hidden=True) for name in ("Namespace", "Instance", "Engine")),
             override("byType", "string", noValue="-"),
         ],
-        no_value="none fires; without exporter and rules none can",
+        no_value="no alert fires (needs exporter and rules)",
         sort=("Severity", False),
         width=12,
         rows=5,

@@ -98,13 +98,13 @@ which_k: list[Panel] = [
                 f"({_at_each_k()}) / on ({MODEL}) group_left () ({_at_own_k()}) - 1",
                 "percentunit",
                 0,
-                75,
+                65,
             ),
             Column(
                 "Length",
                 weighted(windowed("mean_acceptance_length_at"), windowed("window_drafts"), BY_K, own=K),
                 decimals=2,
-                width=75,
+                width=65,
             ),
             Column(
                 "In use",

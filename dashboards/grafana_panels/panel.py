@@ -188,7 +188,7 @@ class TimeSeries(Panel):
             "fillOpacity": self.fill,
             "lineInterpolation": "stepAfter" if self.steps else "linear",
             "lineWidth": 2,
-            "showPoints": "never",
+            "showPoints": "auto",
             "spanNulls": False,
             "stacking": {"group": "A", "mode": "normal" if self.stack else "none"},
         }

@@ -172,7 +172,8 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
         if prop["id"] == "displayName"
     }
     assert {words[code]: count for code, count in tile.values().items()} == {
-        "✖ DOWN": 2,
+        "✖ EXPORTER DOWN": 1,
+        "✖ vLLM DOWN": 1,
         "▼ HARMFUL": 1,
         "BYPASSED": 1,
         "▲ BENEFICIAL": 1,
