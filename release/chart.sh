@@ -17,4 +17,9 @@ trap 'rm -rf "$work"' EXIT
 helm package "$chart" --destination "$work"
 mkdir -p "$work/content" "$folder"
 tar --extract --gzip --file "$work"/*.tgz --directory "$work/content"
+# Links into the repository work on no page that shows the README of a package.
+home=$(sed -n 's/^home: //p' "$chart/Chart.yaml")
+tree=$home/blob/v$(sed -n 's/^version: //p' "$chart/Chart.yaml")
+sed --in-place --regexp-extended "s#\]\(\.\./\.\./#](${tree:?}/#g; s#\]\(\.\./#](${tree:?}/helm/#g" \
+  "$work/content/vllm-specdec-exporter/README.md"
 release/pack.sh "$folder/$(basename "$work"/*.tgz)" "$work/content" vllm-specdec-exporter

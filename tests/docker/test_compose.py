@@ -16,7 +16,14 @@ from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")
 
 #: The ports that the images listen on.
-PORTS = {"simulator": 8000, "vllm-gpu": 8000, "exporter": 9850, "act": 9851, "prometheus": 9090}
+PORTS = {
+    "simulator": 8000,
+    "vllm-gpu": 8000,
+    "sglang-gpu": 8000,
+    "exporter": 9850,
+    "act": 9851,
+    "prometheus": 9090,
+}
 PORTS |= {"alertmanager": 9093, "grafana": 3000}
 
 EVERY = document()["services"]
@@ -32,9 +39,9 @@ def test_it_is_a_compose_file() -> None:
 
 def test_exactly_one_service_is_vllm() -> None:
     """Two would answer in turns, and take each other's port."""
-    for profile, name in {"simulator": "simulator", "gpu": "vllm-gpu"}.items():
+    for profile, name in {"simulator": "simulator", "gpu": "vllm-gpu", "sglang": "sglang-gpu"}.items():
         assert [one for one, service in services(profile).items() if "vllm" in names(one, service)] == [name]
-    assert EVERY["simulator"]["ports"] == EVERY["vllm-gpu"]["ports"]
+        assert EVERY[name]["ports"] == EVERY["vllm-gpu"]["ports"]
 
 
 def test_images_are_pinned() -> None:
@@ -60,13 +67,13 @@ def test_ports_are_on_loopback() -> None:
 
 
 def test_services_are_confined() -> None:
-    """Read-only, without capabilities and new privileges; vLLM, which compiles kernels, only the last."""
+    """Read-only, without capabilities and new privileges; engines, which compile kernels, only the last."""
     everybody = {"security_opt": ["no-new-privileges:true"], "restart": "unless-stopped"}
     for name, service in EVERY.items():
-        confined = {} if name == "vllm-gpu" else {"read_only": True, "cap_drop": ["ALL"]}
+        confined = {} if name.endswith("-gpu") else {"read_only": True, "cap_drop": ["ALL"]}
         assert service.items() >= {**everybody, **confined}.items(), name
         # The image's own user is none that could do harm.
-        assert not {"privileged", "user"} & set(service) - ({"user"} if name == "vllm-gpu" else set()), name
+        assert not {"privileged", "user"} & set(service), name
 
 
 def test_what_is_mounted_exists_and_cannot_be_changed() -> None:
@@ -89,6 +96,11 @@ def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
         json.loads(text)["num_speculative_tokens"]
     )
     assert value_of(EVERY["simulator"], "--models") == EVERY["vllm-gpu"]["command"][0]
+    sglang, config = EVERY["sglang-gpu"], json.loads(text)
+    assert value_of(sglang, "--model-path") == EVERY["vllm-gpu"]["command"][0]
+    assert value_of(sglang, "--speculative-algorithm").lower() == config["method"]
+    assert value_of(sglang, "--speculative-draft-model-path") == config["model"]
+    assert value_of(sglang, "--speculative-num-steps") == str(config["num_speculative_tokens"])
 
 
 def _comment(name: str) -> str:

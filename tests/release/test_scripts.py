@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import tarfile
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import yaml
 
 from helm.npm_packages import node_modules
 from release.tree import ROOT, run, succeed
+from release.workflows import steps, workflow
+from support.published import REGISTRY
 from vllm_specdec_exporter import __version__
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ def recording(tmp_path: Path) -> Path:
     """A folder of programs that write down how they were called: there is no engine and no registry here."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    for name in ("docker", "helm"):
+    for name in ("cosign", "docker", "gh", "helm"):
         program = folder / name
         program.write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@"\necho "stdin: $(cat)"\n')
         program.chmod(0o755)
@@ -53,7 +56,13 @@ def test_the_chart_is_packaged_with_its_version(tree: Path, tmp_path: Path) -> N
         member = archive.extractfile("vllm-specdec-exporter/Chart.yaml")
         assert member is not None
         chart = yaml.safe_load(member.read())
+        readme = archive.extractfile("vllm-specdec-exporter/README.md")
+        assert readme is not None
+        links = re.findall(r"\]\(([^)]+)\)", readme.read().decode())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    # Artifact Hub shows it without the repository around it.
+    assert f"{chart['home']}/blob/v{__version__}/docs/deployment.md#without-a-sidecar" in links
+    assert all(link.startswith(("https://", "#")) for link in links), links
 
 
 def test_a_chart_that_cannot_be_rendered_is_not_packaged(tree: Path, tmp_path: Path) -> None:
@@ -129,3 +138,75 @@ def test_what_is_missing_is_said(recording: Path) -> None:
         assert said in done.stderr
         assert done.stdout == ""
         assert SECRET not in done.stderr
+
+
+# --- what a release does, with programs that only record
+
+#: What the programs print, and what the workflow reads of it.
+_DIGEST = f"sha256:{'a' * 64}"
+_ANSWERS = {
+    "helm": f"echo Digest: {_DIGEST}\n",
+    "docker": f"""
+case "$*" in
+  *--metadata-file*) echo '{{"containerimage.digest": "{_DIGEST}"}}' >metadata.json ;;
+  *"imagetools inspect"*) echo '{{"digest": "{_DIGEST}"}}' ;;
+esac
+""",
+}
+
+
+#: The jobs that publish, in order.
+_PUBLISHING = (
+    ("image", "push"),
+    ("image", "tag"),
+    ("chart", "push"),
+    ("release", "index"),
+    ("release", "github"),
+)
+
+
+def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
+    """Every command of the jobs that push, tag, sign and release runs, in order, and names what was built."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    calls, output = tmp_path / "calls", tmp_path / "output"
+    for name in ("cosign", "docker", "gh", "helm"):
+        program = programs / name
+        program.write_text(f'#!/bin/bash\necho {name} "$@" >>{calls}\n{_ANSWERS.get(name, "")}')
+        program.chmod(0o755)
+    (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")  # needs a container engine
+    succeed(["git", "init", "--quiet"], tree)
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--allow-empty")
+    succeed([*git, "--message", "one"], tree)
+    for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).touch()
+    known = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
+    variables = {"GITHUB_REF_NAME": f"v{__version__}", "GITHUB_OUTPUT": str(output), "GITHUB_ACTOR": "me"}
+    variables |= {"PATH": path(programs)}
+    for where, job in _PUBLISHING:
+        if job == "tag":
+            (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
+        document = workflow(where)
+        for step in (one for one in steps() if (one.workflow, one.job) == (where, job) and one.run):
+            given = {
+                **document.get("env", {}),
+                **document["jobs"][job].get("env", {}),
+                **step.says.get("env", {}),
+            }
+            given = {
+                name: known.get(name, re.sub(r"\$\{\{.*?\}\}", "x", text)) for name, text in given.items()
+            }
+            succeed(["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given)
+    called = calls.read_text()
+    assert output.read_text().count(f"digest={_DIGEST}\n") == 2
+    image = f"{REGISTRY}/vllm-specdec-exporter"
+    for command in (
+        f"helm push chart/a.tgz oci://{REGISTRY}/charts",
+        f"docker buildx imagetools create --tag {image}:{__version__} {image}@{_DIGEST} {image}@{_DIGEST}",
+        f"cosign sign --yes {image}@{_DIGEST}",
+        f"cosign sign --yes x@{_DIGEST}",
+        f"gh release create v{__version__} --verify-tag",
+    ):
+        assert command in called, called
+    assert {file.name for file in (tree / "upload").iterdir()} == {"a.whl", "a.tar.gz"}

@@ -103,10 +103,10 @@ def test_rights_are_given_by_job() -> None:
     }
     signs = {"id-token", "attestations"}
     assert {name: rights for name, rights in written.items() if rights} == {
-        "chart/push": {"packages"},
+        "chart/push": {"packages"} | signs,
         "image/push": {"packages"},
         "image/tag": {"packages"} | signs,
-        "release/chart": {"packages"},
+        "release/chart": {"packages"} | signs,
         "release/github": {"contents"} | signs,
         "release/image": {"packages"} | signs,
         "release/index": {"id-token"},

@@ -16,6 +16,7 @@ import pytest
 from support.builders import upstream as recorded_answer
 from support.certificates import Authority, server_side
 from support.faulty_server import (
+    CLASSIC,
     Behaviour,
     FaultyServer,
     answer,
@@ -43,6 +44,8 @@ BODY = capture()
 SETTINGS = Settings()
 CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}
 HEALTHY = answer(BODY)
+#: The same, with the connection left open.
+HEALTHY_KEPT = Behaviour(lambda peer: peer.send(head(Content_Type=CLASSIC, Content_Length=len(BODY)) + BODY))
 
 
 @contextlib.asynccontextmanager
@@ -123,15 +126,9 @@ class TestLife:
 
 class TestRequest:
     async def test_what_is_sent(self, server: FaultyServer) -> None:
-        """A poll is one plain GET that says who asks, asks for the text format and for no compression.
-
-        Every poll opens one connection: vLLM closes idle ones about as often as it is polled.
-        """
+        """A poll is one plain GET that says who asks, asks for the text format and for no compression."""
         async with upstream(server.url) as client:
-            for polls in range(1, 4):
-                assert (await client.fetch()).body == BODY
-                assert polls == server.connections
-
+            assert (await client.fetch()).body == BODY
         request = server.requests[0]
         assert (request.method, request.path) == ("GET", "/metrics")
         assert {
@@ -139,7 +136,6 @@ class TestRequest:
             "user-agent": f"vllm-specdec-exporter/{__version__}",
             "accept": "text/plain; version=0.0.4",
             "accept-encoding": "identity",
-            "connection": "close",
         } == request.headers
 
     async def test_path(self, server: FaultyServer) -> None:
@@ -175,6 +171,31 @@ class TestRequest:
             await client.fetch()
 
         assert ["cookie" in request.headers for request in server.requests] == [False, False]
+
+    @pytest.mark.parametrize("unix", [False, True])
+    async def test_the_connection_is_kept_for_the_next_poll(self, tmp_path: Path, unix: bool) -> None:
+        """Closed before an answer, it is replaced once; a second time that is a failure."""
+        closes: list[bool] = []
+
+        async def run(peer: Peer) -> None:
+            while not (closes and closes.pop(0)):
+                await HEALTHY_KEPT.run(peer)
+                await peer.read_request()
+            peer.close()
+
+        path = tmp_path / "vllm.sock" if unix else None
+        with FaultyServer(Behaviour(run), unix=path) as server:
+            async with upstream(server.url) as client:
+                for _ in range(3):
+                    assert (await client.fetch()).body == BODY
+                assert server.connections == 1
+                closes += [True]  # the request on the kept connection; not that on the next one
+                assert (await client.fetch()).body == BODY
+                assert server.connections == 2
+                closes += [True, True]
+                with pytest.raises(PollError, match="closed before"):
+                    await client.fetch()
+                assert (await client.fetch()).body == BODY
 
     async def test_unix_socket_and_ipv6(self, tmp_path: Path) -> None:
         """A Unix socket is asked like a server, at any path; a server may listen on an IPv6 address."""

@@ -1,8 +1,8 @@
 """The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
 
-The whole exchange has one deadline, and the body a size limit, also after decompression. Each poll opens a
-new connection: vLLM closes idle ones after five seconds, which is about a poll interval, so a kept connection
-would sometimes fail for no reason. The connection ends with the poll.
+The whole exchange has one deadline, and the body a size limit, also after decompression. The connection is
+kept for the next poll. vLLM closes idle ones after five seconds, about a poll interval: a request on a
+connection that turns out to be closed is sent once more, by aiohttp.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import errno
 import json
 import socket
 import ssl
+import time
 import zlib
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .tls import UpstreamConfig
 
 MAX_BODY = 16 * 1024 * 1024
+_TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024
 _LONGEST_MESSAGE = 300
@@ -41,7 +42,8 @@ _CLOSED = "the connection was closed before a response came"
 #: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
 _CLOSE_ITERATIONS = 10
 
-_opened: ContextVar[list[socket.socket]] = ContextVar("_opened")  # the sockets of the current exchange
+#: Age from which a connection is replaced, in seconds: the name may mean another server now.
+_KEPT_SECONDS = 60.0
 
 
 class PollError(Exception):
@@ -122,6 +124,8 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
+        self._sockets: list[socket.socket] = []
+        self._connected_at = 0.0
 
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
@@ -139,18 +143,16 @@ class Upstream:
             PollError: no complete, valid response within the deadline; credentials are masked.
         """
         try:
-            url, accept = self._target.url, "text/plain; version=0.0.4"
-            return await self._get(url, accept, self._config.timeout, MAX_BODY)
+            return await self._get(self._target.url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
-        if not self._target.version_url:
+        if not (url := self._target.version_url):
             return ""
         seconds = self._config.timeout if timeout is None else timeout
         try:
-            url = self._target.version_url
             response = await self._get(url, "application/json", seconds, _MAX_VERSION_BODY)
             document = json.loads(response.body)
         except (PollError, ValueError, RecursionError):
@@ -170,11 +172,12 @@ class Upstream:
             self._session = None
 
     async def _get(self, url: str, accept: str, seconds: float, limit: int) -> UpstreamResponse:
-        sockets: list[socket.socket] = []
-        _opened.set(sockets)
+        kept = False
         try:
             async with asyncio.timeout(seconds):
-                return await self._exchange(url, accept, limit)
+                response = await self._exchange(url, accept, limit)
+            kept = time.monotonic() - self._connected_at < _KEPT_SECONDS
+            return response
         except TimeoutError as error:
             raise PollError("timeout", f"no complete response within {seconds:g} s") from error
         except aiohttp.ClientError as error:
@@ -186,7 +189,9 @@ class Upstream:
         except ConnectionError as error:
             raise PollError("reset", _CLOSED) from error
         finally:
-            await _close_sockets(sockets)
+            if not kept:
+                await _close_sockets(self._sockets)
+            self._sockets = [each for each in self._sockets if each.fileno() >= 0]
 
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
@@ -212,14 +217,14 @@ class Upstream:
     def _open(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector
         if self._target.socket:
-            connector = aiohttp.UnixConnector(self._target.socket, force_close=True)
+            connector = aiohttp.UnixConnector(self._target.socket, keepalive_timeout=_KEPT_SECONDS)
         else:
             connector = aiohttp.TCPConnector(
-                force_close=True,
+                keepalive_timeout=_KEPT_SECONDS,
                 use_dns_cache=False,
                 limit=2,
                 resolver=Resolver(),
-                socket_factory=_new_socket,
+                socket_factory=self._new_socket,
             )
         return new_session(
             connector,
@@ -227,6 +232,12 @@ class Upstream:
             auto_decompress=False,  # done in `_read_body`, with the size limit
             skip_auto_headers=("Accept-Encoding",),
         )
+
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        created = socket.socket(*address[:3])
+        self._sockets.append(created)
+        self._connected_at = time.monotonic()
+        return created
 
     def _authorization(self) -> dict[str, str]:
         if self._config.bearer_token_file:
@@ -237,19 +248,8 @@ class Upstream:
         return {}
 
 
-def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    created = socket.socket(family, kind, protocol)
-    _opened.get().append(created)
-    return created
-
-
 async def _close_sockets(sockets: list[socket.socket]) -> None:
-    """Shut down the sockets of an exchange.
-
-    When it closes a TLS connection, asyncio waits up to 30 s for the peer's close_notify, so a server that
-    hangs would keep the connections of several polls open.
-    """
+    """Shut down sockets, because asyncio waits up to 30 s for the close_notify of a TLS server that hangs."""
     for each in sockets:
         with contextlib.suppress(OSError):  # closed already, or never connected
             each.shutdown(socket.SHUT_RDWR)
