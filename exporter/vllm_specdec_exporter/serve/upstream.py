@@ -11,7 +11,6 @@ import asyncio
 import base64
 import contextlib
 import errno
-import json
 import socket
 import ssl
 import zlib
@@ -24,6 +23,7 @@ import aiohttp
 
 from .. import __version__
 from ..config.values import secret_parameters
+from ..engines.server_info import read_version
 from .sockets import Resolver
 from .tls import UpstreamTLS
 
@@ -144,19 +144,19 @@ class Upstream:
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
+    async def document(self, name: str, seconds: float, limit: int) -> bytes:
+        """Return the JSON document `name` beside the metrics, empty if none comes within `seconds`."""
+        if not (url := self._target.sibling_url(name)):
+            return b""
+        try:
+            return (await self._get(url, "application/json", seconds, limit)).body
+        except PollError:
+            return b""
+
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
-        if not self._target.version_url:
-            return ""
         seconds = self._config.timeout if timeout is None else timeout
-        try:
-            url = self._target.version_url
-            response = await self._get(url, "application/json", seconds, _MAX_VERSION_BODY)
-            document = json.loads(response.body)
-        except (PollError, ValueError, RecursionError):
-            return ""
-        version = document.get("version") if isinstance(document, dict) else None
-        return self.mask(version)[:64] if isinstance(version, str) and version.isprintable() else ""
+        return self.mask(read_version(await self.document("version", seconds, _MAX_VERSION_BODY)))[:64]
 
     @property
     def identity(self) -> tuple[object, ...]:
