@@ -213,6 +213,19 @@ def test_two_servers_are_watched_at_the_same_time(servers: dict[str, str], tmp_p
     assert not again["sides"][0]["live"]
 
 
+def test_engines_of_two_kinds_are_compared_by_the_same_measures(servers: dict[str, str]) -> None:
+    """The same traffic as vLLM and as SGLang, which counts neither drafts by position nor accepted tokens."""
+    flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5", "--num-speculative-tokens", "3")
+    with simulator("--dialect", "sglang", *flags) as sglang:
+        time.sleep(1.5)
+        outcome = compared(f"vllm={servers['drafting']}", f"sglang={sglang}", "--for", "3s", "--json")
+    vllm, other = json.loads(outcome.out)["sides"]
+    assert [side["name"] for side in (vllm, other)] == ["vllm", "sglang"]
+    assert [side["num_speculative_tokens"] for side in (vllm, other)] == [3, 3]
+    for measure in ("acceptance_ratio", "mean_acceptance_length"):
+        assert other[measure]["value"] == pytest.approx(vllm[measure]["value"], rel=0.05)
+
+
 def test_a_snapshot_beside_a_server_is_told_to_be_of_another_period(
     servers: dict[str, str], files: dict[str, str]
 ) -> None:

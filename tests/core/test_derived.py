@@ -10,16 +10,19 @@ import pytest
 
 from support.builders import OPENMETRICS, lines, refusal, upstream
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import EngineReading, Load
+from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.observe.derived import Derivation, why_no_advice
 from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
 
 if TYPE_CHECKING:
@@ -385,3 +388,72 @@ def test_a_configured_server_without_a_batch_is_idle() -> None:
     assert (result.activity.state, result.quality.level) == (ActivityState.IDLE, None)
     healthy = polled(answer(8, 320, 600), answer(16, 640, 1200))
     assert healthy.quality.level is QualityLevel.OPTIMAL or healthy.quality.level is QualityLevel.HEALTHY
+
+
+def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
+    """Three steps and four verified tokens: a draft of three in a row, or a tree of three."""
+    row, tree = (
+        add_server_info(read(RECORDED.encode()), ServerInfo("eagle3", topk)).engines[0] for topk in (1, 4)
+    )
+    assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
+    assert tree.counters.draft_tokens is None
+    assert "drafts are trees" in why_no_advice(tree, Derivation())
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"speculative_algorithm": "NGRAM", "speculative_eagle_topk": 0}', ServerInfo("ngram")),
+        (b'{"speculative_algorithm": "sk-secret", "version": "a\\nb"}', ServerInfo()),
+        (b'{"speculative_algorithm": null, "version": "%s"}' % (b"1" * 65), ServerInfo()),
+        (b'{"speculative_algorithm": ["sk-secret"]}', None),
+        (b"", None),
+        (b"\xff", None),
+        (b"[" * 100_000, None),
+    ],
+)
+def test_server_info_shows_known_algorithms_and_nothing_else(
+    body: bytes, expected: ServerInfo | None
+) -> None:
+    assert read_server_info(body) == expected
+
+
+def timed(draft: float, extend: float, verify: float) -> str:
+    """The series of SGLang's device timer, composed by its names: two tensor and two data-parallel ranks."""
+    rows = {"eagle_draft": draft, "eagle_draft_extend": extend, "target_verify": verify, "extend": 99.0}
+    return "".join(
+        f'sglang:forward_execution_seconds_total{{category="{category}",dp_rank="{dp}",'
+        f'engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="{tp}"}} {seconds / 2}\n'
+        for category, seconds in rows.items()
+        for dp in (0, 1)
+        for tp in (0, 1)
+    )
+
+
+def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
+    """Drafting takes 3 s and 1 s where verification takes 10 s: 40 % of it at K=3."""
+    seconds = (timed(0, 0, 0), timed(3, 1, 10))
+    bodies = [answer(8, 320, 600), answer(58, 5320, 9600)]
+    with_timer = [answer(8, 320, 600, more=seconds[0]), answer(58, 5320, 9600, more=seconds[1])]
+    steps = only(with_timer[1]).steps
+    assert (steps.draft_seconds, steps.verify_seconds) == (4.0, 10.0)
+
+    settings = replace(SETTINGS, costs=CostSettings(BUILTIN["eagle3"]))
+    assumed = polled(*bodies, settings=settings).window("30s")
+    measured = polled(*with_timer, settings=settings).window("30s")
+    target, batch = BUILTIN["eagle3"].target, assumed.batch_size
+    context = (50 + 5000 + 9000) / 2 / 50  # of a request: no prompt, and half of its answer
+    same = target.fixed + target.per_context_token * context * batch
+    verification, plain = same + target.per_token * batch * 4, same + target.per_token * batch
+    assert measured.estimate.step_cost == pytest.approx(1.4 * verification / plain)
+    assert assumed.estimate.step_cost != pytest.approx(1.4 * verification / plain, rel=0.01)
+
+
+def test_measured_drafting_grows_with_k_and_leaves_a_calibrated_profile_alone() -> None:
+    profile = BUILTIN["eagle3"]
+    assert profile.with_measured_draft(None, 3.0) is profile.with_measured_draft(0.4, 0.0) is profile
+    calibrated = replace(profile, basis=Basis.CALIBRATED)
+    assert calibrated.with_measured_draft(0.4, 3.0) is calibrated
+    free = replace(profile, draft=DraftCost())
+    drafting = [profile.with_measured_draft(0.4, 2.0).times(k, 8)[1] - free.times(k, 8)[1] for k in (1, 2, 4)]
+    assert [cost / drafting[0] for cost in drafting] == pytest.approx([1, 2, 4])

@@ -99,7 +99,7 @@ NO_SOCKETS = ["unix:", "unix:run/vllm.sock", "unix:./vllm.sock", "unix://host/x"
 def test_an_address_is_read_named_and_asked_for_its_version() -> None:
     assert {text: parse_target(text) for text in TARGETS} == TARGETS
     assert {text: parse_target(text).name for text in NAMES} == NAMES
-    assert {text: parse_target(text).version_url for text in VERSIONS} == VERSIONS
+    assert {text: parse_target(text).sibling_url("version") for text in VERSIONS} == VERSIONS
 
 
 def test_what_is_no_address_is_refused_with_what_is_one() -> None:

@@ -29,6 +29,7 @@ from support.faulty_server import (
 )
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.values import parse_target
+from vllm_specdec_exporter.engines.server_info import MAX_BODY as INFO_LIMIT
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.tls import UpstreamConfig, UpstreamTLS
@@ -508,3 +509,60 @@ class TestTls:
         ):
             with pytest.raises(ValueError, match=flag):
                 Upstream(parse_target("https://127.0.0.1:1"), config)
+
+
+KEY = "sk-0123456789abcdef"
+LAUNCH = f'"api_key": "{KEY}", "launch_command": "--api-key {KEY} {"x" * 5_000_000}"'
+
+
+class TestServerInfo:
+    """SGLang's /server_info, which holds keys and the launch command, and may be large."""
+
+    @pytest.fixture
+    def server(self) -> Iterator[FaultyServer]:
+        with FaultyServer(answer(recorded_answer("sglang-k3.txt"))) as server:
+            picked = '"speculative_algorithm": "EAGLE3", "speculative_eagle_topk": 4, "version": "0.5.23"'
+            server.version = answer(f'{{{LAUNCH}, {picked}, "key": "{KEY}"}}'.encode())
+            yield server
+
+    async def test_three_fields_are_picked_once_and_the_rest_is_kept_nowhere(
+        self, server: FaultyServer, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        async with upstream(server.url) as client:
+            poller = Poller("t", client, Settings(server_info=True), 15.0, **CLOCKS)
+            for _ in range(3):
+                await poller.poll()
+        (engine,) = poller.latest.engines
+        assert (engine.deployment.method, engine.deployment.upstream_version) == ("eagle3", "0.5.23")
+        assert [each.path for each in server.requests].count("/server_info") == 1
+        assert engine.counters.draft_tokens is None  # of a tree
+        assert KEY not in caplog.text + repr(vars(poller)) + repr(vars(client)) + repr(poller.latest)
+
+    async def test_without_the_option_it_is_not_requested(self, server: FaultyServer) -> None:
+        await poll_once(server.url)
+        assert {each.path for each in server.requests} == {"/metrics"}
+
+    @pytest.mark.parametrize(
+        "behaviour",
+        [
+            status("401 Unauthorized"),
+            answer(b"{" + b"[" * 100_000),
+            answer(b'{"speculative_eagle_topk": "%s"}' % KEY.encode()),
+            answer(b" " * (INFO_LIMIT + 1)),
+            hang(),
+        ],
+    )
+    async def test_what_cannot_be_read_costs_neither_the_poll_nor_a_request_each_time(
+        self, server: FaultyServer, behaviour: Behaviour, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server.version = behaviour
+        async with upstream(server.url, deadline=1.0) as client:
+            poller = Poller("t", client, Settings(server_info=True), 15.0, **CLOCKS)
+            for _ in range(5):
+                await poller.poll()
+                assert poller.latest.up
+        (engine,) = poller.latest.engines
+        assert engine.deployment.method == ""
+        assert [each.path for each in server.requests].count("/server_info") == 3
+        assert KEY not in caplog.text

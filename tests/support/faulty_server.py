@@ -195,7 +195,7 @@ class FaultyServer:
         tls: to speak TLS.
 
     Attributes:
-        version: what to do with requests for /version.
+        version: what to do with requests for /version and /server_info.
         requests: what was asked, in order; without those that a behaviour did not read.
         connections: how many connections were accepted.
     """
@@ -318,7 +318,7 @@ class FaultyServer:
         if behaviour.reads_request:
             asked = await peer.read_request()
             self.requests.append(asked)
-            if asked.path.endswith("/version"):
+            if asked.path.endswith(("/version", "/server_info")):
                 behaviour = self.version
         await behaviour.run(peer)
         await peer.wait_closed()

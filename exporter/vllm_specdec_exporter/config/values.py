@@ -249,12 +249,11 @@ class Target:
         tls = parts.scheme == "https"
         return parts.hostname or "", parts.port or (443 if tls else 80), tls
 
-    @property
-    def version_url(self) -> str:
-        """The URL of vLLM's version; empty if the path of the metrics is not ``.../metrics``."""
+    def sibling_url(self, name: str) -> str:
+        """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""
         scheme, host, path, _, _ = urlsplit(self.url)
         base, found, _ = path.rpartition("/metrics")
-        return urlunsplit((scheme, host, f"{base}/version", "", "")) if found else ""
+        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if found else ""
 
 
 def parse_target(text: str) -> Target:

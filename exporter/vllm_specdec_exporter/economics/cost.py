@@ -113,6 +113,8 @@ class CostProfile:
             built-in methods but `draft_model` and `unknown`.
         provenance: source of the numbers.
         physical: the model of known hardware, used instead of `target` and `draft`.
+        measured_draft: the time of drafting over that of verification as the engine measures it, and the K
+            that it was measured with; used instead of `draft`. It is taken to grow in proportion to K.
     """
 
     name: str
@@ -132,6 +134,7 @@ class CostProfile:
     cheap: bool = False
     provenance: str = ""
     physical: PhysicalModel | None = None
+    measured_draft: tuple[float, float] | None = None
 
     def step_cost(self, k: float, batch: float) -> float:
         """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
@@ -166,9 +169,19 @@ class CostProfile:
         return self._times(k, batch, self._size)
 
     def _times(self, k: float, batch: float, size: float) -> tuple[float, float]:
+        plain, verify, drafting = self._parts(k, batch, size)
+        if self.measured_draft is not None:
+            share, measured_k = self.measured_draft
+            drafting = share * self._parts(measured_k, batch, size)[1] * k / measured_k
+        return plain, verify + drafting
+
+    def _parts(self, k: float, batch: float, size: float) -> tuple[float, float, float]:
+        """Return the times of a plain step, of verification, and of drafting by the model."""
         if (physical := self.physical) is not None:
             context = self.context_tokens
-            return physical.plain_seconds(batch, context), physical.drafting_seconds(k, batch, context)
+            drafting = physical.draft_seconds(k, batch, context)
+            both = physical.drafting_seconds(k, batch, context)
+            return physical.plain_seconds(batch, context), both - drafting, drafting
         target, draft, context = self.target, self.draft, self.context_tokens * batch
         same = target.fixed + target.per_request * batch + target.per_context_token * context
         verify = same + target.per_token * batch * (k + 1)
@@ -180,7 +193,7 @@ class CostProfile:
             + draft.per_context_token * context
             + draft.share_of_verification * verify
         )
-        return same + target.per_token * batch, verify + drafting
+        return same + target.per_token * batch, verify, drafting
 
     def cost_range(self, k: float, batch: float) -> tuple[float, float]:
         """Return the least and the largest cost of a step that the uncertainty allows.
@@ -206,6 +219,12 @@ class CostProfile:
     def at_context(self, tokens: float | None) -> CostProfile:
         """Return the profile for requests of this context, unchanged if it is not known."""
         return self if tokens is None else replace(self, context_tokens=tokens)
+
+    def with_measured_draft(self, share: float | None, k: float | None) -> CostProfile:
+        """Return the profile with drafting as the engine measures it, unless it was calibrated there."""
+        if not share or not k or self.basis is not Basis.MODELLED:
+            return self
+        return replace(self, measured_draft=(share, k))
 
     def break_even_length(self, k: float, batch: float) -> float:
         """Return the mean acceptance length at break-even: a step of 1.6 plain ones must emit 1.6 tokens."""

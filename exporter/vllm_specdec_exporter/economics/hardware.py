@@ -265,13 +265,14 @@ class PhysicalModel:
         over, age = self.machine.overheads, self._age
         verify = self.machine.pass_seconds(self.target, batch * (k + 1), batch, context) * over.verification
         preparing = (over.speculation + batch * over.speculation_request) * age
-        return over.step + batch * over.request + verify + preparing + self._draft(k, batch, context)
+        return over.step + batch * over.request + verify + preparing + self.draft_seconds(k, batch, context)
 
     @property
     def _age(self) -> float:
         return self.machine.overheads.dated if self.dated else 1.0
 
-    def _draft(self, k: float, batch: float, context: float) -> float:
+    def draft_seconds(self, k: float, batch: float, context: float) -> float:
+        """Return the time of drafting in such a step."""
         over, model = self.machine.overheads, self.drafter.model
         if model is None:
             return over.lookup * batch

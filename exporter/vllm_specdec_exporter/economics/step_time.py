@@ -75,6 +75,13 @@ def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) 
     return (prompts + generated / 2) / requests
 
 
+def draft_share(first: Steps, last: Steps) -> float | None:
+    """Return the time of drafting over that of verification, ``None`` if either is not known."""
+    draft = _increase(first.draft_seconds, last.draft_seconds)
+    verify = _increase(first.verify_seconds, last.verify_seconds)
+    return draft / verify if draft and verify else None
+
+
 def _increase(before: float | None, after: float | None) -> float | None:
     """Return the increase of a total, ``None`` if it is not known or fell."""
     return None if before is None or after is None or after < before else after - before

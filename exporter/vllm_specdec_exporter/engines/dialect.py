@@ -35,6 +35,8 @@ class Dialect:
             `Lifetime` in reading.py, the preferred one first. Renamed series are read under their old names
             too.
         terms: likewise for totals that are no fields, and that `derived` computes fields from.
+        categories: by sample name, the field of each value of the label `category`; series of one field are
+            added up.
         derived: the formula of each computed field, in this order. It takes the values of fields, terms and
             `info` by name; ``None`` or a missing value leaves the field as it is.
         info_series: a series whose labels have values, and
@@ -54,7 +56,7 @@ class Dialect:
         server: the kind of server.
 
     Raises:
-        ValueError: a key of `series`, `derived` or `histograms` that is no field of the normal form.
+        ValueError: a field in `series`, `derived`, `categories` or `histograms` that the normal form lacks.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Dialect:
     resolution: float = 0.0
     counts_finished_requests: bool = False
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    categories: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
     info_series: str = ""
     info: tuple[str, ...] = ()
@@ -80,6 +83,7 @@ class Dialect:
 
     def __post_init__(self) -> None:
         unknown = {*self.series, *self.derived}
+        unknown.update(*(fields.values() for fields in self.categories.values()))
         unknown -= COUNTERS | LOAD | STEPS | LIFETIME_GAUGES | DRAFTING
         unknown |= set(self.histograms) - {f.name for f in fields(Latencies)}
         if unknown:
@@ -96,6 +100,11 @@ class Dialect:
             for preference, name in enumerate(names)
             for prefix in self.prefixes
         }
+
+    @cached_property
+    def category_fields(self) -> Mapping[str, Mapping[str, str]]:
+        """For each sample name with the label `category`, the field of each of its values."""
+        return {prefix + name: values for name, values in self.categories.items() for prefix in self.prefixes}
 
     @cached_property
     def histogram_fields(self) -> Mapping[str, tuple[str, str]]:
@@ -125,7 +134,8 @@ class Dialect:
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
-        return self._identifying | self._excluding | frozenset(self.fields) | self.info_names
+        found = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
+        return found | frozenset(self.category_fields)
 
     def recognises(self, seen: set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""

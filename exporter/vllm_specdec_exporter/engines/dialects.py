@@ -189,6 +189,15 @@ _DIALECTS = (
             "verified_tokens": ("spec_num_draft_tokens",),
             "draft_steps": ("spec_num_steps",),
         },
+        # With SGLANG_ENABLE_METRICS_DEVICE_TIMER=1.
+        categories={
+            "forward_execution_seconds_total": {
+                "eagle_draft": "draft_seconds",
+                "eagle_draft_extend": "draft_seconds",
+                "frozen_kv_draft": "draft_seconds",
+                "target_verify": "verify_seconds",
+            }
+        },
         terms={
             "retractions": ("num_retracted_requests_total",),
             "idle_seconds": ("scheduler_idle_seconds_total",),  # the first series that a server prints

@@ -78,7 +78,7 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> 
     lines = tuple(lines)
     infos, passive = _said_in_labels(dialect, lines) if dialect.derived else ({}, set())
     for line in _of_first_rank(dialect, lines) if dialect.ranks else lines:
-        entry = dialect.fields.get(line.name)
+        entry = dialect.fields.get(line.name) or _of_category(dialect, line)
         if entry is None:
             continue
         series = (entry, line.labels)  # without the name: two spellings of one series must not be added
@@ -129,6 +129,13 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> 
         server=dialect.server,
         life=life,
     )
+
+
+def _of_category(dialect: Dialect, line: SampleLine) -> tuple[str, int] | None:
+    """Return the field of a series by its label `category`, ``None`` if it has none."""
+    values = dialect.category_fields.get(line.name)
+    attribute = values.get(dict(line.labels).get("category", "")) if values else None
+    return (attribute, 0) if attribute else None
 
 
 _PASSIVE = "a prefill worker: the decode workers verify drafts and count them"

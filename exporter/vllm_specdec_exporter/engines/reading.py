@@ -77,12 +77,16 @@ class Steps:
         step_observations: their number.
         prompt_tokens: prompt tokens, of which a step may compute many.
         requests: requests that got their first token; `prompt_tokens` counts at the same moment.
+        draft_seconds: time of the accelerator for drafting.
+        verify_seconds: likewise for verification.
     """
 
     step_seconds: float | None = None
     step_observations: float | None = None
     prompt_tokens: float | None = None
     requests: float | None = None
+    draft_seconds: float | None = None
+    verify_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ class Drafting:
         draft_steps: depth of a draft; fewer than its tokens for a tree.
         drafted_tokens_per_position: at index i, the drafts since the start that had a token at position i.
             Empty without such series.
-        method: how drafts are made, empty if it is not printed.
+        method: how drafts are made, empty if it is not known.
+        topk: branches of a draft: above 1 it is a tree.
     """
 
     num_speculative_tokens: float | None = None
@@ -104,10 +109,13 @@ class Drafting:
     draft_steps: float | None = None
     drafted_tokens_per_position: tuple[float, ...] = ()
     method: str = ""
+    topk: int | None = None
 
     @property
     def tree(self) -> bool:
         """Whether drafts are trees, whose tokens are alternatives to each other."""
+        if self.topk is not None:
+            return self.topk > 1
         return (
             bool(self.draft_steps and self.num_speculative_tokens)
             and self.draft_steps != self.num_speculative_tokens

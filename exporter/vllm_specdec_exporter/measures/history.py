@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
-from ..economics.step_time import mean_context, mean_step_seconds
+from ..economics.step_time import draft_share, mean_context, mean_step_seconds
 from ..engines.reading import Latencies, Steps
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Delta:
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
     requests in the batch, `context_tokens` the mean of a request; `matches` are the comparisons with the
-    baseline at the first and the last sample.
+    baseline at the first and the last sample. `draft_share` is drafting time over verification time.
     """
 
     span: float
@@ -247,6 +247,7 @@ class Delta:
     batch_size: float | None = None
     step_seconds: float | None = None
     context_tokens: float | None = None
+    draft_share: float | None = None
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, BaselineComparison | None] = (None, None)
 
@@ -287,6 +288,7 @@ def delta(first: Sample, last: Sample) -> Delta:
         batch_size=_batch_size(first, last),
         step_seconds=mean_step_seconds(first.steps, last.steps),
         context_tokens=mean_context((before, first.steps), (after, last.steps)),
+        draft_share=draft_share(first.steps, last.steps),
         latencies=summarise(first.latencies, last.latencies),
         matches=(first.match, last.match),
     )

@@ -113,14 +113,16 @@ def assess(
     deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
     profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)
     judged_delta = deltas[settings.windows.index(settings.judged)]
-    profile = profile.at_context(judged_delta.context_tokens if judged_delta else None)
+    drafting = engine.drafting or Drafting()
+    if judged_delta is not None:
+        profile = profile.at_context(judged_delta.context_tokens)
+        profile = profile.with_measured_draft(judged_delta.draft_share, drafting.num_speculative_tokens)
     profile = correct_by_steps(profile, state.steps, *_drafting(judged_delta), time)
     windows = [
         _measures(window, delta, profile, settings)
         for window, delta in zip(settings.windows, deltas, strict=True)
         if delta is not None
     ]
-    drafting = engine.drafting or Drafting()
     k = len(engine.counters.accepted_tokens_per_position) or spec.num_speculative_tokens
     if drafting.num_speculative_tokens is not None:
         k = int(drafting.num_speculative_tokens)
@@ -142,7 +144,7 @@ def assess(
         measures=judged,
         counters=engine.counters,
         k=k,
-        method=guess_method(spec.method, spec.draft_model),
+        method=guess_method(spec.method, spec.draft_model) or drafting.method,
         profile=profile,
         thresholds=settings.thresholds,
         other_windows=tuple(m for m in windows if m is not judged),

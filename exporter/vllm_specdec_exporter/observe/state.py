@@ -38,6 +38,7 @@ class Settings:
         memory_ratio: memory of the draft model over that of the GPUs, if given.
         baseline: the recorded speed without speculation, if given.
         latencies: whether to read latency histograms; a baseline needs them.
+        server_info: whether to read SGLang's /server_info.
     """
 
     windows: tuple[Window, ...] = DEFAULT_WINDOWS
@@ -49,6 +50,7 @@ class Settings:
     memory_ratio: float | None = None
     baseline: Baseline | None = None
     latencies: bool = False
+    server_info: bool = False
 
 
 @dataclass(frozen=True, slots=True)

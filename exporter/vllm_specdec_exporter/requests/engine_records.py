@@ -7,6 +7,7 @@ without these names.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,8 +46,17 @@ class _Counts(msgspec.Struct):
     draft_rounds: int | None = None
     accepted_prediction_tokens: int | None = None
     rejected_prediction_tokens: int | None = None
+    total_draft_tokens: int | None = None
+    total_accepted_draft_tokens: int | None = None
+    num_spec_steps: int | None = None
+    acceptance_histogram: list[int] | None = None
 
 
+class _Choice(msgspec.Struct):
+    speculative_decoding: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_CHOICES = msgspec.json.Decoder(list[_Choice])
 _COUNTS = msgspec.json.Decoder(_Counts)
 #: What msgspec raises for invalid JSON. It checks UTF-8 late, and not always itself.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -77,6 +87,16 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     return None, False
 
 
+def record_in_choice(choices: msgspec.Raw) -> msgspec.Raw:
+    """Return the section of the only choice in which TensorRT-LLM has its record, ``null`` without one."""
+    if b'"total_draft_tokens"' in bytes(choices):
+        with contextlib.suppress(*UNREADABLE):
+            found = _CHOICES.decode(choices)
+            if len(found) == 1:
+                return found[0].speculative_decoding
+    return msgspec.Raw(b"null")
+
+
 def tokens_in(raw: msgspec.Raw) -> int | None:
     """Return the generated tokens in a section of a response, ``None`` if it has none."""
     try:
@@ -86,19 +106,30 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 
 
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
-    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted.
-
-    All drafts of a request have the same length, unless K changes meanwhile: then there are no steps.
-    """
+    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted."""
     drafts = count_of(document, "spec_verify_ct")
     proposed = count_of(document, "spec_num_proposed_drafts")
     accepted = count_of(document, "spec_num_correct_drafts")
     name = "spec_correct_drafts_histogram"
     name = name if document.get(name) is not None else "spec_accept_histogram"
     histogram = histogram_of(document, name, drafts, accepted)
-    k, rest = divmod(proposed, drafts) if drafts else (0, 0)
+    return _of_equal_drafts(drafts, proposed, accepted, histogram)
+
+
+def _of_tensorrt(document: dict[str, Any]) -> DraftRecord:
+    """Read the record of TensorRT-LLM's choices, as proposed in its issue 19311, which no release has yet."""
+    drafts = count_of(document, "num_spec_steps")
+    proposed = count_of(document, "total_draft_tokens")
+    accepted = count_of(document, "total_accepted_draft_tokens")
+    histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
+    return _of_equal_drafts(drafts, proposed, accepted, histogram)
+
+
+def _of_equal_drafts(drafts: int, proposed: int, accepted: int, histogram: tuple[int, ...]) -> DraftRecord:
+    """All drafts of a request have the same length, unless K changes meanwhile: then there are no steps."""
     _check_totals(accepted, proposed)
     check(drafts or not proposed, "the record has drafted tokens, but no verification")
+    k, rest = divmod(proposed, drafts) if drafts else (0, 0)
     steps = {}
     if 0 < k <= MOST_DRAFTED and not rest and 0 < len(histogram) <= k + 1:
         steps = {(k, taken): number for taken, number in enumerate(histogram) if number}
@@ -128,4 +159,5 @@ _ADAPTERS: dict[str, Callable[[dict[str, Any]], DraftRecord]] = {
     "spec_num_proposed_drafts": _of_sglang,
     "draft_n": _of_timings,
     "accepted_prediction_tokens": _of_usage,
+    "total_draft_tokens": _of_tensorrt,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .engine_records import UNREADABLE, find_record, tokens_in
+from .engine_records import UNREADABLE, find_record, record_in_choice, tokens_in
 from .observation import DraftRecord, RecordError, parse_record
 
 if TYPE_CHECKING:
@@ -249,7 +249,8 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
     record, malformed = _record(metrics.speculative_decoding)
     if record is None and not malformed:
         details = found.usage.completion_tokens_details if found.usage else _NULL
-        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details)
+        of_choice = record_in_choice(found.choices)
+        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details, of_choice)
     failed = not _is_null(found.error)
     tokens = _has_choices(found.choices)
     name = found.id or found.request_id or ""

@@ -48,6 +48,7 @@ _FIRST = ("vllm.url", "spec.config", "baseline.file", "web.listen-address")
 #: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
     "vllm": "connection to vLLM",
+    "spec": "connection to vLLM",
     "poll": "polling and windows",
     "window": "polling and windows",
     "judgement": "polling and windows",

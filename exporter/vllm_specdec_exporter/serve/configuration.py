@@ -218,6 +218,7 @@ def build_settings(
         costs=costs,
         memory_ratio=memory_ratio(values),
         baseline=_baseline(values["baseline.file"]),
+        server_info=values["spec.server-info"],
     )
 
 

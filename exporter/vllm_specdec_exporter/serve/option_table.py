@@ -109,6 +109,13 @@ OPTIONS: tuple[Option, ...] = (
         metavar="JSON",
     ),
     Option(
+        "spec.server-info",
+        boolean,
+        "false",
+        "Read method and top-k of SGLang from its /server_info, and keep nothing else of it (true or false).",
+        metavar="BOOL",
+    ),
+    Option(
         "cost.profile",
         str,
         "auto",

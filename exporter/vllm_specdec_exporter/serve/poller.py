@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engines import ReadingEmptiesError, Unrecognized, read
+from ..engines.reading import SGLANG
+from ..engines.server_info import MAX_BODY, ServerInfo, add_server_info, read_server_info
 from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
@@ -22,7 +24,7 @@ from .upstream import PollError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ..engines.reading import EngineKey
+    from ..engines.reading import EngineKey, Reading
     from ..measures.measures import DraftShape
     from ..observe.pipeline import EngineState, Settings
     from ..observe.result import EngineResult
@@ -88,6 +90,7 @@ class Poller:
         self._resets: dict[tuple[str, str], int] = {}
         self._version = ""
         self._version_tries = _VERSION_TRIES
+        self._server_info: ServerInfo | None = None
         self._expires: float | None = None
         self._final: PollFailure | None = None
         self.latest = TargetResult(target=name, poll_errors_total=dict.fromkeys(REASONS, 0))
@@ -106,6 +109,7 @@ class Poller:
         self._states = other._states
         self._resets = other._resets
         self._version = other._version
+        self._server_info = other._server_info if self.settings.server_info else None
         self._expires = other._expires
         self._final = other._final if other.identity == self.identity else None
         now = self._clock()
@@ -167,14 +171,25 @@ class Poller:
         latencies = self.settings.latencies or self.settings.baseline is not None
         parse = partial(read, response.body, response.content_type, latencies=latencies, life=response.life)
         reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
+        # One deadline for the whole poll: the version gets the rest of it.
+        left = self._upstream.timeout - (time - started)
         if not self._version and self._version_tries and reading.vllm:
             self._version_tries -= 1
-            # One deadline for the whole poll: the version gets the rest of it.
-            self._version = await self._upstream.version(self._upstream.timeout - (time - started))
+            self._version = await self._upstream.version(left)
+        if self.settings.server_info and reading.server == SGLANG:
+            reading = await self._informed(reading, left)
         self._states, results = pipeline.process_reading(
             self._states, reading, time, self.settings, self._version, self._shapes()
         )
         return results
+
+    async def _informed(self, reading: Reading, left: float) -> Reading:
+        if self._server_info is None and self._version_tries:
+            self._version_tries -= 1
+            body = await self._upstream.document("server_info", left, MAX_BODY)
+            self._server_info = await asyncio.to_thread(read_server_info, body)
+            self._version = self._upstream.mask(self._server_info.version) if self._server_info else ""
+        return add_server_info(reading, self._server_info) if self._server_info else reading
 
     def _fail(self, after: TargetResult, failure: PollFailure) -> None:
         errors = _counted(after.poll_errors_total, failure.reason)
@@ -194,7 +209,7 @@ class Poller:
         return self._expires is not None and now > self._expires
 
     def _forget_version(self) -> None:
-        self._version, self._version_tries = "", _VERSION_TRIES
+        self._version, self._version_tries, self._server_info = "", _VERSION_TRIES, None
 
     async def close(self) -> None:
         """Close the client."""

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import contextlib
 import errno
-import json
 import socket
 import ssl
 import time
@@ -24,6 +23,7 @@ import aiohttp
 
 from .. import __version__
 from ..config.values import secret_parameters
+from ..engines.server_info import read_version
 from .sockets import Resolver
 from .tls import UpstreamTLS
 
@@ -147,8 +147,18 @@ class Upstream:
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
+    async def document(self, name: str, seconds: float, limit: int) -> bytes:
+        """Return the JSON document `name` beside the metrics, empty if none comes within `seconds`."""
+        if not (url := self._target.sibling_url(name)):
+            return b""
+        try:
+            return (await self._get(url, "application/json", seconds, limit)).body
+        except PollError:
+            return b""
+
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
+<<<<<<< HEAD
         if not (url := self._target.version_url):
             return ""
         seconds = self._config.timeout if timeout is None else timeout
@@ -159,6 +169,10 @@ class Upstream:
             return ""
         version = document.get("version") if isinstance(document, dict) else None
         return self.mask(version)[:64] if isinstance(version, str) and version.isprintable() else ""
+=======
+        seconds = self._config.timeout if timeout is None else timeout
+        return self.mask(read_version(await self.document("version", seconds, _MAX_VERSION_BODY)))[:64]
+>>>>>>> h-e
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -1,0 +1,95 @@
+"""What servers say of themselves: vLLM's /version, and of SGLang's /server_info method, top-k and version.
+
+The latter holds the whole configuration and the launch command, keys included. Everything else in it is
+skipped by the parser, and never kept, logged or shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .reading import EngineReading, Reading
+
+#: The longest response that is read. One of a few KiB is usual.
+MAX_BODY = 8 * 1024 * 1024
+
+#: Methods as vLLM names them, by SGLang's algorithms. Another algorithm is not shown.
+_METHODS = {
+    "EAGLE": "eagle",
+    "EAGLE3": "eagle3",
+    "NEXTN": "mtp",
+    "FROZEN_KV_MTP": "mtp",
+    "STANDALONE": "draft_model",
+    "NGRAM": "ngram",
+    "DFLASH": "dflash",
+    "DSPARK": "dspark",
+}
+_LONGEST_VERSION = 64
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Versioned(msgspec.Struct):
+    version: str
+
+
+_VERSIONED = msgspec.json.Decoder(_Versioned)
+
+
+def read_version(body: bytes) -> str:
+    """Return the version in a response of vLLM's /version, empty if there is none."""
+    try:
+        version = _VERSIONED.decode(body).version
+    except _UNREADABLE:
+        return ""
+    return version if version.isprintable() else ""
+
+
+class _Picked(msgspec.Struct):
+    speculative_algorithm: str | None = None
+    speculative_eagle_topk: int | None = None
+    version: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Picked)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """The method and version, empty if not known, and the branches of a draft, ``None`` if not known."""
+
+    method: str = ""
+    topk: int | None = None
+    version: str = ""
+
+
+def read_server_info(body: bytes) -> ServerInfo | None:
+    """Return what is picked of a response, ``None`` if it is not SGLang's. Nothing quotes the response."""
+    try:
+        found = _DECODER.decode(body)
+    except _UNREADABLE:
+        return None
+    topk, version = found.speculative_eagle_topk, found.version or ""
+    if not version.isascii() or not version.isprintable() or len(version) > _LONGEST_VERSION:
+        version = ""
+    method = _METHODS.get((found.speculative_algorithm or "").upper(), "")
+    return ServerInfo(method, topk if topk is not None and topk >= 1 else None, version)
+
+
+def add_server_info(reading: Reading, info: ServerInfo) -> Reading:
+    """Return `reading` with the method and top-k of its server in each engine.
+
+    The tokens of a tree are alternatives to each other, so they are no drafted tokens in a row.
+    """
+
+    def informed(engine: EngineReading) -> EngineReading:
+        if engine.drafting is None:
+            return engine
+        drafting = replace(engine.drafting, method=info.method, topk=info.topk)
+        counters = replace(engine.counters, draft_tokens=None) if drafting.tree else engine.counters
+        return replace(engine, drafting=drafting, counters=counters)
+
+    return replace(reading, engines=tuple(map(informed, reading.engines)))
