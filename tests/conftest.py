@@ -35,18 +35,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: Files that take minutes, the longest first.
 _LONG = (
     "replay/test_month.py",
-    "replay/test_faults.py",
-    "paging/test_paging.py",
-    "dashboards/test_pictures.py",
     "alerts/test_rules.py",
-    "dashboards/test_executed.py",
-    "scaling/test_vmalert.py",
-    "scaling/test_victoriametrics.py",
-    "scaling/test_federation.py",
-    "helm/test_chart_renderings.py",
-    "docker/test_image.py",
-    "docker/test_topology.py",
+    "dashboards/test_pictures.py",
+    "replay/test_faults.py",
     "docs/test_run_pages.py",
+    "dashboards/test_executed.py",
+    "attacks/test_listeners.py",
+    "paging/test_paging.py",
+    "docker/test_image.py",
+    "helm/test_chart_renderings.py",
+    "release/test_version.py",
+    "webconfig/test_rotation.py",
+    "faults/test_disk.py",
 )
 
 

@@ -1,4 +1,4 @@
-"""Two weeks of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
+"""Eight days of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from replay.traffic import Conditions, healthy, wandering
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-DAYS = 15
+#: A week, and a day that is compared with a week ago.
+DAYS = 8
 MINUTES = DAYS * 1440
 MODEL, NAMESPACE = "meta-llama/Llama-3.3-70B-Instruct", "chat"
 SLOTS = 2
@@ -23,7 +24,7 @@ LOADING = 6
 
 @dataclass(frozen=True)
 class Life:
-    """A version of a pod from its start to its end, in minutes of these weeks; the next starts at `end`."""
+    """A version of a pod from its start to its end, in minutes of these days; the next starts at `end`."""
 
     slot: int
     number: int
@@ -50,7 +51,7 @@ def _deployments(random: np.random.Generator) -> Iterator[int]:
 
 
 def play(seed: int, step: int = 2) -> Storage:
-    """Return what Prometheus has after the two weeks."""
+    """Return what Prometheus has after these days."""
     storage = Storage(step)
     random = np.random.default_rng(seed)
     slow = list(wandering(random, MINUTES, 0.015, 6.0))  # what users ask, all alike
