@@ -158,21 +158,8 @@ class Upstream:
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
-<<<<<<< HEAD
-        if not (url := self._target.version_url):
-            return ""
-        seconds = self._config.timeout if timeout is None else timeout
-        try:
-            response = await self._get(url, "application/json", seconds, _MAX_VERSION_BODY)
-            document = json.loads(response.body)
-        except (PollError, ValueError, RecursionError):
-            return ""
-        version = document.get("version") if isinstance(document, dict) else None
-        return self.mask(version)[:64] if isinstance(version, str) and version.isprintable() else ""
-=======
         seconds = self._config.timeout if timeout is None else timeout
         return self.mask(read_version(await self.document("version", seconds, _MAX_VERSION_BODY)))[:64]
->>>>>>> h-e
 
     @property
     def identity(self) -> tuple[object, ...]:
