@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from alertmanager.bundle import rule
 from replay import evaluate
 from replay.faults import FAULTS, LASTS, START, Fault, play
 from replay.notifications import notifications
@@ -160,3 +161,13 @@ def test_the_documented_times_are_these() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")
     assert _DOCUMENT.read_text("utf-8") == text
+
+
+def test_a_collapse_fires_for_models_whatever_their_engines() -> None:
+    """Each alert once for a model: at most 30 series for a collapse of 60 engines of 4 models."""
+    for name in ("collapse", "collapse-of-a-cheap-drafter", "disable-by-the-rule"):
+        levels = {
+            rule(alert, severity=severity).labels["level"] for alert, severity, _ in fired("short")[name]
+        }
+        assert levels == {"model"}
+        assert 4 * len(fired("short")[name]) <= 30, fired("short")[name]
