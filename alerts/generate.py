@@ -26,7 +26,7 @@ FILES = {
     ),
     "availability.yml": (
         "Does monitoring of speculation work?",
-        (availability.group(),),
+        availability.groups(),
     ),
     "activity.yml": ("Does speculation run as configured?", (activity.group(),)),
     "quality.yml": ("Is acceptance good, and as good as before?", (quality.group(),)),

@@ -10,6 +10,7 @@ from .rule import (
     COUNT,
     EXPORTER_JOB,
     IN,
+    LONG_INTERVAL,
     LOOK_BACK,
     PLACE,
     TARGET,
@@ -33,11 +34,15 @@ _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 _WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one-exporter-down-does-not-page")
 
 
-def group() -> Group:
-    """Return the group of availability alerts."""
-    return Group(
-        "vllm-specdec.availability",
-        (*_lost(), _down(), _unreachable(), _sidecar_missing(), *_configuration(), _watchdog()),
+def groups() -> tuple[Group, ...]:
+    """Return the groups of availability alerts."""
+    return (
+        Group(
+            "vllm-specdec.availability",
+            (*_lost(), _down(), _unreachable(), _sidecar_missing(), _watchdog()),
+        ),
+        # Of every threshold of every exporter, so it costs more than the rest together.
+        Group("vllm-specdec.configuration", _configuration(), LONG_INTERVAL),
     )
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .recording import LONG_INTERVAL
 from .rule import (
+    LONG_INTERVAL,
     PERCENT,
     WHO,
     Alert,

@@ -8,6 +8,7 @@ from .rule import (
     CERTAIN_SPEEDUP,
     ENGINE,
     EXPORTER_JOB,
+    LONG_INTERVAL,
     LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Most rules of a group: Mimir's own limit.
 GROUP_SIZE = 20
-#: Long windows hardly change between two evaluations and cost the most; below Prometheus's look-back of 5m.
-LONG_INTERVAL = "3m"
 
 #: The counters behind the rates of each window that is computed from samples.
 RATES = {
@@ -69,7 +68,7 @@ THRESHOLDS = (
 
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
-    yield from _split("thresholds", _thresholds())
+    yield from _split("thresholds", _thresholds(), LONG_INTERVAL)
     for window in RATES:
         instances = _instances() if window == "5m" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
@@ -77,14 +76,15 @@ def groups() -> Iterator[Group]:
         more = (*_ratios(window), _restarts()) if window == "6h" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()))
+    yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
     yield from _split("speedup", _speedup())
 
 
-def _split(name: str, records: Iterable[Record]) -> Iterator[Group]:
+def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
     """Yield groups that Mimir takes: it allows 20 rules to a group unless told otherwise."""
     found = tuple(records)
     for number, start in enumerate(range(0, len(found), GROUP_SIZE), 1):
-        yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE])
+        yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE], interval)
 
 
 def _thresholds() -> Iterator[Record]:
@@ -231,6 +231,13 @@ def _engines() -> Iterator[Record]:
         why="Engines by the exporter's advice.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
+
+
+def _advice() -> Iterator[Record]:
+    """Yield what is judged over hours or a day."""
+    look = LOOK_BACK
+    k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
+    advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
         f"quantile by ({MODEL}) (0.5, {advised})",

@@ -28,6 +28,9 @@ ENGINE = f"{TARGET}, target, model_name, engine"
 #: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
 EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter"'
 
+#: Of groups whose values hardly change between two evaluations, or cost the most; below Prometheus's look-back of 5m.
+LONG_INTERVAL = "3m"
+
 #: How far back a gauge may lie: more than two scrapes, so that a lost one hides nothing.
 LOOK_BACK = "3m"
 

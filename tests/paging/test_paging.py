@@ -89,7 +89,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         took = running.wait(running.triggered, PROMISED_COLLAPSE)
         running.wait(lambda: running.firing("Disable"), 25)
         running.wait(lambda: running.actions() and running.suppressed(), 10)
-        running.wait(lambda: "should be disabled" in json.dumps(running.slack("#specdec-tickets")), 10)
+        running.wait(lambda: "should be disabled" in json.dumps(running.slack("#specdec-tickets")), 40)
         chapters["collapsed"] = chapter(took)
 
         set_phase(server, "healthy")
