@@ -33,6 +33,7 @@ SPREAD = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSched
 DROP = [{"sourceLabels": ["a"], "action": "drop"}]
 GROUP = [{"name": "own", "rules": [{"record": "own:up:sum", "expr": "sum(up)"}]}]
 EXTRA = [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}}]
+NAME = "dns+http://vllm-pods.default.svc:8000"
 LABEL = {"team": "inference"}
 
 #: Values, where they are seen in an object of a kind (a list's first entry by 0), and what is seen there.
@@ -58,6 +59,7 @@ WORK: tuple[tuple[dict[str, Any], tuple[Any, ...], Any], ...] = (
             "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["vllm"]}],
         }.items()
     ),
+    (at(exporter__vllmUrls=[NAME]), (*POD, "containers", 0, "args", 0), f"--vllm.url={NAME}"),
     (at(standalone__revisionHistoryLimit=0), ("Deployment", "spec", "revisionHistoryLimit"), 0),
     (at(standalone__podLabels=LABEL), (*POD[:-1], "metadata", "labels", "team"), "inference"),
     (at(standalone__podAnnotations=LABEL), (*POD[:-1], "metadata", "annotations"), LABEL),

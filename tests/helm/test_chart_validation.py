@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _TAP = merged(INJECTION, TAP)
 _URLS = "exporter.vllmUrls"
+_NAME = "dns+http://vllm-pods.default.svc:8000"
 _NO_IMAGE = "image.repository is empty"
 _NO_SERVERS = "standalone.enabled needs exporter.vllmUrls"
 _NO_RECEIVER = "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket"
@@ -102,7 +103,8 @@ _ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar", _SELECTING, {}),
     ("networkPolicy.sidecar.keepOpen opens 9852 ", _CLOSED, {"networkPolicy.sidecar.keepOpen": [8000, 9852]}),
     ("tap.port and exporter.port are both 9852: ", _TAP, {"exporter.port": 9852}),
-    ("exporter.vllmUrls has 2 servers, ", merged(STANDALONE, TAP), {}),
+    (f"{_URLS} means several servers, ", merged(STANDALONE, TAP), {}),
+    (f"{_URLS} means several servers, ", merged(STANDALONE, TAP, at(exporter__vllmUrls=[_NAME])), {}),
     (f"tap.port is the port of {_LOCAL}: ", _TAP, {"tap.port": 8000}),
     *(
         (f"tap.port is the port of {url}: ", _TAP, {_URLS: [_LOCAL, url], "tap.upstream": _LOCAL})

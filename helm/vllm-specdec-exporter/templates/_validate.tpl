@@ -118,7 +118,7 @@
 {{- fail (printf "tap.port and exporter.port are both %d: give the tap another one" (int $v.tap.port)) }}
 {{- end }}
 {{- if and (or (gt (len $v.exporter.vllmUrls) 1) (hasPrefix "dns" (first $v.exporter.vllmUrls))) (not $v.tap.upstream) }}
-{{- fail (printf "exporter.vllmUrls has %d servers, or a name of several, and the tap stands before one: set tap.upstream to its address" (len $v.exporter.vllmUrls)) }}
+{{- fail "exporter.vllmUrls means several servers, and the tap stands before one: set tap.upstream to its address" }}
 {{- end }}
 {{- $itself := printf "^https?://([^/@]*@)?(127[.][0-9.]+|localhost|\\[::1\\]|0[.]0[.]0[.]0):%d(/|$)" (int $v.tap.port) }}
 {{- range prepend $v.exporter.vllmUrls $v.tap.upstream }}
