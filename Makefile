@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
+LLAMACPP := .venv-llamacpp
 BUILD_VENV := .venv-build
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm bench check wheel dist release-check fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp bench check wheel dist release-check fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -42,6 +43,11 @@ test-vllm: $(STAMP) install-vllm ## The exporter beside a real vLLM (installs on
 	$(VLLM_PYTEST) -n 2 --dist loadfile -m "vllm and not clock" $(ARGS)
 	$(VLLM_PYTEST) -m "vllm and clock" $(ARGS)
 VLLM_PYTEST = SPECDEC_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python $(BIN)/python -m pytest tests/vllm
+
+test-llamacpp: $(STAMP) ## The exporter beside a real llama.cpp at prescribed acceptance (builds one: half an hour, once)
+	@bash tests/need.sh prometheus cmake g++
+	PYTHON=$(PYTHON) bash tests/llamacpp/install.sh $(LLAMACPP)
+	SPECDEC_LLAMACPP=$(CURDIR)/$(LLAMACPP) $(BIN)/python -m pytest tests/llamacpp/live.py -s $(ARGS)
 
 lint: $(STAMP) ## Style, types, workflows
 	$(BIN)/ruff check .
@@ -124,7 +130,7 @@ LOCK_FLAGS := -q --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 clean: ## Remove everything that was made
-	rm -rf build tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules tests/release/node_modules .venv .venv-vllm .venv-lock .venv-build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build tests/dashboards/render/node_modules tests/dashboards/render/build tests/helm/node_modules tests/injection/node_modules tests/release/node_modules .venv .venv-vllm .venv-llamacpp .venv-lock .venv-build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): requirements/dev.txt pyproject.toml
 	@bash tests/need.sh --python $(PYTHON)

@@ -38,7 +38,7 @@ FOREIGN = {
         *("--dp-size", "--enable-metrics", "--speculative-eagle-topk"),
         *("--speculative-adaptive", "--speculative-adaptive-config"),
     ),
-    "llama.cpp": ("--metrics",),
+    "llama.cpp": ("--metrics", "--spec-synth-rates"),
     "Alertmanager": ("--web.external-url",),
     "amtool": ("--alertmanager.url",),
     "Thanos": ("--alert.label-drop", "--endpoint", "--label", "--remote-write.config-file"),

@@ -1,0 +1,188 @@
+"""The exporter beside a real llama.cpp server that accepts at prescribed rates: make test-llamacpp.
+
+pytest does not collect this file by itself, because it needs the server that install.sh builds.
+`UPDATE_GOLDEN=1 make test-llamacpp` writes the answers of these runs and the table in the documentation anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from llamacpp.prescribed import COST_FILE, REQUESTS, SETS, differences
+from support.exporter import RunningExporter, running_exporter
+from support.programs import Program
+from support.prometheus import PrometheusServer
+from vllm_specdec_exporter.commands.demo import faster_rules
+from vllm_specdec_exporter.publish.snapshot import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vllm_specdec_exporter.observe.result import EngineResult
+
+REPOSITORY = Path(__file__).parents[2]
+BUILT = Path(os.environ.get("SPECDEC_LLAMACPP") or REPOSITORY / ".venv-llamacpp")
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+DATA = REPOSITORY / "tests" / "data" / "upstream"
+TABLE = REPOSITORY / "docs" / "reference" / "dialects.md"
+BEGIN, END = "<!-- Written by `UPDATE_GOLDEN=1 make test-llamacpp`. -->\n", "<!-- End. -->\n"
+
+K, SLOTS, TOKENS = 4, 4, 400
+#: Durations in the rules are divided by this.
+FASTER = 20.0
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the two models."""
+    folder = tmp_path_factory.mktemp("models")
+    python, script = BUILT / "venv" / "bin" / "python", Path(__file__).with_name("model.py")
+    made = subprocess.run([python, script, folder], capture_output=True, text=True, timeout=300)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@contextmanager
+def llama_server(models: Path, rates: tuple[float, ...] = ()) -> Iterator[str]:
+    """A server that drafts K tokens and accepts them at these rates, or honestly; yields its address."""
+    words = [
+        str(BUILT / "llama-server"),
+        "-m",
+        str(models / "target.gguf"),
+        "-md",
+        str(models / "draft.gguf"),
+    ]
+    words += ["--spec-type", "draft-simple", "--spec-draft-n-max", str(K), "--metrics", "--no-warmup"]
+    words += ["--host", "127.0.0.1", "--port", "{port}", "-c", "4096", "-np", str(SLOTS), "-t", "1"]
+    if rates:
+        words += ["--spec-synth-rates", ",".join(f"{rate:g}" for rate in rates)]
+    with Program(words, ready="/health") as program:
+        yield program.url
+
+
+@contextmanager
+def exporter(url: str, folder: Path) -> Iterator[RunningExporter]:
+    """An exporter beside the server at `url`, with the cost by which the expectations were computed."""
+    costs = folder / "cost.yml"
+    costs.write_text(COST_FILE)
+    flags = ("--vllm.url", url, "--cost.file", str(costs), "--cost.profile", "known", "--poll.interval", "1s")
+    with running_exporter(*flags, "--window", "30s", "--window", "15m", fast=False) as running:
+        running.wait_until_up()
+        yield running
+
+
+def complete(url: str, number: int, tokens: int = TOKENS) -> dict[str, Any]:
+    """Let the server generate, and return its timings."""
+    body = {"prompt": f"request {number}", "n_predict": tokens, "temperature": 0, "ignore_eos": True}
+    header = {"Content-Type": "application/json"}
+    asked = urllib.request.Request(f"{url}/completion", json.dumps(body).encode(), header)
+    with urllib.request.urlopen(asked, timeout=900) as answer:
+        return dict(json.loads(answer.read())["timings"])
+
+
+def metrics_of(url: str) -> str:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+def engine_of(running: RunningExporter) -> EngineResult:
+    (target,) = decode(running.get("/api/v1/snapshot").body).targets
+    (engine,) = target.engines
+    return engine
+
+
+def run(url: str, running: RunningExporter) -> tuple[EngineResult, int, int]:
+    """Make all requests; return what is published once it has them all, and the sums of their timings."""
+    with ThreadPoolExecutor(SLOTS) as pool:
+        timings = list(pool.map(lambda number: complete(url, number), range(REQUESTS)))
+    drafted = sum(timing["draft_n"] for timing in timings)
+    running.wait_for(lambda metrics: metrics.value("draft_tokens_total") == drafted, "draft_tokens_total")
+    return engine_of(running), drafted, sum(timing["draft_n_accepted"] for timing in timings)
+
+
+def row(name: str, engine: EngineResult) -> str:
+    window, wanted = engine.window(engine.judged_window), SETS[name]
+    assert window is not None
+    cells = (
+        name,
+        f"{window.drafts or 0:,.0f}",
+        " ".join(f"{100 * rate:g}" for rate in wanted.rates),
+        " ".join(f"{100 * rate:.1f}" for rate in window.position_acceptance_ratio),
+        f"{wanted.length:.2f}",
+        f"{window.mean_acceptance_length:.2f}",
+        f"{engine.payoff.verdict}, {engine.payoff.speedup:.2f}x",
+        f"{engine.advice.action}, K={engine.advice.num_speculative_tokens}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def test_what_is_published_agrees_with_the_prescribed_rates(models: Path, tmp_path: Path) -> None:
+    found, rows = {}, []
+    for name, wanted in SETS.items():
+        with llama_server(models, wanted.rates) as url, exporter(url, tmp_path) as running:
+            engine, drafted, accepted = run(url, running)
+            assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (drafted, accepted)
+            if wrong := differences(engine, wanted, REQUESTS):
+                found[name] = wrong
+            rows.append(row(name, engine))
+            if UPDATE:
+                (DATA / f"llamacpp-synth-{name}.txt").write_text(metrics_of(url))
+    print("\n", *rows, sep="")
+    assert found == {}
+    if UPDATE:
+        head, rest = TABLE.read_text().split(BEGIN)
+        title = "| rates | drafts | prescribed, % | published | length | published | verdict | advice |\n"
+        table = title + "|---|---|---|---|---|---|---|---|\n" + "".join(rows)
+        TABLE.write_text(head + BEGIN + table + END + rest.split(END, 1)[1])
+
+
+def test_honest_drafts_are_counted_as_their_responses_say(models: Path, tmp_path: Path) -> None:
+    """Without prescribed rates: the sums of the timings of all requests."""
+    with llama_server(models) as url, exporter(url, tmp_path) as running:
+        engine, drafted, accepted = run(url, running)
+    assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (drafted, accepted)
+    assert engine.num_speculative_tokens == K
+
+
+def test_the_collapsed_server_alerts_and_the_healthy_one_does_not(models: Path, tmp_path: Path) -> None:
+    """With the rules as they are shipped, on a faster clock."""
+    rules = {
+        path.name: faster_rules(path.read_text("utf-8"), FASTER)
+        for path in (REPOSITORY / "alerts" / "rules").glob("*.yml")
+    }
+    end = threading.Event()
+
+    def traffic(url: str) -> None:
+        while not end.is_set():
+            complete(url, 0, 60)
+
+    with ExitStack() as stack:
+        found = {}
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        stack.callback(end.set)
+        for name in ("healthy", "collapsed"):
+            url = stack.enter_context(llama_server(models, SETS[name].rates))
+            address = stack.enter_context(exporter(url, tmp_path)).address
+            for _ in range(2):
+                pool.submit(traffic, url)
+            config = {"rule_files": [*rules]}
+            found[name] = stack.enter_context(PrometheusServer({name: address}, config=config, files=rules))
+        firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
+        found["collapsed"].wait_for(firing, 600)
+        assert found["healthy"].value("count(model:vllm_specdec_acceptance:ratio_rate5m)") == 1
+        assert (
+            found["healthy"].query('ALERTS{alertname=~".*(Collapsed|Harmful|Bypassed|Acceptance).*"}') == {}
+        )
+        end.set()
