@@ -8,11 +8,12 @@ import pytest
 
 from economics.servers import expected, judged, settings_for, survival_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics import CostProfile, for_method
+from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, update_advice
+from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, for_sglang, update_advice
 from vllm_specdec_exporter.judgement.case import Case
 
 SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
@@ -40,6 +41,8 @@ def counsel(found: Case) -> CurrentAdvice:
     return update_advice(CurrentAdvice(), found, 300.0, 300.0)
 
 
+#: Each token of a batch costs, so that no draft pays in a large one.
+LOADED = CostProfile("loaded", TargetCost(1.0, per_token=0.01), DraftCost(fixed=0.05, per_position=0.02))
 STEADY, SHALLOW, RISING = (0.9, 0.8, 0.7, 0.55), (0.9, 0.7, 0.1, 0.1), (0.95, 0.95, 0.95, 0.95)
 
 
@@ -68,6 +71,19 @@ def test_a_larger_k_comes_before_a_schedule() -> None:
     assert advice.action is Action.INCREASE_K
     assert (advice.schedule, advice.schedule_config) == ((), "")
     assert "vLLM allows none beyond the present one" in advice.schedule_note
+    assert "--speculative-adaptive" not in for_sglang(replace(case(*RISING), profile=LOADED), advice)
+
+
+def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
+    """Rows that move with every poll could not be copied."""
+    before = counsel(case(*SHALLOW))
+    loaded = replace(case(*SHALLOW), profile=LOADED)
+    soon, late = (update_advice(before, loaded, 300.0 + after, 300.0).advice for after in (1.0, 300.0))
+
+    assert before.advice.num_speculative_tokens == soon.num_speculative_tokens == late.num_speculative_tokens
+    assert (len(before.advice.schedule), len(soon.schedule)) == (1, 1)
+    assert len(late.schedule) > 1
+    assert "--speculative-adaptive" in for_sglang(loaded, late)
 
 
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])

@@ -180,7 +180,7 @@ class Thresholds:
 
     def items(self) -> Iterator[tuple[str, float]]:
         """Yield every threshold's name and value."""
-        yield from asdict(self).items()
+        yield from ((f.name, getattr(self, f.name)) for f in fields(self))
 
     def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
         """Return these thresholds with new values, also for the thresholds that follow them.
