@@ -164,7 +164,8 @@ WARMING_UP = pair(
 
 #: Poor acceptance all over, and yet speculation pays: a cheap drafter on little load.
 BENEFICIAL = pair(
-    Phase(3 * HOUR, acceptance=(0.3, 0.04, 0.0), speedup=1.3, waiting=3), server=(ServerPhase(3 * HOUR),)
+    Phase(3 * HOUR, acceptance=(0.3, 0.04, 0.0), speedup=1.3, basis="calibrated", waiting=3),
+    server=(ServerPhase(3 * HOUR),),
 )
 
 
@@ -350,7 +351,7 @@ SWEEPS: tuple[Sweep, ...] = (
         {
             "restarts": restarts,
             "better-drafter": rollout(
-                Phase(1, acceptance=(0.7, 0.45, 0.3), speedup=1.25),
+                Phase(1, acceptance=(0.7, 0.45, 0.3), speedup=1.25, basis="calibrated"),
                 Phase(1, acceptance=(0.95, 0.9, 0.86), speedup=1.9),
                 apart=10,
             ),
