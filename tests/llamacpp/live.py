@@ -138,7 +138,7 @@ def test_what_is_published_agrees_with_the_prescribed_rates(models: Path, tmp_pa
                 found[name] = wrong
             rows.append(row(name, engine))
             if UPDATE:
-                (DATA / f"llamacpp-synth-{name}.txt").write_text(metrics_of(url))
+                (DATA / f"llamacpp-synth/{name}.txt").write_text(metrics_of(url))
     print("\n", *rows, sep="")
     assert found == {}
     if UPDATE:

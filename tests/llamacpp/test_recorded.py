@@ -22,7 +22,7 @@ WINDOW = Window(300.0)
 @pytest.mark.parametrize("name", SETS)
 def test_the_recorded_answer_agrees_with_the_prescribed_rates(name: str) -> None:
     """Before the first request every total is 0, and no position is printed."""
-    after = upstream(f"llamacpp-synth-{name}.txt")
+    after = upstream(f"llamacpp-synth/{name}.txt")
     before = re.sub(rb"(?m)^(llamacpp:\w+) \S+$", rb"\1 0", re.sub(rb"(?m)^.*position=.*\n", b"", after))
     settings = replace(Settings(costs=CostSettings(KNOWN)), windows=(WINDOW,), judged=WINDOW)
     states, _ = process_reading({}, read(before), 0.0, settings)
