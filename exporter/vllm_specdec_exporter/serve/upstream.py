@@ -1,8 +1,7 @@
 """The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
 
-The whole exchange has one deadline, and the body a size limit, also after decompression. The connection is
-kept for the next poll. vLLM closes idle ones after five seconds, about a poll interval: a request on a
-connection that turns out to be closed is sent once more, by aiohttp.
+The exchange has one deadline, and the body a size limit, also after decompression. The connection is kept:
+vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
 """
 
 from __future__ import annotations
