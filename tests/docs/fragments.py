@@ -74,6 +74,10 @@ def _containers(document: Any, _folder: Path) -> None:
     assert problems_everywhere([pod]) == []
 
 
+def _object(document: Any, _folder: Path) -> None:
+    assert problems_everywhere([document]) == []
+
+
 def _values(document: Any, _folder: Path) -> None:
     """The chart's schema and templates take them, and they make objects."""
     assert render(document)
@@ -122,6 +126,7 @@ READERS = (
         _prometheus,
     ),
     Reader("Kubernetes' schema of a pod", _keys("initContainers"), _containers),
+    Reader("Kubernetes' schema of an object", _keys("apiVersion"), _object),
     Reader("the schema of compose files", _keys("services"), _by(*_COMPOSE)),
     Reader("--cost.file", _keys("profiles"), _by(*_CHECK, "--cost.file")),
     Reader("--scenario.file", _keys("phases"), _scenario),
