@@ -83,3 +83,11 @@ def test_hostile_answers_fail_as_answers(data: bytes) -> None:
     head = b"ab\x84\x00\x00\x01\x00\x02\x00\x00\x00\x00"
     with contextlib.suppress(OSError):
         decode(b"ab", head + data)
+
+
+@pytest.mark.timeout(20)
+def test_a_name_that_points_into_itself_is_refused() -> None:
+    """Read on, it would never end: a label, and behind it a pointer to that label."""
+    head = b"ab\x80\0" + bytes.fromhex("0001 0000 0000 0000")
+    with pytest.raises(OSError, match="points"):
+        decode(b"ab", head + b"\x01a\xc0\x0c" + bytes(4))

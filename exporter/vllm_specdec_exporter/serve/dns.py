@@ -121,14 +121,15 @@ def decode(query: bytes, answer: bytes) -> list[tuple[str, int]]:
 def _name(message: bytes, place: int) -> tuple[str, int]:
     """Return a name, and the place behind it, with pointers resolved (RFC 1035, 4.1.4)."""
     labels: list[str] = []
-    end = 0
+    end, limit = 0, place
     while length := message[place]:
         if length & _POINTER == _POINTER:
             end = end or place + 2
-            before = place
             place = (length & ~_POINTER) << 8 | message[place + 1]
-            if place >= before:
-                raise OSError("a name that points forward")
+            # Each pointer leads further back than the one before, so that there is an end.
+            if place >= limit:
+                raise OSError("a name that points forward or into itself")
+            limit = place
         else:
             labels.append(message[place + 1 : place + 1 + length].decode("ascii", "replace"))
             place += 1 + length
