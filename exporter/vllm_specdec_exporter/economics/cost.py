@@ -179,9 +179,8 @@ class CostProfile:
         """Return the times of a plain step, of verification, and of drafting by the model."""
         if (physical := self.physical) is not None:
             context = self.context_tokens
-            drafting = physical.draft_seconds(k, batch, context)
-            both = physical.drafting_seconds(k, batch, context)
-            return physical.plain_seconds(batch, context), both - drafting, drafting
+            verify = physical.verification_seconds(k, batch, context)
+            return physical.plain_seconds(batch, context), verify, physical.draft_seconds(k, batch, context)
         target, draft, context = self.target, self.draft, self.context_tokens * batch
         same = target.fixed + target.per_request * batch + target.per_context_token * context
         verify = same + target.per_token * batch * (k + 1)

@@ -29,7 +29,8 @@ _METHODS = {
     "DSPARK": "dspark",
 }
 _LONGEST_VERSION = 64
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+#: What msgspec raises for invalid JSON. It checks UTF-8 late, and not always itself.
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Versioned(msgspec.Struct):
@@ -43,7 +44,7 @@ def read_version(body: bytes) -> str:
     """Return the version in a response of vLLM's /version, empty if there is none."""
     try:
         version = _VERSIONED.decode(body).version
-    except _UNREADABLE:
+    except UNREADABLE:
         return ""
     return version if version.isprintable() else ""
 
@@ -70,7 +71,7 @@ def read_server_info(body: bytes) -> ServerInfo | None:
     """Return what is picked of a response, ``None`` if it is not SGLang's. Nothing quotes the response."""
     try:
         found = _DECODER.decode(body)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     topk, version = found.speculative_eagle_topk, found.version or ""
     if not version.isascii() or not version.isprintable() or len(version) > _LONGEST_VERSION:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..engines.server_info import UNREADABLE
 from .observation import MOST_DRAFTED, DraftRecord, RecordError, check, count_of, histogram_of, parse_record
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ class _Choice(msgspec.Struct):
 
 _CHOICES = msgspec.json.Decoder(list[_Choice])
 _COUNTS = msgspec.json.Decoder(_Counts)
-#: What msgspec raises for invalid JSON. It checks UTF-8 late, and not always itself.
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:

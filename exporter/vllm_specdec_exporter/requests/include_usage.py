@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-from .engine_records import UNREADABLE
+from ..engines.server_info import UNREADABLE
 from .openai_api import decode_fields, route_of, short_value
 
 _INCLUDE_USAGE = b'{"include_usage":true}'

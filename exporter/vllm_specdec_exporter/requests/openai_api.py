@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .engine_records import UNREADABLE, find_record, record_in_choice, tokens_in
+from ..engines.server_info import UNREADABLE
+from .engine_records import find_record, record_in_choice, tokens_in
 from .observation import DraftRecord, RecordError, parse_record
 
 if TYPE_CHECKING:

@@ -129,13 +129,9 @@ _ALL = (
         per_token=True,
     ),
     Method("mlp_speculator", Drafter.HEAD, 0.4, 0.6, "a guess around the published mean lengths 1.5 to 2.0"),
-    Method("ngram", Drafter.LOOKUP, 0.2, 0.6, "a guess: prompts that are copied from gain, others do not"),
-    Method(
-        "ngram_gpu",
-        Drafter.LOOKUP,
-        0.2,
-        0.6,
-        "a guess: prompts that are copied from gain, others do not",
+    *(
+        Method(name, Drafter.LOOKUP, 0.2, 0.6, "a guess: prompts that are copied from gain, others do not")
+        for name in ("ngram", "ngram_gpu")
     ),
     Method("suffix", Drafter.LOOKUP, 0.3, 0.7, "a guess: repetitive work gains, other work does not"),
 )
