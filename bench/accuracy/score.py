@@ -289,6 +289,7 @@ def decoder(name: str, precision: str) -> Model:
     mlp = 3 * hidden * shape["intermediate"]
     attention = 2 * hidden * size * (shape["heads"] + shape["kv_heads"])
     dense, routed = layers * (attention + (0 if experts else mlp)), layers * experts * mlp
+    dense += shape.get("vocabulary", 0) * hidden
     return Model(
         parameters=dense + routed,
         active_parameters=dense + layers * used * mlp,
@@ -302,35 +303,46 @@ def decoder(name: str, precision: str) -> Model:
     )
 
 
-def step_errors(rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the relative errors of the roofline model's step times, for rows of bench/gpu/step_times.py."""
-    found = []
+def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Return the relative errors of the roofline model for rows of bench/gpu/rows: of times, and of ratios.
+
+    A ratio is that of a step with several tokens of each request to one with a single token: the cost of
+    verification, which is all that the speedup takes from the time of a pass.
+    """
+    # Random weights: the tokens of a request choose their experts independently of each other.
+    machine = Machine(accelerators()[hardware], overheads=replace(Overheads(), routing=1.0))
+    times, ratios = [], []
     for row in rows:
-        machine = Machine(accelerators()[row["hardware"]])
-        batch, tokens = row["batch"], row["tokens"]
-        model = decoder(row["shape"], row["precision"])
-        seconds = machine.pass_seconds(model, batch * tokens, batch, row["context"])
-        if tokens > 1:
-            seconds *= machine.overheads.verification
-        found.append(abs(seconds / (row["milliseconds"] / 1000) - 1))
-    return found
+        model, batch, plain = decoder(row["shape"], row["precision"]), row["batch"], row["milliseconds"][1]
+        one_token = machine.pass_seconds(model, batch, batch, row["context"]) * 1000
+        times.append(abs(one_token / plain - 1))
+        for tokens, milliseconds in row["milliseconds"].items():
+            if tokens > 1:
+                passed = machine.pass_seconds(model, batch * tokens, batch, row["context"]) * 1000
+                estimated = passed * machine.overheads.verification
+                times.append(abs(estimated / milliseconds - 1))
+                ratios.append(abs(estimated / one_token / (milliseconds / plain) - 1))
+    return times, ratios
 
 
 def steps_table() -> str:
-    """Return the table of the step times in bench/gpu/rows, or that there are none."""
-    lines = []
+    """Return the table of the step times in bench/gpu/rows."""
+    lines = [
+        "| Device, PyTorch, date | Decoders | Steps | Verification: median error | 90 % below | Time: median error |",
+        "|---|---|---|---|---|---|",
+    ]
     for path in sorted((GPU / "rows").glob("*.yaml")):
-        rows = yaml.safe_load(path.read_text("utf-8"))
-        errors = step_errors(rows)
-        head = rows[0]
-        lines.append(
-            f"| {head['device']} | {head['torch']} | {len(rows)} | {median(errors):.1%} "
-            f"| {quantile(errors, 0.9):.0%} |"
-        )
-    if not lines:
-        return "None yet: the project has not had a GPU."
-    heads = "| Device | PyTorch | Steps | Median error | 90 % below |\n|---|---|---|---|---|"
-    return "\n".join([heads, *lines])
+        measured = yaml.safe_load(path.read_text("utf-8"))
+        made = f"{measured['device']}, {measured['torch']}, {measured['date']}"
+        parts: dict[str, list[dict[str, Any]]] = {}
+        for row in measured["rows"]:
+            experts = decoder(row["shape"], row["precision"]).experts
+            parts.setdefault(f"{'experts' if experts else 'dense'}, {row['precision']}", []).append(row)
+        for kind, rows in parts.items():
+            times, ratios = step_errors(measured["hardware"], rows)
+            errors = f"{median(ratios):.1%} | {quantile(ratios, 0.9):.0%} | {median(times):.0%}"
+            lines.append(f"| {made} | {kind} | {len(ratios)} | {errors} |")
+    return "\n".join(lines)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -4,8 +4,8 @@
 
 Builds a few layers of each shape with random weights, runs decoding steps from CUDA graphs, and scales the
 time to all layers. A step has `batch` requests with `tokens` new tokens each (1: plain decoding, K + 1:
-verification of K drafted tokens), and each request attends to `context` cached tokens. One row a step time;
-bench/accuracy/score.py holds the rows in bench/gpu/rows against the roofline model.
+verification of K drafted tokens), and each request attends to `context` cached tokens.
+bench/accuracy/score.py holds the rows in bench/gpu/rows against the roofline model. One minute on an H100.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ import json
 import statistics
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder: the dimensions of its layers, and how many it has."""
+    """A decoder: the dimensions of its layers, and how many it has; rows of its output layer, 0 without."""
 
     layers: int
     hidden: int
@@ -34,9 +41,10 @@ class Shape:
     head_size: int
     experts: int = 0
     used: int = 0
+    vocabulary: int = 0
 
 
-#: Dimensions from the models' config.json. Embeddings and output layer are left out.
+#: Dimensions from the models' config.json. Only heads of drafters have their output layer.
 SHAPES = {
     name: Shape(**numbers)
     for name, numbers in json.loads(Path(__file__).with_name("shapes.json").read_text("utf-8")).items()
@@ -62,25 +70,60 @@ class Linear:
         return out[:rows]
 
 
+class Mlp:
+    """A gated MLP."""
+
+    def __init__(self, shape: Shape, precision: str, device: str) -> None:
+        self.up = Linear(2 * shape.intermediate, shape.hidden, precision, device)
+        self.down = Linear(shape.hidden, shape.intermediate, precision, device)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output for `x`."""
+        gate, up = self.up(x).chunk(2, dim=-1)
+        return self.down(functional.silu(gate) * up)
+
+
+class Experts:
+    """A mixture of experts in bf16: one grouped product for all experts, as engines do it."""
+
+    def __init__(self, shape: Shape, device: str) -> None:
+        self.shape = shape
+        kind = {"device": device, "dtype": torch.bfloat16}
+        self.up = torch.randn(shape.experts, 2 * shape.intermediate, shape.hidden, **kind) / shape.hidden**0.5
+        self.down = (
+            torch.randn(shape.experts, shape.hidden, shape.intermediate, **kind) / shape.intermediate**0.5
+        )
+
+    def __call__(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """Return the output for `x`; `chosen` has the experts of each token, shape (tokens, used)."""
+        order = chosen.flatten().argsort(stable=True)
+        rows = order // self.shape.used
+        # Not bincount: that reads its result on the CPU, which a graph cannot hold.
+        counts = torch.zeros(self.shape.experts, device=x.device, dtype=torch.int32)
+        counts.index_add_(0, chosen.flatten(), torch.ones_like(rows, dtype=torch.int32))
+        ends = counts.cumsum(0, dtype=torch.int32)
+        gate, up = functional.grouped_mm(x[rows], self.up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+        down = functional.grouped_mm(functional.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
+        return torch.zeros_like(x).index_add_(0, rows, down / self.shape.used)
+
+
 class Layer:
     """Attention over a cache, and an MLP or experts; norms included, rotary embeddings left out."""
 
-    def __init__(self, shape: Shape, batch: int, context: int, precision: str, device: str) -> None:
-        self.shape, self.batch = shape, batch
+    def __init__(self, shape: Shape, precision: str, device: str) -> None:
+        self.shape = shape
         size = shape.head_size * (shape.heads + 2 * shape.kv_heads)
         self.qkv = Linear(size, shape.hidden, precision, device)
         self.out = Linear(shape.hidden, shape.heads * shape.head_size, precision, device)
-        count = shape.experts or 1
-        self.up = [Linear(2 * shape.intermediate, shape.hidden, precision, device) for _ in range(count)]
-        self.down = [Linear(shape.hidden, shape.intermediate, precision, device) for _ in range(count)]
-        cache = (batch, shape.kv_heads, context, shape.head_size)
-        self.keys = torch.randn(cache, device=device, dtype=torch.bfloat16)
-        self.values = torch.randn(cache, device=device, dtype=torch.bfloat16)
+        self.mlp = None if shape.experts else Mlp(shape, precision, device)
+        self.experts = Experts(shape, device) if shape.experts else None
+        if shape.experts:
+            self.router = Linear(shape.experts, shape.hidden, "bf16", device)
         self.norm = torch.ones(shape.hidden, device=device, dtype=torch.bfloat16)
 
-    def __call__(self, x: torch.Tensor, routes: list[torch.Tensor]) -> torch.Tensor:
-        """Return the layer's output for `x`, with these routes to the experts."""
-        shape, batch = self.shape, self.batch
+    def __call__(self, x: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output for `x`; the cache has the shape (batch, heads, context, head size)."""
+        shape, batch = self.shape, keys.shape[0]
         tokens = x.shape[0] // batch
         normed = functional.rms_norm(x, (shape.hidden,), self.norm)
         qkv = self.qkv(normed).view(batch, tokens, -1, shape.head_size).transpose(1, 2)
@@ -88,67 +131,74 @@ class Layer:
         groups = shape.heads // shape.kv_heads
         # Query heads that share a key head become further queries: no copy of the cache.
         query = query.reshape(batch, shape.kv_heads, groups * tokens, shape.head_size)
-        attended = functional.scaled_dot_product_attention(query, self.keys, self.values)
+        attended = functional.scaled_dot_product_attention(query, keys, values)
         attended = attended.reshape(batch, shape.heads, tokens, shape.head_size).transpose(1, 2)
         x = x + self.out(attended.reshape(batch * tokens, -1))
         normed = functional.rms_norm(x, (shape.hidden,), self.norm)
-        if not shape.experts:
-            return x + self._mlp(0, normed)
-        out = torch.zeros_like(x)
-        for expert, rows in enumerate(routes):
-            if len(rows):
-                out.index_add_(0, rows, self._mlp(expert, normed[rows]))
-        return x + out
-
-    def _mlp(self, number: int, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self.up[number](x).chunk(2, dim=-1)
-        return self.down[number](functional.silu(gate) * up)
+        if self.experts is None:
+            assert self.mlp is not None
+            return x + self.mlp(normed)
+        # Random weights: tokens go to experts evenly and independently of each other.
+        return x + self.experts(normed, self.router(normed).topk(shape.used, dim=1).indices)
 
 
-def step_seconds(
-    shape: Shape,
-    batch: int,
-    tokens: int,
-    context: int,
-    precision: str,
-    layers: int,
-    repeats: int,
-    device: str,
-) -> float:
-    """Return the median time of a step over all layers of `shape`, measured with `layers` of them."""
-    stack = [Layer(shape, batch, context, precision, device) for _ in range(layers)]
-    x = torch.randn(batch * tokens, shape.hidden, device=device, dtype=torch.bfloat16)
-    routes: list[torch.Tensor] = []
-    if shape.experts:  # each token to different experts, evenly at random; fixed, so that a graph can hold it
-        chosen = torch.rand(batch * tokens, shape.experts).topk(shape.used, dim=1).indices
-        routes = [(chosen == expert).any(dim=1).nonzero()[:, 0].to(device) for expert in range(shape.experts)]
+class Decoder:
+    """Some layers of a shape, and its output layer if it has one."""
 
-    def step() -> None:
-        y = x
-        for layer in stack:
-            y = layer(y, routes)
+    def __init__(self, shape: Shape, precision: str, layers: int, device: str) -> None:
+        self.shape, self.device = shape, device
+        self.stack = [Layer(shape, precision, device) for _ in range(min(layers, shape.layers))]
+        self.output = Linear(shape.vocabulary, shape.hidden, precision, device) if shape.vocabulary else None
 
-    step()
-    run = step
-    if device == "cuda":
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
+    def cache(self, batch: int, context: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return keys and values for each layer."""
+        size = (batch, self.shape.kv_heads, context, self.shape.head_size)
+        kind = {"device": self.device, "dtype": torch.bfloat16}
+        return [(torch.randn(size, **kind), torch.randn(size, **kind)) for _ in self.stack]
+
+    def step_seconds(
+        self, tokens: int, cache: list[tuple[torch.Tensor, torch.Tensor]], repeats: int
+    ) -> float:
+        """Return the median time of a step over all layers of the shape."""
+        batch = cache[0][0].shape[0]
+        x = torch.randn(batch * tokens, self.shape.hidden, device=self.device, dtype=torch.bfloat16)
+
+        def layers() -> None:
+            y = x
+            for layer, (keys, values) in zip(self.stack, cache, strict=True):
+                y = layer(y, keys, values)
+
+        seconds = median_seconds(layers, repeats, self.device) * self.shape.layers / len(self.stack)
+        if self.output is not None:
+            output = self.output
+            seconds += median_seconds(lambda: output(x), repeats, self.device)
+        return seconds
+
+
+def median_seconds(step: Callable[[], object], repeats: int, device: str) -> float:
+    """Return the median time of a step: of a CUDA graph by the GPU's clock, else by the processor's."""
+    if device != "cuda":
+        times = []
+        for _ in range(repeats):
+            begin = time.perf_counter()
             step()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
-        run = graph.replay
-    times = []
-    for _ in range(repeats):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        begin = time.perf_counter()
-        run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * shape.layers / layers
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):  # outside the graph: libraries allocate and choose at first use
+        step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    begins, ends = ([torch.cuda.Event(enable_timing=True) for _ in range(repeats)] for _ in range(2))
+    for begin, end in zip(begins, ends, strict=True):
+        begin.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in zip(begins, ends, strict=True)) / 1000
 
 
 def main() -> int:
@@ -168,36 +218,34 @@ def main() -> int:
     parser.add_argument("--out", default="-", help="file for the rows, - for standard output")
     args = parser.parse_args()
     name = torch.cuda.get_device_name() if args.device == "cuda" else "cpu"
-    made = f"hardware: {args.hardware}, device: {name!r}, torch: {torch.__version__!r}"
-    rows = []
-    with torch.inference_mode():
-        for shape in args.shape:
-            for precision in args.precision:
-                for batch in args.batch:
-                    for context in args.context:
-                        for tokens in args.tokens:
-                            try:
-                                seconds = step_seconds(
-                                    SHAPES[shape],
-                                    batch,
-                                    tokens,
-                                    context,
-                                    precision,
-                                    args.layers,
-                                    args.repeats,
-                                    args.device,
-                                )
-                            except torch.OutOfMemoryError:
-                                torch.cuda.empty_cache()
-                                continue
-                            what = f"shape: {shape}, precision: {precision}, batch: {batch}, tokens: {tokens}"
-                            took = f"context: {context}, milliseconds: {seconds * 1e3:.4f}"
-                            rows.append(f"- {{{made}, {what}, {took}}}\n")
-                            print(rows[-1], end="", file=sys.stderr)
-    if args.out == "-":
-        sys.stdout.writelines(rows)
-    else:
-        Path(args.out).write_text("".join(rows), "utf-8")
+    begin = time.monotonic()
+    attention = SDPBackend.FLASH_ATTENTION if args.device == "cuda" else SDPBackend.MATH
+    with (
+        nullcontext(sys.stdout) if args.out == "-" else Path(args.out).open("w", encoding="utf-8") as out,
+        torch.inference_mode(),
+        sdpa_kernel(attention),
+    ):
+        out.write(f"hardware: {args.hardware}\ndevice: {name}\ntorch: {torch.__version__}\n")
+        out.write(f"date: {time.strftime('%Y-%m-%d', time.gmtime())}\n")
+        out.write("# Milliseconds of a step, by tokens of each request in it.\nrows:\n")
+        for shape, precision in product(args.shape, args.precision):
+            if SHAPES[shape].experts and precision != "bf16":
+                print(f"{shape}: experts are measured in bf16 only", file=sys.stderr)
+                continue
+            decoder = Decoder(SHAPES[shape], precision, args.layers, args.device)
+            for batch, context in product(args.batch, args.context):
+                try:
+                    cache = decoder.cache(batch, context)
+                    times = [decoder.step_seconds(tokens, cache, args.repeats) for tokens in args.tokens]
+                except torch.OutOfMemoryError:
+                    print(f"{shape} {precision} {batch} x {context}: out of memory", file=sys.stderr)
+                    continue
+                pairs = zip(args.tokens, times, strict=True)
+                took = ", ".join(f"{tokens}: {seconds * 1e3:.4f}" for tokens, seconds in pairs)
+                what = f"shape: {shape}, precision: {precision}, batch: {batch}, context: {context}"
+                out.write(f"- {{{what}, milliseconds: {{{took}}}}}\n")
+                out.flush()
+            print(f"{time.monotonic() - begin:.0f} s: {shape} {precision} done", file=sys.stderr)
     return 0
 
 

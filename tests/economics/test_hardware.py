@@ -215,7 +215,10 @@ def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
     score = script("bench/accuracy/score.py")
     machine, shape = parse_machine("h100")[1], score.decoder("llama-3.1-8b", "bf16")
     assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
-    row = {"hardware": "h100", "shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
+    row = {"shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
     plain = 1000 * machine.pass_seconds(shape, 8, 8, 500)
-    rows = [{**row, "tokens": 1, "milliseconds": factor * plain} for factor in (1, 2)]
-    assert score.step_errors(rows) == pytest.approx([0.0, 0.5])
+    verifying = 1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
+    rows = [{**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}} for factor in (1, 2)]
+    times, ratios = score.step_errors("h100", rows)
+    assert times == pytest.approx([0.0, 0.5, 0.5, 0.5])
+    assert ratios == pytest.approx([0.5, 0.0])
