@@ -19,4 +19,5 @@ case $1 in
   helm) login=(helm registry login) ;;
   *) echo "docker or helm, not $1" >&2 && exit 2 ;;
 esac
-printf '%s' "$password" | "${login[@]}" "${IMAGE_REGISTRY%%/*}" --username "$user" --password-stdin
+# No pipe: with pipefail, a program that ends before it reads the password fails the script at random. Both programs cut the newline.
+"${login[@]}" "${IMAGE_REGISTRY%%/*}" --username "$user" --password-stdin <<<"$password"
