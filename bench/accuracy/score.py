@@ -328,7 +328,7 @@ def step_errors(hardware: str, rows: Sequence[dict[str, Any]]) -> tuple[list[flo
 def steps_table() -> str:
     """Return the table of the step times in bench/gpu/rows."""
     lines = [
-        "| Device, PyTorch, date | Decoders | Steps | Verification: median error | 90 % below | Time: median error |",
+        "| Device, PyTorch, date | Decoders | Steps | Verification: error | 90 % below | Time: error |",
         "|---|---|---|---|---|---|",
     ]
     for path in sorted((GPU / "rows").glob("*.yaml")):
