@@ -14,12 +14,12 @@ from sweep.fake import refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
 from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep import CellResult, ServerIdentity, Status, TimeSummary
-from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
+from vllm_specdec_exporter.commands.sweep.record import CellAcceptance, CellResult, ServerIdentity, Status
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import parse_profiles
+from vllm_specdec_exporter.economics.statistics import TimeSummary
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ from .exporter import Exporter
 from .option_table import OPTIONS
 from .shutdown import Shutdown
 from .sockets import error_text
-from .web_options import CONFIG_FILE_VARIABLE, add_config_file
+from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
 if TYPE_CHECKING:
     import argparse
@@ -212,7 +212,7 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     # Imported only if there is such a file.
     from .web_config.middleware import WebConfigMiddleware
 
-    return WebConfigMiddleware(*config.load_web_config(path), exporter.note_web_config)
+    return WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:

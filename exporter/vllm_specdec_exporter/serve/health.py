@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
-from .web_options import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
+from .web_config import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
 
 if TYPE_CHECKING:
     import argparse
