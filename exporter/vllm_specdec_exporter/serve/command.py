@@ -43,7 +43,7 @@ _EXIT_CODES = (
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 #: The most important flags, first in the help.
-_FIRST = ("vllm.url", "spec.config", "baseline.file", "web.listen-address")
+_FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
 
 #: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
