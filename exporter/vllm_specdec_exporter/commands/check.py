@@ -81,10 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_url(parser, "Server to look at.")
     parser.add_argument(
-        "--for",
-        dest="duration",
-        metavar="DURATION",
-        help=f"How long to watch. Default: {_DEFAULT_DURATION}.",
+        "--for", dest="duration", metavar="DURATION", help=f"How long to watch. Default: {_DEFAULT_DURATION}."
     )
     parser.add_argument(
         "--exporter",

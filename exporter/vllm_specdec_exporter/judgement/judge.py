@@ -37,13 +37,9 @@ class Judgement:
 def judge(
     case: Case, advice: CurrentAdvice, time: float, window_seconds: float
 ) -> tuple[Judgement, CurrentAdvice]:
-    """Return the judgement, and the advice in force for the next call.
+    """Return the judgement of a sample at `time`, and the advice in force for the next call.
 
-    Args:
-        case: the engine at the newest sample.
-        advice: the advice in force before it.
-        time: of the sample, in seconds.
-        window_seconds: length of the judged window; another K must have been better for that long.
+    Another K must have been better for `window_seconds`, the judged window, before the advice changes.
     """
     quality, payoff, measures = Quality(), Payoff(), case.measures
     if case.activity.state is ActivityState.ACTIVE and measures is not None:

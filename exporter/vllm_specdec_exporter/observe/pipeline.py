@@ -101,11 +101,7 @@ def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, Engine
 
 
 def assess(
-    engine: EngineReading,
-    state: EngineState,
-    time: float,
-    settings: Settings,
-    server: PolledServer,
+    engine: EngineReading, state: EngineState, time: float, settings: Settings, server: PolledServer
 ) -> tuple[EngineState, EngineResult]:
     """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading

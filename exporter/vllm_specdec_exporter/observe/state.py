@@ -32,9 +32,7 @@ class Settings:
         windows: the windows to publish, from the shortest to the longest.
         judged: the window that is judged.
         slack: seconds by which the oldest sample may lie before the window: half a poll interval.
-        thresholds: the thresholds in force.
         speculation: the server's ``--speculative-config``, if given.
-        costs: the cost of steps.
         memory_ratio: memory of the draft model over that of the GPUs, if given.
         baseline: the recorded speed without speculation, if given.
         latencies: whether to read latency histograms; a baseline needs them.
@@ -79,7 +77,6 @@ class EngineState:
         inconsistent_samples: number of inconsistent samples so far.
         distribution: accepted tokens per draft since the reset.
         latest_defects: inconsistencies of the newest sample.
-        current_advice: the advice in force.
         steps: step times that were learned since the reset.
         derivation: of an engine with derived totals, what earlier polls showed.
         life: what tells the process of the server from others, empty if it is not known.

@@ -73,10 +73,8 @@ def wrap(text: str, indent: str, hang: int) -> list[str]:
 def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
     """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste stays in one line.
 
-    Args:
-        text: the text; unprintable characters are replaced.
-        hang: blanks before all lines but the first.
-        indent: before the first line, by default as for the others.
+    Unprintable characters are replaced. `hang` blanks come before all lines but the first, which has
+    `indent`.
     """
     glued = _PASTE.sub(lambda match: match[0].replace(" ", _GLUE), printable(text))
     return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]

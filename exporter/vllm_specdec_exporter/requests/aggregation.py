@@ -86,7 +86,6 @@ class GroupTotal:
     """The cumulative counts of a group, and one histogram for each field of `Bounds`.
 
     Attributes:
-        counts: its counts.
         histograms: its histograms by the names of `Bounds`.
         last: when its last request ended, in seconds of the aggregator's clock.
     """

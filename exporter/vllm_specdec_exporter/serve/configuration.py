@@ -54,7 +54,6 @@ class ServeConfig:
     Attributes:
         upstream: the servers and how to connect to them.
         poll_interval: seconds between two polls of a server.
-        settings: the settings of the pipeline.
         listen: host and port to serve on; an empty host is every address.
         web_config_file: YAML file with TLS, users and headers for that address; empty for none.
         max_requests: limit of concurrent requests, 0 for none.
@@ -139,10 +138,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
     """Return how to connect to the servers, from the values of the ``vllm.*`` options.
 
-    Args:
-        values: values of the options by name.
-        timeout: deadline of a whole poll, in seconds.
-        discovery: whether names may stand for servers.
+    `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may stand for servers.
 
     Raises:
         ConfigError: values that contradict each other.

@@ -72,7 +72,6 @@ class DecisionRecord:
 
     Attributes:
         state: the state of its last command.
-        failures: failures in a row.
         started: when its last command began, Unix seconds.
         seen: when its alert was last received, Unix seconds; at least `started`.
     """

@@ -33,15 +33,7 @@ from ...measures.history import Window
 from ...publish import plots, snapshot
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import (
-    add_output_flags,
-    fail,
-    number_between,
-    parsed,
-    seconds_of,
-    wants_color,
-    write_file,
-)
+from ..arguments import add_output_flags, fail, number_between, parsed, seconds_of, wants_color, write_file
 from .comparison import Comparison, compare
 from .report import render, render_page
 from .side import Side, SideError, side_of

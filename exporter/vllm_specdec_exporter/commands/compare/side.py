@@ -40,15 +40,12 @@ class Side:
     Values of the period that are not described here are as in `measures.Measures`.
 
     Attributes:
-        name: its name.
         source: the server's address, or the file.
         live: whether it was observed now, not read from a file.
-        models: the names of its model.
         engines: engines that generated something.
         dialect: of its metrics.
         version: as its ``/version`` reports it.
         method: the drafting method, if the snapshot has it.
-        cost_profile: the cost profile of the estimate.
         ended_seconds: Unix time of the last sample.
         span_seconds: length of the period, back from there.
         restarts: detected resets of its counters.

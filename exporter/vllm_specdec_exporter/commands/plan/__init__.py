@@ -203,16 +203,13 @@ def read_question(args: argparse.Namespace) -> Question:
         target=target,
         draft=draft,
         gpus=Gpus(
-            gpus,
-            memory,
-            parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION),
+            gpus, memory, parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
         ),
         kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
         k=k,
         acceptance=_maybe(args, "acceptance", number_between(0, 1)),
         load=PlannedLoad(
-            _maybe(args, "context", whole(1, _MOST_CONTEXT)),
-            _maybe(args, "batch", whole(1, _MOST_BATCH)),
+            _maybe(args, "context", whole(1, _MOST_CONTEXT)), _maybe(args, "batch", whole(1, _MOST_BATCH))
         ),
         facts=_facts(args),
         profile=profile,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
 from ...economics.profiles import deployed
-from ...judgement.findings import Finding, Severity
+from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
 from ...publish import snapshot
@@ -213,13 +213,12 @@ def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
     found = replace(found, window="")
     if requests_verdict(found) is not RequestsVerdict.UNKNOWN:
         return found
-    few = Finding(
-        Severity.HINT,
+    few = hint(
         f"{found.window_requests} requests had something drafted, "
         f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
         "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
     )
-    return replace(found, findings=(few,))
+    return replace(found, findings=tuple(few))
 
 
 def _head(files: Sequence[str], recording: Recording) -> Iterator[str]:

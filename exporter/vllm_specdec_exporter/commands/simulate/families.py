@@ -44,7 +44,6 @@ class FamilySpec(msgspec.Struct, frozen=True):
         scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
         source: Key of the values in the simulation; empty for the name without its prefix.
         variant: Label of several samples with the same owner, if any.
-        labels: Constant labels.
         buckets: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
         created: Whether there is a creation time.
         requires: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
@@ -245,7 +244,6 @@ class SimulatedDialect:
     """The format of one server's metrics.
 
     Attributes:
-        name: Name of the dialect.
         server: Data file with the families.
         content_type: HTTP content type of the answer.
         number: Formats a value.
@@ -313,12 +311,7 @@ _DIALECTS = (
         created=True,
     ),
     SimulatedDialect(
-        "vllm-v0",
-        "vllm-v0",
-        _CLASSIC_OLD,
-        format_python,
-        histogram=_MULTIPROC_HISTOGRAM,
-        version="0.9.2",
+        "vllm-v0", "vllm-v0", _CLASSIC_OLD, format_python, histogram=_MULTIPROC_HISTOGRAM, version="0.9.2"
     ),
     SimulatedDialect(
         "sglang",
@@ -331,12 +324,7 @@ _DIALECTS = (
     ),
     SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
     SimulatedDialect(
-        "llamacpp",
-        "llamacpp",
-        "text/plain; version=0.0.4",
-        format_cpp,
-        empty_families=False,
-        version="",
+        "llamacpp", "llamacpp", "text/plain; version=0.0.4", format_cpp, empty_families=False, version=""
     ),
 )
 

@@ -126,12 +126,7 @@ class CounterReader:
         """Wait until the counters are at rest; return the last sample, and whether they are.
 
         They are at rest if no request runs or waits, three readings were equal, and `tokens` were generated
-        since an earlier sample. A restart since then ends the wait.
-
-        Args:
-            since: the earlier sample.
-            tokens: number of tokens to wait for.
-            limit: longest wait, in seconds.
+        since the sample `since`. A restart since then ends the wait, and so do `limit` seconds.
 
         Raises:
             CountersError: they cannot be read.

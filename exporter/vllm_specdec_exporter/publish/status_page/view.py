@@ -115,7 +115,6 @@ class View:
     """An engine as the sections show it.
 
     Attributes:
-        engine: the engine.
         anchor: prefix of the identifiers of its elements.
         minimum_drafts: drafts that a window must hold to be judged, if known.
         query: how the page is shown.

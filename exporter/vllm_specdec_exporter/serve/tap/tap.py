@@ -168,8 +168,7 @@ class Tap:
                     context = self._tls() if tls and self._tls is not None else None
                     name = (self.config.server_name or host) if context is not None else None
                     connected = await start_connection(
-                        await self._resolver.addresses(host, port),
-                        happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+                        await self._resolver.addresses(host, port), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
                     )
                     await loop.create_connection(
                         lambda: server, sock=connected, ssl=context, server_hostname=name
