@@ -133,3 +133,10 @@ async def test_bad_numbers_are_refused() -> None:
         assert outcome.code == 2, value
         assert f"{flag} " in outcome.err
         assert "allowed: whole numbers" in outcome.err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    out = tmp_path / "no-such-folder" / "calibrated.yaml"
+    outcome = run_here("calibrate", "http://127.0.0.1:9", "--out", str(out))
+    assert outcome.code == 2
+    assert f'--out "{out}": cannot be written: No such file or directory' in outcome.err

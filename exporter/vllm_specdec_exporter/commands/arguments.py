@@ -132,6 +132,18 @@ def fail(command: str, message: object, code: int) -> int:
     return code
 
 
+def check_writable(flag: str, path: Path) -> None:
+    """Check that `write_file` can write a file, before the work whose result it gets.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        files.try_to_write(path)
+    except OSError as error:
+        raise _unwritable(flag, path, error) from error
+
+
 def write_file(flag: str, path: Path, body: bytes) -> None:
     """Write the file that a flag names, atomically.
 
@@ -141,5 +153,9 @@ def write_file(flag: str, path: Path, body: bytes) -> None:
     try:
         files.write(path, body)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", error)
-        raise ConfigError(f"{flag} {json.dumps(str(path))}: cannot be written: {why}") from error
+        raise _unwritable(flag, path, error) from error
+
+
+def _unwritable(flag: str, path: Path, error: Exception) -> ConfigError:
+    why = getattr(error, "strerror", error)
+    return ConfigError(f"{flag} {json.dumps(str(path))}: cannot be written: {why}")

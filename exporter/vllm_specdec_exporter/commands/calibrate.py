@@ -22,7 +22,7 @@ import yaml
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import Basis
-from .arguments import fail, write_file
+from .arguments import check_writable, fail, write_file
 from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
 from .sweep.endpoint import Unreachable
 from .sweep.grid import Prompt, PromptSet
@@ -123,6 +123,7 @@ def run(args: argparse.Namespace) -> int:
             f"at most {max(batches)} at a time"
         )
         return FINE
+    check_writable("--out", Path(args.out))
     try:
         identity, cells = asyncio.run(_measure(args, plans))
     except Unreachable as error:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ... import engines
-from ...config import files
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
@@ -24,7 +23,7 @@ from ...publish.wording import printable
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS
 from ...serve.upstream import PollError, Upstream
-from ..arguments import URL, add_url, fail, flags_of, seconds_of, write_file
+from ..arguments import URL, add_url, check_writable, fail, flags_of, seconds_of, write_file
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -204,10 +203,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
         )
-    try:
-        files.try_to_write(out)  # fails now, not after the recording
-    except OSError as error:
-        raise ConfigError(f"--out {json.dumps(args.out)}: cannot be written: {error.strerror}") from error
+    check_writable("--out", out)
     target = upstream_config.targets[0]
     try:
         upstream = Upstream(target, upstream_config)
