@@ -53,6 +53,15 @@ _LEAST_COLUMN = 8  # width of a column that is shortened
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
+def painter(*, colour: bool) -> Paint:
+    """Return a function that emphasises text, or with no `colour` leaves it as it is."""
+
+    def paint(text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if colour else text
+
+    return paint
+
+
 def printable(text: str) -> str:
     """Return text with unprintable characters replaced: they could control a terminal or break a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

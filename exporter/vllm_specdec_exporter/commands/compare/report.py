@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, table, wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, table, wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN
 from .verdict import SpeedComparison
@@ -31,10 +31,7 @@ _COLOURS = {
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
     """Return the report on `comparison`; the text is complete without colours."""
-
-    def paint(text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if colour else text
-
+    paint = painter(colour=colour)
     lines: list[str] = []
     for pair in comparison.pairs:
         lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in wrap(pair.speed.text, "", 2)]

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from prometheus_client.utils import floatToGoString
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -218,15 +219,9 @@ _RUST_HISTOGRAM = ("sum", "count", "bucket")
 _MULTIPROC_TYPES = ("histogram", "summary", "counter", "gauge")
 
 
-def format_python(value: float, family: FamilySpec | None = None) -> str:
+def format_python(value: float, _family: FamilySpec | None = None) -> str:
     """Format a number like the Python client library: always a float, exponents as in Go."""
-    del family
-    text = repr(float(value))
-    point = text.find(".")
-    if value > 0 and point > 6:
-        mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
-        return f"{mantissa}e+0{point - 1}"
-    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def format_rust(value: float, family: FamilySpec) -> str:
