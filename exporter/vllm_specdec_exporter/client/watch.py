@@ -123,11 +123,7 @@ def _guarded(
 
 
 class RequestWatch:
-    """Observes one request.
-
-    Attributes:
-        over: whether it has ended.
-    """
+    """Observes one request, until it is `over`."""
 
     def __init__(self, exchange: Exchange, reporter: Reporter, tenant: str) -> None:
         self._exchange = exchange

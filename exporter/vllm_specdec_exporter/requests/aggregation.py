@@ -45,11 +45,7 @@ LINGER = 3600.0
 
 
 class HistogramAccumulator:
-    """Values counted for both forms of histogram.
-
-    Args:
-        bounds: finite upper bounds, ascending.
-    """
+    """Values counted for both forms of histogram; the classic one has finite, ascending `bounds`."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds

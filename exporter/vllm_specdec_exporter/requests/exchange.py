@@ -43,11 +43,7 @@ _TAIL = 64
 
 
 class EventTooLargeError(ValueError):
-    """An event is larger than the limit.
-
-    Attributes:
-        before: the complete events before it.
-    """
+    """An event is larger than the limit; `before` has the complete events before it."""
 
     def __init__(self, limit: int, before: list[bytes]) -> None:
         super().__init__(f"an event is larger than {limit} bytes")

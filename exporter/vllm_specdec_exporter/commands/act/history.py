@@ -207,12 +207,7 @@ class StateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the state file contains.
-
-    Attributes:
-        acted: the actions that were carried out.
-        rehearsed: the actions of dry-run.
-    """
+    """What the state file contains: the actions that were carried out, and those of dry-run."""
 
     acted: ActionHistory = ActionHistory()
     rehearsed: ActionHistory = ActionHistory()

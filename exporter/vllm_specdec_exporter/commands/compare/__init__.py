@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     duration = seconds_of("--for", args.duration, _SHORTEST, _LONGEST)
     claim = None
     if args.claim is not None:
-        claim = parsed("--claim", args.claim.removesuffix("x"), _CLAIM)
+        claim = parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
     live = [source for source in sources if source.target is not None]
     if args.save and not live:
         raise ConfigError(f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save")

@@ -194,12 +194,7 @@ def _join(events: list[bytes]) -> bytes:
 
 @dataclass(slots=True)
 class UnusedEntries:
-    """The entries that could not be used for one reason.
-
-    Attributes:
-        count: their number.
-        places: the places of the first ones.
-    """
+    """How many entries could not be used for one reason, and the places of the first ones."""
 
     count: int = 0
     places: list[str] = field(default_factory=list)

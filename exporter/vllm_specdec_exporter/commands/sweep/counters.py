@@ -44,12 +44,7 @@ class CountersError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """The server's metrics at one time.
-
-    Attributes:
-        time: seconds of a monotonic clock.
-        reading: the parsed metrics.
-    """
+    """The server's parsed metrics at one time, in seconds of a monotonic clock."""
 
     time: float
     reading: Reading

@@ -77,11 +77,7 @@ class ObservationContext:
 
 
 class Observer:
-    """Observes one connection.
-
-    Attributes:
-        blind: whether it has stopped observing.
-    """
+    """Observes one connection, unless it is `blind`: it has stopped observing."""
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context

@@ -49,11 +49,7 @@ def add_config_file(parser: argparse.ArgumentParser) -> None:
 
 
 class WebConfigFileError(ConfigError):
-    """The web configuration file cannot be used.
-
-    Attributes:
-        path: the file.
-    """
+    """The web configuration file at `path` cannot be used."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{WEB_CONFIG_FILE.flag} {json.dumps(path)}: {reason}")
