@@ -133,7 +133,8 @@ class Measurement:
         name, _, version = self.engine.lower().partition(" ")
         machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
         model = PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
-        drafting = model.drafting_seconds(self.k, self.batch, self.context)
+        load = (self.k, self.batch, self.context)
+        drafting = model.verification_seconds(*load) + model.draft_seconds(*load)
         return drafting / model.plain_seconds(self.batch, self.context)
 
 

@@ -28,20 +28,20 @@ GROUPS = {
         "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
         "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
         "health": ("serve.health", "check whether the exporter on this machine is alive"),
-        "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
-        "act": ("commands.act.command", "receive Alertmanager's notifications and act on them safely"),
+        "dashboards": ("commands.dashboards", "list, write or push the Grafana dashboards"),
+        "act": ("commands.act", "receive Alertmanager's notifications and act on them safely"),
     },
     "Diagnose": {
         "check": ("commands.check", "diagnose a server once, in the terminal"),
-        "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
-        "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
-        "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
+        "compare": ("commands.compare", "servers or recorded snapshots, side by side"),
+        "requests": ("commands.requests", "acceptance of single requests, from recorded answers"),
+        "baseline": ("commands.baseline", "record how fast a server is without speculation"),
         "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),
     },
     "Plan": {
-        "plan": ("commands.plan.command", "whether a draft model fits, and what it may gain"),
-        "sweep": ("commands.sweep.command", "measure acceptance at chosen temperatures and loads"),
-        "simulate": ("commands.simulate.command", "serve the /metrics of a simulated vLLM"),
+        "plan": ("commands.plan", "whether a draft model fits, and what it may gain"),
+        "sweep": ("commands.sweep", "measure acceptance at chosen temperatures and loads"),
+        "simulate": ("commands.simulate", "serve the /metrics of a simulated vLLM"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from compare.sides import DRAFTING, END, side
-from vllm_specdec_exporter.commands.compare import FORMAT, compare, render
+from vllm_specdec_exporter.commands.compare import compare, render
+from vllm_specdec_exporter.commands.compare.comparison import FORMAT
 from vllm_specdec_exporter.commands.compare.report import render_page
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.commands.compare import Comparison, Side
+    from vllm_specdec_exporter.commands.compare.comparison import Comparison
+    from vllm_specdec_exporter.commands.compare.side import Side
 
 HERE = Path(__file__).parent / "golden"
 

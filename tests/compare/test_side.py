@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
-from vllm_specdec_exporter.commands.compare import SideError, side_of
-from vllm_specdec_exporter.commands.compare.pooling import pool, pool_latencies
+from vllm_specdec_exporter.commands.compare import side_of
+from vllm_specdec_exporter.commands.compare.side import SideError, pool, pool_latencies
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -22,7 +22,7 @@ from vllm_specdec_exporter.measures.history import Latency
 from vllm_specdec_exporter.observe.result import ExporterResult
 
 if TYPE_CHECKING:
-    from vllm_specdec_exporter.commands.compare import Side
+    from vllm_specdec_exporter.commands.compare.side import Side
 
 
 def read(*engines: Any, model: str = "", **more: Any) -> Side:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, side
-from vllm_specdec_exporter.commands.compare import (
+from vllm_specdec_exporter.commands.compare.verdict import (
     ClaimOutcome,
     SpeedComparison,
     compare_load,

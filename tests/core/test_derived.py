@@ -22,8 +22,8 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.derived import Derivation, why_no_advice
 from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
+from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.engines.reading import EngineKey

@@ -105,7 +105,7 @@ def test_contributors_find_every_table_of_settings() -> None:
     """CONTRIBUTING.md names the modules of `serve` that have rows."""
     told = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("**A setting**")[2].partition("\n\n")[0]
     rows = re.compile(r"\bOption\(\n? *\"")
-    there = {path.name for path in PACKAGE.glob("serve/*.py") if rows.search(path.read_text("utf-8"))}
+    there = {path.name for path in PACKAGE.glob("serve/**/*.py") if rows.search(path.read_text("utf-8"))}
     assert set(re.findall(r"(\w+\.py)`", told)) == there
 
 

@@ -97,7 +97,7 @@ def test_break_even_by_batch_size(profile: str) -> None:
     column, ks = BREAK_EVEN_COLUMNS[profile]
     assert BUILTIN[profile].context_tokens == 1000
     for batch, row in BREAK_EVEN.items():
-        found = [BUILTIN[profile].break_even_length(k, batch) for k in ks]
+        found = [BUILTIN[profile].step_cost(k, batch) for k in ks]
         assert found == pytest.approx(row[column], rel=0.02), batch
 
 

@@ -11,23 +11,14 @@ from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, MIXTRAL, QWEN_7B, QWEN_HALF_B
 from plan.questions import BF16, GOOD, GOOD_FACTS, check, leave_off, use
-from vllm_specdec_exporter.commands.plan import (
-    METHODS,
-    PRECISIONS,
-    Answer,
-    Conclusion,
-    Facts,
-    Gpus,
-    Objective,
-    PlannedLoad,
-    Question,
-    Verdict,
-    from_architecture,
-    from_parameters,
-    make_plan,
-    read_architecture,
-    speculative_config,
-)
+from vllm_specdec_exporter.commands.plan.checklist import Answer, Facts, Objective
+from vllm_specdec_exporter.commands.plan.checks import Verdict
+from vllm_specdec_exporter.commands.plan.estimates import Gpus, PlannedLoad
+from vllm_specdec_exporter.commands.plan.methods import METHODS
+from vllm_specdec_exporter.commands.plan.planning import Conclusion, Question, make_plan, speculative_config
+from vllm_specdec_exporter.economics.architecture import read_architecture
+from vllm_specdec_exporter.economics.model import from_architecture, from_parameters
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 T70 = from_parameters(70 * 10**9, BF16)
 

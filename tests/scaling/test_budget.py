@@ -19,8 +19,7 @@ from per_request.traffic import CHAT, CODE, Kind, observations
 from scaling.clusters import ROOT, SAMPLES
 from support.calibrated import calibrated_file
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
-from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read

@@ -40,7 +40,7 @@ from vllm_specdec_exporter.publish.status_page import (
     parse_query,
     render,
 )
-from vllm_specdec_exporter.publish.status_page.page_query import FOLDS
+from vllm_specdec_exporter.publish.status_page.view import FOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

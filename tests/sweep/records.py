@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.commands.sweep import (
+from vllm_specdec_exporter.commands.sweep.record import (
+    CellAcceptance,
     CellResult,
-    ClusterInterval,
     ServerIdentity,
     Setup,
     Status,
     SweepRecord,
-    TimeSummary,
 )
-from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
+from vllm_specdec_exporter.economics.statistics import ClusterInterval, TimeSummary
 
 if TYPE_CHECKING:
     from pathlib import Path

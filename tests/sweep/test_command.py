@@ -16,9 +16,11 @@ from support.commands import Outcome, run_here, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
-from vllm_specdec_exporter.commands.sweep import SweepPlan, command, load_record
+from vllm_specdec_exporter.commands import sweep as command
+from vllm_specdec_exporter.commands.simulate import SimulatorServer
+from vllm_specdec_exporter.commands.sweep import SweepPlan
 from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
+from vllm_specdec_exporter.commands.sweep.record import load as load_record
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
 

@@ -10,8 +10,9 @@ import pytest
 
 from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
-from vllm_specdec_exporter.commands.sweep import ServerIdentity, Status, Zones
 from vllm_specdec_exporter.commands.sweep import page as sweep_page
+from vllm_specdec_exporter.commands.sweep.grid import Zones
+from vllm_specdec_exporter.commands.sweep.record import ServerIdentity, Status
 from vllm_specdec_exporter.publish.markup import Section, bullets, data_table, page
 
 if TYPE_CHECKING:

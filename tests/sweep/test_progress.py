@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 from sweep.records import result
-from vllm_specdec_exporter.commands.sweep import Status
 from vllm_specdec_exporter.commands.sweep.grid import Cell
 from vllm_specdec_exporter.commands.sweep.progress import Lines, ProgressBar, span
+from vllm_specdec_exporter.commands.sweep.record import Status
 
 CELL = Cell("code", 4, 0.4)
 

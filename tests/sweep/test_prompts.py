@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from vllm_specdec_exporter.commands.sweep import Message, Prompt, SweepPlan, load_prompts
-from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
+from vllm_specdec_exporter.commands.sweep import SweepPlan, load_prompts
+from vllm_specdec_exporter.commands.sweep.grid import BUILTIN, Message, Prompt
 from vllm_specdec_exporter.config.options import ConfigError
 
 if TYPE_CHECKING:

@@ -12,26 +12,20 @@ from aiohttp import web
 
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import (
-    Message,
-    OtherTraffic,
-    Prompt,
-    PromptSet,
-    Status,
-    SweepPlan,
-    SweepProgress,
-    Unreachable,
-    endpoint,
-    load_record,
-    run_sweep,
-    runner,
-)
+from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, run_sweep, runner
+from vllm_specdec_exporter.commands.sweep.endpoint import Unreachable
+from vllm_specdec_exporter.commands.sweep.grid import Message, Prompt, PromptSet
+from vllm_specdec_exporter.commands.sweep.progress import SweepProgress
+from vllm_specdec_exporter.commands.sweep.record import Status
+from vllm_specdec_exporter.commands.sweep.record import load as load_record
+from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic
 from vllm_specdec_exporter.config.options import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.commands.sweep import CellResult, SweepOutcome
+    from vllm_specdec_exporter.commands.sweep.record import CellResult
+    from vllm_specdec_exporter.commands.sweep.runner import SweepOutcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(

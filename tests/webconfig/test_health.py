@@ -188,7 +188,7 @@ class TestCost:
             f"vllm_specdec_exporter.{name}"
             for name in (
                 *("cli", "config", "config.options", "config.thresholds", "config.values"),
-                *("serve", "serve.health", "serve.web_options"),
+                *("serve", "serve.health", "serve.web_config"),
             )
         ]
 

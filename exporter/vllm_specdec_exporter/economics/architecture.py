@@ -116,10 +116,7 @@ class Architecture:
 
     Attributes:
         model_type: as Transformers names the architecture.
-        layers: decoder layers.
-        hidden: hidden size.
         intermediate: intermediate size of a dense MLP, 0 where every layer has experts.
-        heads: query heads.
         kv_heads: key and value heads.
         head_size: numbers in a head.
         vocabulary: rows of the embeddings.

@@ -260,12 +260,8 @@ class PhysicalModel:
             over.step + batch * over.request + self.machine.pass_seconds(self.target, batch, batch, context)
         )
 
-    def drafting_seconds(self, k: float, batch: float, context: float) -> float:
-        """Return the time of a step with `k` drafted tokens for each request, verification included."""
-        return self.verification_seconds(k, batch, context) + self.draft_seconds(k, batch, context)
-
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
-        """Return the time of such a step without that of drafting."""
+        """Return the time of a step with `k` drafted tokens for each request, without that of drafting."""
         over, age = self.machine.overheads, self._age
         verify = self.machine.pass_seconds(self.target, batch * (k + 1), batch, context) * over.verification
         preparing = (over.speculation + batch * over.speculation_request) * age

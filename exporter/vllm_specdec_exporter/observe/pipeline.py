@@ -18,9 +18,8 @@ from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
 from ..measures.measures import DraftShape, Measures, derive, derive_lifetime
-from .derived import settle, why_no_advice
 from .result import Deployment, EngineResult, LearnedSteps
-from .state import DEFAULT_WINDOWS, EngineState, Settings
+from .state import DEFAULT_WINDOWS, EngineState, Settings, settle, why_no_advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..economics.step_time import EngineSteps
     from ..engines.reading import EngineKey, EngineReading, Reading
-    from .derived import Derivation
+    from .state import Derivation
 
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
@@ -102,11 +101,7 @@ def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, Engine
 
 
 def assess(
-    engine: EngineReading,
-    state: EngineState,
-    time: float,
-    settings: Settings,
-    server: PolledServer,
+    engine: EngineReading, state: EngineState, time: float, settings: Settings, server: PolledServer
 ) -> tuple[EngineState, EngineResult]:
     """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading

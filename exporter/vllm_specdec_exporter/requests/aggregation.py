@@ -45,11 +45,7 @@ LINGER = 3600.0
 
 
 class HistogramAccumulator:
-    """Values counted for both forms of histogram.
-
-    Args:
-        bounds: finite upper bounds, ascending.
-    """
+    """Values counted for both forms of histogram; the classic one has finite, ascending `bounds`."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -86,7 +82,6 @@ class GroupTotal:
     """The cumulative counts of a group, and one histogram for each field of `Bounds`.
 
     Attributes:
-        counts: its counts.
         histograms: its histograms by the names of `Bounds`.
         last: when its last request ended, in seconds of the aggregator's clock.
     """

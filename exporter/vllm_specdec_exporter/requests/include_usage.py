@@ -17,12 +17,7 @@ _NULL_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
 
 
 def with_include_usage(path: str, body: bytes) -> bytes | None:
-    """Return a request's body with ``include_usage``; ``None`` if it stays unchanged.
-
-    Args:
-        path: of the request.
-        body: the JSON of the request.
-    """
+    """Return the JSON body of a request to `path` with ``include_usage``; ``None`` if it stays unchanged."""
     if route_of(path) not in ("chat", "completions"):
         return None
     changed = bytearray(body)

@@ -71,12 +71,7 @@ _GROUP_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """The load of a model's server.
-
-    Attributes:
-        batch_size: requests in the batch.
-        profile: the cost of a step.
-    """
+    """The load of a model's server: requests in the batch, and the cost of a step."""
 
     batch_size: float
     profile: CostProfile

@@ -56,7 +56,6 @@ class RequestFields:
     """The fields of a request.
 
     Attributes:
-        model_name: the requested model.
         temperature: the requested temperature, ``None`` if absent.
         choices: the requested number of choices.
         fields: names of the fields that are not empty.
@@ -209,7 +208,6 @@ class ResponseFields:
 
     Attributes:
         request_id: the server's identifier, empty if a client may have chosen it.
-        model_name: the model of the response.
         tokens: whether it has generated tokens, or their end.
         only_role: whether it only names the role, before any token.
         completion_tokens: generated tokens, if present.

@@ -23,7 +23,7 @@ from .exporter import Exporter
 from .option_table import OPTIONS
 from .shutdown import Shutdown
 from .sockets import error_text
-from .web_options import CONFIG_FILE_VARIABLE, add_config_file
+from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,7 @@ _EXIT_CODES = (
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 #: The most important flags, first in the help.
-_FIRST = ("vllm.url", "spec.config", "baseline.file", "web.listen-address")
+_FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
 
 #: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
@@ -212,7 +212,7 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     # Imported only if there is such a file.
     from .web_config.middleware import WebConfigMiddleware
 
-    return WebConfigMiddleware(*config.load_web_config(path), exporter.note_web_config)
+    return WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:

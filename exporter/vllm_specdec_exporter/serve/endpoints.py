@@ -79,12 +79,7 @@ class _Shared:
 
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
-    """Return the handler of `/metrics`.
-
-    Args:
-        latest: returns the result to publish; must not block.
-        process_metrics: whether to publish the metrics of this process too.
-    """
+    """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block."""
 
     def registry(*, native: bool) -> CollectorRegistry:
         collectors = CollectorRegistry()
@@ -100,9 +95,7 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
 def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
     """Return a handler that responds with text or protobuf, by the header ``Accept``.
 
-    Args:
-        text: the metrics for the text formats.
-        native: the same with native histograms, for protobuf.
+    `native` has the metrics of `text` with native histograms, for protobuf.
     """
     shared = _Shared()
 

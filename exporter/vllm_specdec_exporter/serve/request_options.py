@@ -197,13 +197,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         repeatable=True,
         separator="\n",
     ),
-    Option(
-        "requests.tenant-header",
-        header_name,
-        None,
-        "Request header with the tenant.",
-        metavar="NAME",
-    ),
+    Option("requests.tenant-header", header_name, None, "Request header with the tenant.", metavar="NAME"),
     Option(
         "requests.tenant",
         _tenant,
@@ -220,11 +214,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return the configuration of the tap, ``None`` if there is no tap.
-
-    Args:
-        values: values of the options by name.
-        targets: the servers that are polled.
+    """Return the configuration of the tap, ``None`` if there is no tap; `targets` are polled.
 
     Raises:
         ConfigError: values that contradict each other.

@@ -62,11 +62,7 @@ _UNOBSERVED = {
 
 
 class EntryError(ValueError):
-    """An entry that cannot be used completely. Messages are equal for equal reasons.
-
-    Attributes:
-        observations: those that can be used.
-    """
+    """An entry of which only the `observations` can be used. Messages are equal for equal reasons."""
 
     def __init__(self, reason: str, observations: tuple[Observation, ...] = ()) -> None:
         super().__init__(reason)

@@ -188,7 +188,6 @@ class Simulation:
 
     Attributes:
         elapsed: Simulated seconds.
-        restarts: Number of restarts.
         num_speculative_tokens: K of the running server, or None without speculation.
         unavailable: The response while the server is down: `refused` or `503`.
     """

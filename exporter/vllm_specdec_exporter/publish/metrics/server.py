@@ -12,6 +12,7 @@ from ...judgement.payoff import PayoffVerdict
 from ...judgement.quality import QualityLevel
 from .metric import (
     ACCEPTED,
+    BASIS,
     DRAFT_TOKENS,
     DRAFTS,
     GENERATED,
@@ -60,12 +61,6 @@ def _reaching(counters: Counters) -> Samples:
 def _deployment(known: Deployment) -> Samples:
     labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
     return [(labels, 1.0)]
-
-
-def _speedup(payoff: Payoff) -> Samples:
-    if payoff.speedup is None or payoff.basis is None:
-        return ()
-    return [((payoff.basis.value,), payoff.speedup)]
 
 
 def _interval(payoff: Payoff) -> Samples:
@@ -205,7 +200,7 @@ ENGINES: tuple[Metric, ...] = (
         "estimated and weighted with coverage. Only while active; below 1 speculation loses.",
         *(ACCEPTED, DRAFTS, GENERATED, RUNNING),
         field="payoff",
-        by=Breakdown(("basis",), _speedup),
+        by=BASIS,
     ),
     _engine(
         "speedup_interval",

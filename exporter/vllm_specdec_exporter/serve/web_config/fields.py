@@ -25,10 +25,7 @@ class WebConfigError(ValueError):
 
 
 def mapping(
-    value: object,
-    where: str,
-    known: Collection[str] | None,
-    inline: Mapping[str, str] | None = None,
+    value: object, where: str, known: Collection[str] | None, inline: Mapping[str, str] | None = None
 ) -> Mapping[str, object]:
     """Return a section, empty if it is missing.
 

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionPolicy:
-    """Accepts connections by the current web configuration, and closes those accepted by an older one.
-
-    Args:
-        loaded: the current web configuration.
-    """
+    """Accepts connections by the current web configuration, and closes those accepted by an older one."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
