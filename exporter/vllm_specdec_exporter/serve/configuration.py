@@ -11,13 +11,12 @@ from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, gather
 from ..config.thresholds import Thresholds
 from ..config.values import PUBLISHED, format_duration
-from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
 from ..economics.profiles import fit, guess_method
 from ..economics.speculative_config import Speculation
 from ..measures.history import Window
 from ..observe.state import Settings
-from ..requests.judgement import RequestSettings
+from ..requests.grouping import RequestSettings
 from .cost_configuration import build_costs, memory_ratio
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.values import Target
+    from ..economics.baseline import Baseline
     from ..economics.cost import CostProfile
     from .request_options import TapConfig
     from .web_config.document import Loaded, WebConfigFile
@@ -239,6 +239,8 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
 def _baseline(path: str | None) -> Baseline | None:
     if not path:
         return None
+    from ..economics.baseline import BaselineError  # here: most sidecars have no such file
+
     try:
         return load_baseline(path)
     except BaselineError as error:
@@ -287,6 +289,8 @@ def load_baseline(path: str) -> Baseline:
     Raises:
         BaselineError: it cannot be read, or is not a valid baseline.
     """
+    from ..economics.baseline import BaselineError, decode
+
     try:
         body = Path(path).read_bytes()
     except OSError as error:

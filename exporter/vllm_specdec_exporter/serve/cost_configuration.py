@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither
-from ..economics.architecture import read_architecture
 from ..economics.model import from_architecture, parse_model, with_details
 from ..economics.profiles import (
     BUILTIN,
@@ -90,6 +89,8 @@ def _model(text: str) -> Model:
 
 
 def _read_config(path: str) -> Model:
+    from ..economics.architecture import read_architecture  # here: most sidecars have no such file
+
     model = read_architecture(read_file(path, "--cost.model"))
     if model.weights is None and model.quantized:
         raise ValueError("its quantization is not known here; give the size instead, such as 70B:int4")
