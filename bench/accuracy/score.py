@@ -89,7 +89,7 @@ class Measurement:
         batch: requests in the batch.
         length: mean acceptance length.
         speedup: over the same engine without speculation.
-        hardware: accelerator as in `economics/hardware.yaml`; empty where it is not published.
+        hardware: accelerator as in `economics/hardware.toml`; empty where it is not published.
         gpus: accelerators that the target is spread over.
         active_billions: parameters that a token passes through, for a mixture of experts.
         precision: of the weights.

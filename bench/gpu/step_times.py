@@ -206,7 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hardware", required=True, metavar="NAME", help="as in economics/hardware.yaml")
+    parser.add_argument("--hardware", required=True, metavar="NAME", help="as in economics/hardware.toml")
     parser.add_argument("--shape", nargs="+", choices=sorted(SHAPES), default=sorted(set(SHAPES) - {"tiny"}))
     parser.add_argument("--precision", nargs="+", choices=("bf16", "fp8"), default=["bf16"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 16, 64, 128])

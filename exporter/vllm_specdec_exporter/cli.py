@@ -6,7 +6,6 @@ which keeps the memory of `serve` low.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import signal
@@ -15,7 +14,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .config.options import ConfigError, Parser
+from .config.options import ConfigError, Parser, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,5 +114,5 @@ def _hint(name: str) -> str:
     """Return a suggestion for an unknown command."""
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
+    near = nearest(name, COMMANDS)
+    return f"did you mean {near}?" if near else f"known: {', '.join(COMMANDS)}"

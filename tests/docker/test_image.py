@@ -217,8 +217,8 @@ def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
 
 
 def test_the_documented_size_is_the_size_and_small(image: Image) -> None:
-    """Where an image cannot be pulled, vLLM beside it does not start. docs/machine.md tells to a tenth."""
-    text = (ROOT / "docs" / "machine.md").read_text("utf-8")
-    (said,) = re.findall(r"It adds ([\d.]+) MiB", text)
+    """Where an image cannot be pulled, vLLM beside it does not start. docs/deployment.md tells to a tenth."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (said,) = re.findall(r"\| ([\d.]+) MiB and \[Python's slim image", text)
     assert size(image) / 2**20 == pytest.approx(float(said), rel=0.1)
     assert size(image) < LARGEST

@@ -17,8 +17,8 @@ from vllm_specdec_exporter.client.asgi import VARIABLES
 from vllm_specdec_exporter.commands.act import BUILD, EVENTS
 from vllm_specdec_exporter.commands.dashboards import OPTIONS as GRAFANA_OPTIONS
 from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.request_intake import PATH as PUSH_PATH
 from vllm_specdec_exporter.serve.web_config import CONFIG_FILE_VARIABLE
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from vllm_specdec_exporter.observe.result import (
     TargetResult,
 )
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import Classification, RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs

@@ -18,13 +18,15 @@ from vllm_specdec_exporter.requests.grouping import (
     MOST_MODELS,
     MOST_TYPES,
     OTHER,
+    Bounds,
     Classification,
+    RequestSettings,
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.judgement import BatchCost, Bounds, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost
 from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
-from vllm_specdec_exporter.requests.openai_api import ROUTES
+from vllm_specdec_exporter.requests.routes import ROUTES
 
 if TYPE_CHECKING:
     from vllm_specdec_exporter.requests.observation import Observation

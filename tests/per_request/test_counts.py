@@ -17,7 +17,7 @@ from support.native_buckets import bound_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD
 from vllm_specdec_exporter.requests.aggregation import GroupTotal, HistogramAccumulator
-from vllm_specdec_exporter.requests.judgement import Bounds
+from vllm_specdec_exporter.requests.grouping import Bounds
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
 from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of

@@ -13,8 +13,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.publish.status_page.requests import requests_section
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, Temperatures
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, RequestSettings, Temperatures
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED

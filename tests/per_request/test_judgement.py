@@ -15,8 +15,8 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import OTHER
-from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
+from vllm_specdec_exporter.requests.grouping import OTHER, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import GroupWindow, Outcome
 

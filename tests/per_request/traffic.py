@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
+from vllm_specdec_exporter.requests.grouping import RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ RECIPES = (
         quality="Burstable",
     ),
     Recipe("kserve/llminferenceservice.yaml", llm_inference_service, stack="kserve-llminferenceservice"),
-    Recipe("sglang.yaml", workload, ("http://127.0.0.1:30000",)),
+    Recipe("sglang.yaml", workload, ("http://127.0.0.1:30000",), stack="sglang"),
     Recipe("dynamo.yaml", dynamo, ("http://127.0.0.1:9090",), stack="dynamo"),
     Recipe(
         "leaderworkerset.yaml",

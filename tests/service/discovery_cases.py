@@ -35,6 +35,9 @@ SERVICE = f"_http._tcp.{NAME}"
 class Zone(BaseResolver):  # type: ignore[misc]
     """Answers from what it holds; other names do not exist, or with `fails` nothing is answered."""
 
+    #: What is said of names outside the cluster.
+    outside = RCODE.NXDOMAIN
+
     def __init__(self) -> None:
         self.records: dict[str, list[object]] = {}
         self.fails = False
@@ -46,7 +49,7 @@ class Zone(BaseResolver):  # type: ignore[misc]
         if self.fails:
             reply.header.rcode = RCODE.SERVFAIL
         elif name not in self.records:
-            reply.header.rcode = RCODE.NXDOMAIN
+            reply.header.rcode = RCODE.NXDOMAIN if name.endswith("cluster.local") else self.outside
         for data in self.records.get(name, ()) if not self.fails else ():
             if type(data).__name__ == kind:
                 reply.add_answer(RR(name, request.q.qtype, ttl=0, rdata=data))
@@ -84,7 +87,7 @@ def zone() -> Iterator[Zone]:
 
 def up(exporter: RunningExporter) -> dict[str, float]:
     """Return `vllm_specdec_up` by target."""
-    return {dict(labels)["target"]: value for labels, value in exporter.metrics().values("up").items()}
+    return {dict(labels)["target"]: value for labels, value in exporter.metrics("up").values("up").items()}
 
 
 def test_servers_come_and_go_without_a_restart(zone: Zone) -> None:
@@ -108,8 +111,10 @@ def test_servers_come_and_go_without_a_restart(zone: Zone) -> None:
         assert exporter.get("/-/healthy").status == 200
 
 
-def test_records_of_services_are_servers_by_name(zone: Zone) -> None:
-    """Found below a search domain too; `target` is the name, which a pod of a StatefulSet keeps."""
+@pytest.mark.parametrize("outside", [RCODE.NXDOMAIN, RCODE.SERVFAIL])
+def test_records_of_services_are_servers_by_name(zone: Zone, outside: int) -> None:
+    """Found below a search domain too, whatever other names get; `target` is the name, which stays."""
+    zone.outside = outside
     zone.pods(2)
     with running_exporter("--vllm.url", "dnssrv+http://_http._tcp.vllm.llm.svc") as exporter:
         wanted = {f"http://pod-{n}.{NAME}:{zone.port}": 1.0 for n in range(2)}

@@ -19,8 +19,7 @@ from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
-from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, TypeRule
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, RequestSettings, TypeRule
 from vllm_specdec_exporter.requests.observation import RecordState, Source
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.exporter import Exporter

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from ..requests.exchange import MAX_BODY, Exchange
 from ..requests.grouping import TYPE_HEADER, Classification, TypeRule, clean_type, parse_rule
-from ..requests.openai_api import ROUTES, route_of
+from ..requests.routes import ROUTES, route_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -12,7 +12,6 @@ Constants that are not thresholds: the break-even speedup of 1; the confidence a
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +165,8 @@ class Thresholds:
         known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():
             if name not in known:
+                from difflib import get_close_matches  # here, for the memory of a sidecar
+
                 alike = get_close_matches(name, known, n=5, cutoff=0.0)
                 raise ValueError(
                     f"unknown threshold {name!r}; most like it: {', '.join(alike)} "

@@ -16,8 +16,8 @@ from .openai_api import (
     brings_only_tokens,
     read_request,
     read_response,
-    route_of,
 )
+from .routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

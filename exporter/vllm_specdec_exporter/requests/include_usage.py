@@ -9,7 +9,8 @@ import re
 from itertools import islice
 
 from ..engines.server_info import UNREADABLE
-from .openai_api import decode_fields, route_of, short_value
+from .openai_api import decode_fields, short_value
+from .routes import route_of
 
 _INCLUDE_USAGE = b'{"include_usage":true}'
 _STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","

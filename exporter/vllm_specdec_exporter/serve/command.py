@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from ..config.values import format_address
+from . import (
+    aiohttp_import,  # noqa: F401 - before the modules that import aiohttp
+    logs,
+    standby,
+)
 from . import configuration as config
-from . import logs, standby
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter

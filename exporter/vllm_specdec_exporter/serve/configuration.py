@@ -11,8 +11,6 @@ from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, gather
 from ..config.thresholds import Thresholds
 from ..config.values import PUBLISHED, format_duration
-from ..economics.architecture import read_architecture
-from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
 from ..economics.model import from_architecture, parse_model, with_details
 from ..economics.profiles import (
@@ -29,7 +27,7 @@ from ..economics.sizes import BF16
 from ..economics.speculative_config import Speculation
 from ..measures.history import Window
 from ..observe.state import Settings
-from ..requests.judgement import RequestSettings
+from ..requests.grouping import RequestSettings
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
 from .tls import UpstreamConfig
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.values import Target
+    from ..economics.baseline import Baseline
     from ..economics.cost import CostProfile
     from ..economics.model import Model
     from .request_options import TapConfig
@@ -212,6 +211,8 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
 def _baseline(path: str | None) -> Baseline | None:
     if not path:
         return None
+    from ..economics.baseline import BaselineError  # here: most sidecars have no such file
+
     try:
         return load_baseline(path)
     except BaselineError as error:
@@ -260,6 +261,8 @@ def load_baseline(path: str) -> Baseline:
     Raises:
         BaselineError: it cannot be read, or is not a valid baseline.
     """
+    from ..economics.baseline import BaselineError, decode
+
     try:
         body = Path(path).read_bytes()
     except OSError as error:
@@ -325,6 +328,8 @@ def _model(text: str) -> Model:
 
 
 def _read_config(path: str) -> Model:
+    from ..economics.architecture import read_architecture  # here: most sidecars have no such file
+
     model = read_architecture(read_file(path, "--cost.model"))
     if model.weights is None and model.quantized:
         raise ValueError("its quantization is not known here; give the size instead, such as 70B:int4")

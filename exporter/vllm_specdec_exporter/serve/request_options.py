@@ -24,13 +24,14 @@ from ..requests.grouping import (
     MOST_OWN_GROUPS,
     TEMPERATURE_BOUNDS,
     TYPE_HEADER,
+    Bounds,
     Classification,
+    RequestSettings,
     Temperatures,
     most_models,
     own_types,
     parse_rule,
 )
-from ..requests.judgement import Bounds, RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fuzz.seeds import fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
-from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
 from vllm_specdec_exporter.economics.architecture import FAMILIES, ArchitectureError, read_architecture
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.model import from_architecture
@@ -85,11 +85,11 @@ def _scenario(text: bytes) -> None:
 
 
 _KINDS = {
-    b"0": (_profiles, (ProfileError, YAMLFileError)),
+    b"0": (_profiles, (ProfileError, YAMLTextError)),
     b"1": (_web, WebConfigError),
     b"2": (_baseline, BaselineError),
     b"3": (_config, ArchitectureError),
-    b"4": (_scenario, (ScenarioError, YAMLFileError)),
+    b"4": (_scenario, (ScenarioError, YAMLTextError)),
     b"5": (_hashes, WebConfigError),
 }
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...observe.state import Settings
-    from ...requests.judgement import RequestSettings
+    from ...requests.grouping import RequestSettings
     from ...requests.result import ModelRequests, RequestsResult
 
 # Exit codes, as those of `check`.

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...requests.exchange import Exchange
-from ...requests.openai_api import route_of
 from ...requests.push_schema import PushedRequest, PushError, read_push
+from ...requests.routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import web
 
 from ...observe.result import Reload
-from ...requests.push_schema import PATH as PUSH_PATH
+from ...requests.routes import PUSH_PATH
 from .. import logs
 from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
 from .basic_auth import Authenticator, BackgroundThread, TooBusyError
