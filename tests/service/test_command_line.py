@@ -134,7 +134,7 @@ LATE = (
     *("bcrypt", "difflib", "httptools", "yaml"),
     *("economics.architecture", "economics.baseline", "exposition.protobuf", "publish.status_page"),
     *("requests.aggregation", "requests.judgement", "requests.openai_api", "requests.push_schema"),
-    *("serve.tap", "serve.web_config"),
+    *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),
 )
 
 
