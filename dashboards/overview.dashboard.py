@@ -34,8 +34,12 @@ NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = "severity, alertname, cluster, namespace, model_name, instance, engine"
 #: Severities in their order: by their names, info would come before warning.
 SEVERITIES = {1: ("critical", VERMILION), 2: ("warning", AMBER), 3: ("info", PALE_SKY)}
-#: Without a verdict is one tile: of one for each state the letters would be too small to be read.
-SUMS = {**{code: verdict.VERDICTS[code] for code in range(6)}, 6: ("NO VERDICT", GREY)}
+#: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
+SUMS = {
+    1: ("✖ DOWN", verdict.VERDICTS[1][1]),
+    **{code: verdict.VERDICTS[code] for code in range(2, 6)},
+    6: ("NO VERDICT", GREY),
+}
 _K_WORDS = words({verdict.MIXED: ("mixed K", GREY)})
 
 
@@ -80,7 +84,7 @@ first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp_max({verdict.of_models()}, 6))', "{{verdict}}")],
+        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 6))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,

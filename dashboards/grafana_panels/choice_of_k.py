@@ -30,6 +30,7 @@ K = "num_speculative_tokens"
 BY_K = f"{MODEL}, {K}"
 #: Tokens that drafts emit: those accepted, and one more of each.
 EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
+ADVISED_AT = f"max by ({MODEL}, batch_size) ({gauge('recommended_num_speculative_tokens_at')})"
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
@@ -46,6 +47,11 @@ def _at_own_k() -> str:
     mine = f'count_values without () ("{K}", {gauge(K)})'
     own = f"({gauge('estimated_speedup_at')} and on ({IDENTITY}, {K}) {mine})"
     return harmonic(own, GENERATED, MODEL, own=K)
+
+
+def _ranked(rows: str) -> str:
+    """Return for each row of a model the lowest speedup of its engines: the model that gains least comes first."""
+    return f"0 * ({rows}) + on ({MODEL}) group_left () {total(gauge('speedup'), MODEL, 'min')}"
 
 
 def _present_batch() -> str:
@@ -123,6 +129,7 @@ which_k: list[Panel] = [
         ],
         overrides=[*_of_model(), named("K", custom__width=45)],
         numbered="K",
+        ranked=_ranked(_at_each_k()),
         no_value=NOTHING,
         width=15,
         rows=11,
@@ -134,7 +141,7 @@ which_k: list[Panel] = [
         [
             Column(
                 "K",
-                f"max by ({MODEL}, batch_size) ({gauge('recommended_num_speculative_tokens_at')})",
+                ADVISED_AT,
                 decimals=0,
                 width=45,
             ),
@@ -145,6 +152,7 @@ which_k: list[Panel] = [
             named("Batch", custom__width=65),
         ],
         numbered="Batch",
+        ranked=_ranked(ADVISED_AT),
         no_value="no schedule",
         width=9,
         rows=11,

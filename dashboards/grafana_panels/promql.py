@@ -39,7 +39,7 @@ WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 _INFO = f"vllm_specdec_info{{{MODELS}}}"
 SEEN = f"({_INFO} or {' or '.join(f'{_INFO} offset {ago}' for ago in ('5m', '15m', '30m', '1h'))})"
 #: vLLM's own counters: what is known of a model that no exporter watches.
-_OWN = {
+_OF_VLLM = {
     "drafts": "vllm:spec_decode_num_drafts_total",
     "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
     "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
@@ -47,12 +47,12 @@ _OWN = {
 }
 
 
-def unwatched(expr: str, own: str, label: str = "model_name") -> str:
-    """Return an expression of the exporter's series by model, and of vLLM's own where it has no result.
+def unwatched(expr: str, *own: str, label: str = "model_name") -> str:
+    """Return an expression of the exporter's series by model, and of a server's own where it has no result.
 
-    By the name of the model alone: the exporter and vLLM may be scraped with different labels.
+    By the name of the model alone: the exporter and the server may be scraped with different labels.
     """
-    return f"{expr}\nor on ({label}) ({own})"
+    return "".join([expr, *(f"\nor on ({label}) ({one})" for one in own)])
 
 
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
@@ -121,7 +121,7 @@ def quantile(
 class Flow:
     """Ratios of counters: of sums, over rates, or over the exporter's window (`now`).
 
-    Of models, those that no exporter watches too: from vLLM's own counters, `now` over five minutes.
+    Of models, those that no exporter watches too: from the server's own counters, `now` over five minutes.
     """
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
@@ -133,11 +133,13 @@ class Flow:
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
-        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens")
+        of_sglang = f"clamp_max({self._of_sglang('accepted')} / ({self._of_sglang('drafted')} > 0), 1)"
+        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens", of_sglang=of_sglang)
 
     def length(self) -> str:
         """Return the mean acceptance length."""
-        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts")
+        of_sglang = f"1 + {self._of_sglang('accepted')} / ({self._of_sglang('drafts')} > 0)"
+        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts", of_sglang=of_sglang)
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
@@ -157,15 +159,41 @@ class Flow:
         names = ("draft_tokens", "accepted_tokens", "drafts")
         return self._filled("clamp_min({0} - {1}, 0) / (({0} + {2}) > 0)", *names)
 
-    def _filled(self, ratio: str, *names: str) -> str:
+    @property
+    def _over(self) -> str:
+        return "5m" if self._now else INTERVAL
+
+    def _filled(self, ratio: str, *names: str, of_sglang: str = "") -> str:
         """Return a ratio of counters."""
         of_exporter = [
             total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
             for name in names
         ]
-        own = (counted(_OWN[name], by=self._by, over="5m" if self._now else INTERVAL) for name in names)
         found = ratio.format(*of_exporter)
-        return found if self._by == IDENTITY else unwatched(found, ratio.format(*own))
+        if self._by == IDENTITY:
+            return found
+        of_vllm = (counted(_OF_VLLM[name], by=self._by, over=self._over) for name in names)
+        return unwatched(found, ratio.format(*of_vllm), *filter(None, [of_sglang]))
+
+    def _of_sglang(self, what: str) -> str:
+        """Return drafts, or accepted or drafted tokens, per second, by SGLang's own series.
+
+        They are computed as by the exporter. Drafted tokens are unknown while drafts are trees, or K differs
+        between servers or within the time.
+        """
+        drafts, generated, requests = (
+            counted(f"sglang:{name}_total", by=self._by, over=self._over)
+            for name in ("spec_verify_calls", "generation_tokens", "num_requests")
+        )
+        if what == "accepted":
+            return f"({generated} - {requests} - {drafts})"
+        if what == "drafts":
+            return drafts
+        steps, tokens = (
+            f"sglang:spec_num_{name}{{{MODELS}}}[{self._over}]" for name in ("steps", "draft_tokens")
+        )
+        k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
+        return f"({drafts} * ({total(k, self._by, 'min')} == {total(k, self._by, 'max')}))"
 
 
 def speedup(by: str = "") -> str:
@@ -217,9 +245,8 @@ def survival(over: str = INTERVAL) -> str:
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
     of_exporter = f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
     own = counted("vllm:spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
-    return unwatched(
-        of_exporter, f"{own} / on () group_left () ({counted(_OWN['drafts'], over=over)} > 0)", ""
-    )
+    drafts = counted(_OF_VLLM["drafts"], over=over)
+    return unwatched(of_exporter, f"{own} / on () group_left () ({drafts} > 0)", label="")
 
 
 def conditional() -> str:

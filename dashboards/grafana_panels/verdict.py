@@ -71,12 +71,13 @@ def of_engines(by: str) -> str:
 def of_models() -> str:
     """Return the verdict on each model; one that was seen within an hour and whose server is down is down.
 
-    A model that its server no longer serves is gone, not down. One that only vLLM itself shows has no exporter.
+    A model that its server no longer serves is gone, not down. One that only its server shows has no exporter.
     """
     seen = f"0 * {SEEN}"
     server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', TARGETS)} == 0)"
     exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
-    alone = f"10 + 0 * {total(f'vllm:spec_decode_num_drafts_total{{{MODELS}}}', MODEL)}"
+    drafts = f"vllm:spec_decode_num_drafts_total{{{MODELS}}} or sglang:spec_verify_calls_total{{{MODELS}}}"
+    alone = f"10 + 0 * {total(drafts, MODEL)}"
     known = f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
     return unwatched(known, alone)
 

@@ -20,12 +20,18 @@ def counted(name: str, by: str = "", **matchers: str) -> str:
 
 
 def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
-    """Return the mean time per output token, of all requests together."""
-    spent, made = (
-        promql.counted(f"vllm:{name}", by=by, over=over)
-        for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
+    """Return the mean time per output token: of all tokens, of SGLang of the requests."""
+    of_sglang = "sglang:request_time_per_output_token_seconds"
+    spent, made, of_requests, requests = (
+        promql.counted(name, by=by, over=over)
+        for name in (
+            "vllm:request_decode_time_seconds_sum",
+            "vllm:generation_tokens_total",
+            f"{of_sglang}_sum",
+            f"{of_sglang}_count",
+        )
     )
-    return f"{spent} / ({made} > 0)"
+    return f"{spent} / ({made} > 0)\nor {of_requests} / ({requests} > 0)"
 
 
 def quantile(name: str, share: float) -> str:
