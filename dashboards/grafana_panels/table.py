@@ -76,7 +76,7 @@ def filled(mappings: Sequence[Json]) -> Json:
     }
 
 
-def joined(
+def joined_table(
     title: str,
     description: str,
     labels: dict[str, str],
