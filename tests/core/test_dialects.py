@@ -146,11 +146,11 @@ ANSWERS = {
         (
             EngineReading(
                 EngineKey("llama"),
-                Counters(300, 900, 555, (240, 180, 135), 863),
+                Counters(300, 900, 555, (240, 180, 135), 863, drafted_tokens_per_position=(300, 300, 300)),
                 Load(8, 0, 0.31),
                 counts_finished_requests=True,
                 steps=Steps(prompt_tokens=4096),
-                drafting=Drafting(3, 4, None, (300, 300, 300), "eagle3"),
+                drafting=Drafting(3, 4, None, "eagle3"),
             ),
         ),
         server=Server("TensorRT-LLM", "speculative_config"),
@@ -204,8 +204,8 @@ class TestTensorRT:
         text = re.sub(rb'(?m)^.*token_position="[12]".*\n', b"", self.TEXT)
         found = only(read(text))
 
-        assert found.counters == Counters(300, 300, 240, (240, 0, 0), 863)
-        assert found.drafting == Drafting(3, 4, None, (300,), "eagle3")
+        counted = Counters(300, 300, 240, (240, 0, 0), 863, drafted_tokens_per_position=(300,))
+        assert (found.counters, found.drafting) == (counted, Drafting(3, 4, None, "eagle3"))
 
     def test_the_counters_of_iterations_are_divided_by_nothing(self) -> None:
         """Without those of finished requests nothing is known: they are of other times."""

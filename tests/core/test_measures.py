@@ -107,6 +107,10 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
             "position_acceptance_ratio": (0.8, 0.6),
         },
     ),
+    "where nothing was drafted there is no conditional ratio, and of no drafts none at all": (
+        replace(increase(0, [0, 0]), drafted_tokens_per_position=(0, 0)),
+        {"position_acceptance_ratio": (), "position_conditional_acceptance_ratio": ()},
+    ),
     "where no draft got there is no conditional ratio, not one of 0": (
         increase(10, [5, 0, 0]),
         {"position_conditional_acceptance_ratio": (0.5, 0.0, None)},

@@ -82,6 +82,7 @@ class TestResult:
             num_speculative_tokens=2,
             counters=counters(20, [18, 15]),
             load=Load(1, 0, 0.5),
+            drafts_reaching_position=(20, 18),
             accepted_tokens_per_draft=Distribution((2, 5, 20), 20, 33),
         )
 

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from support.builders import tensorrt
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
@@ -356,6 +357,8 @@ CASES: tuple[Case, ...] = (
     Case("sglang-off", _one(from_zero(_upstream("sglang-off.txt")))),
     Case("sglang-without-a-batch", _one((Answer(0.0, _upstream("sglang-started.txt")),))),
     Case("trtllm", _one(from_zero(_upstream("trtllm-k3.composed.txt")))),
+    # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
+    Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
     Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),

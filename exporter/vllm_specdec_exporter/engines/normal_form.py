@@ -207,6 +207,7 @@ def _engine(
     uncounted: str,
 ) -> EngineReading:
     scalars: dict[str, Any] = {}
+    gap = ""
     for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
         # The preferred name comes last and overwrites the others.
         if attribute in _PER_POSITION:
@@ -215,16 +216,21 @@ def _engine(
                 scalars[attribute] = tuple(values[p] for p in present)
             else:
                 shown = ", ".join(map(str, present))
-                defects.append(f"positions with gaps ({shown}): per-position values ignored")
+                gap = f"positions with gaps ({shown}): per-position values ignored"
+                defects.append(gap)
         elif None in values:
             scalars[attribute] = values[None]
+    if gap:
+        for attribute in _PER_POSITION:
+            scalars.pop(attribute, None)
     if dialect.derived:
-        _derive(scalars, dialect, infos)
+        if not gap:  # a total over the other positions would be too low
+            _derive(scalars, dialect, infos)
         active = any(scalars.get(name) for name in ("generation_tokens", *dialect.terms))
         if active and scalars.get("drafts") is None:
-            uncounted = uncounted or dialect.missing
-    positions = scalars.pop(PER_POSITION, ())
-    if scalars.get("accepted_tokens") and not positions and not defects and PER_POSITION in dialect.series:
+            uncounted = uncounted or gap or dialect.missing
+    counted = PER_POSITION in dialect.series
+    if scalars.get("accepted_tokens") and not scalars.get(PER_POSITION) and counted and not defects:
         defects.append("accepted tokens without any per-position series")
 
     def part(names: frozenset[str]) -> dict[str, Any]:
@@ -232,9 +238,7 @@ def _engine(
 
     return EngineReading(
         key=key,
-        counters=Counters(
-            accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
-        ),
+        counters=Counters(**part(COUNTERS), resolution=dialect.resolution),
         load=Load(**part(LOAD)),
         steps=Steps(**part(STEPS)),
         lifetime=Lifetime(**part(LIFETIME_GAUGES))
@@ -243,7 +247,7 @@ def _engine(
         counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects[:MAX_DEFECTS]),
         drafting=Drafting(**part(DRAFTING)) if dialect.derived else None,
-        derived="accepted_tokens" in dialect.derived and PER_POSITION not in dialect.series,
+        derived="accepted_tokens" in dialect.derived and not counted,
         uncounted=uncounted,
     )
 

@@ -152,7 +152,7 @@ def assess(
         vllm=reading.vllm,
         unadvisable=why_no_advice(engine, state.derivation) if engine.derived else "",
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
-        shape=server.shapes.get(engine.key.model_name) or _printed_shape(drafting),
+        shape=server.shapes.get(engine.key.model_name) or _counted_shape(judged_delta),
         speculative=reading.speculative,
         defects=state.latest_defects,
         mismatch=mismatch,
@@ -182,6 +182,7 @@ def assess(
         scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
         load=engine.load,
+        drafts_reaching_position=state.reaching,
         accepted_tokens_per_draft=state.distribution,
         windows=tuple(windows),
         steps=_learned(state.steps, time),
@@ -245,9 +246,9 @@ def _returns(measures: Measures, memory_ratio: float) -> Return:
     return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
-def _printed_shape(drafting: Drafting) -> DraftShape | None:
+def _counted_shape(delta: Delta | None) -> DraftShape | None:
     """Return the draft lengths by K of a server that counts drafted tokens by position."""
-    drafted = drafting.drafted_tokens_per_position
+    drafted = delta.drafted_tokens_per_position if delta else ()
     if not drafted or not drafted[0]:
         return None
     return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
@@ -11,8 +12,8 @@ from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..judgement.advice import CurrentAdvice
-from ..measures.history import History, Window, defects, running_between
-from ..measures.measures import Distribution, recover
+from ..measures.history import History, Window, defects, delta, running_between
+from ..measures.measures import Distribution, reaching, recover
 from ..measures.uptime import Uptime
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class EngineState:
         history: the samples since the last counter reset.
         inconsistent_samples: number of inconsistent samples so far.
         distribution: accepted tokens per draft since the reset.
+        reaching: the drafts that got to each position, see `EngineResult`.
         latest_defects: inconsistencies of the newest sample.
         steps: step times that were learned since the reset.
         derivation: of an engine with derived totals, what earlier polls showed.
@@ -86,6 +88,7 @@ class EngineState:
     history: History = History()
     inconsistent_samples: int = 0
     distribution: Distribution | None = None
+    reaching: tuple[float, ...] = ()
     latest_defects: tuple[str, ...] = ()
     current_advice: CurrentAdvice = CurrentAdvice()
     steps: EngineSteps = EngineSteps()
@@ -128,6 +131,7 @@ class EngineState:
             history=history,
             inconsistent_samples=self.inconsistent_samples + bool(found),
             distribution=recovered or (self.distribution if lives_on else None),
+            reaching=self._reaching(before if lives_on else None, sample),
             latest_defects=found,
             current_advice=self.current_advice if lives_on else CurrentAdvice(),
             steps=steps,
@@ -135,6 +139,15 @@ class EngineState:
             life=self.life,
             uptime=uptime.add(history.newest, unbroken=len(history.samples) > 1),
         )
+
+    def _reaching(self, before: Sample | None, sample: Sample) -> tuple[float, ...]:
+        counters = sample.counters
+        if not counters.drafted_tokens_per_position:
+            drafts, accepted = counters.drafts, counters.accepted_tokens_per_position
+            return () if drafts is None or not accepted else (drafts, *accepted[:-1])
+        # An estimate from totals could fall, so those of the intervals are added up.
+        increases = reaching(delta(before, sample)) if before else ()
+        return tuple(map(sum, zip_longest(self.reaching, increases, fillvalue=0.0)))
 
     def interrupt(self) -> EngineState:
         """Return the state after a failed poll: no window spans the interruption."""

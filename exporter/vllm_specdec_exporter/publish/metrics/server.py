@@ -25,7 +25,6 @@ from .metric import (
     Metric,
     Scope,
     by_name,
-    each,
     one_hot,
     row_of,
 )
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from ...economics.choice import CandidateK
     from ...economics.speculative_config import ScheduleRow
     from ...economics.step_time import StepFit
-    from ...engines.reading import Counters
     from ...judgement.payoff import Payoff
     from ...observe.result import Deployment, Discovered
     from .metric import Samples
@@ -49,13 +47,6 @@ _exporter = row_of(Scope.EXPORTER)
 #: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
 #: vary from poll to poll and would create a series each.
 SCHEDULED_BATCHES = tuple(2**power for power in range(11))
-
-
-def _reaching(counters: Counters) -> Samples:
-    """Return the drafts that reached each position: those accepted at the previous one."""
-    if counters.drafts is None or not counters.accepted_tokens_per_position:
-        return ()
-    return each((counters.drafts, *counters.accepted_tokens_per_position[:-1]))
 
 
 def _deployment(known: Deployment) -> Samples:
@@ -133,8 +124,8 @@ COUNTED: tuple[Metric, ...] = (
         "Drafts in which every position before this one was accepted: the ones behind its conditional "
         "acceptance. At position 0, all.",
         *(DRAFTS, PER_POSITION),
-        field="counters",
-        by=Breakdown(("position",), _reaching),
+        field="drafts_reaching_position",
+        by=POSITION,
     ),
     _engine_counter(
         "generation_tokens_total",
