@@ -1,7 +1,5 @@
 """Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

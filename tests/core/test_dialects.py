@@ -1,7 +1,5 @@
 """Every dialect: what is read of a server's answer, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

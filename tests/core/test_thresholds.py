@@ -1,7 +1,5 @@
 """Thresholds: the published rubric, and what an operator may make of it."""
 
-from __future__ import annotations
-
 import math
 
 from support.builders import refusal

@@ -1,7 +1,5 @@
 """What users of charts type from habit works, or is refused with the name that this chart has for it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

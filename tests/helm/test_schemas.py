@@ -1,7 +1,5 @@
 """The checks of objects themselves: each notices one bad example, and takes good ones."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from typing import Any

@@ -1,16 +1,15 @@
 """`requests`: the real command on files of recorded answers."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,11 +19,7 @@ from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
 from support.commands import Outcome, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.publish import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.requests.result import ModelRequests
+from vllm_specdec_exporter.requests.result import ModelRequests
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 PHASES = str(CAPTURES / "ngram-phases" / "requests.jsonl.gz")

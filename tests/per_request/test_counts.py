@@ -1,12 +1,10 @@
 """Outcomes, histograms in both forms, totals since the start, and quantiles of the window."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -21,9 +19,6 @@ from vllm_specdec_exporter.requests.judgement import Bounds
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
 from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 THRESHOLDS = Thresholds()
 VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0, ZERO_THRESHOLD])

@@ -1,7 +1,5 @@
 """Questions for tests: one that nothing speaks against, to change in one point."""
 
-from __future__ import annotations
-
 from plan.configs import LLAMA_8B, LLAMA_70B
 from vllm_specdec_exporter.commands.plan import (
     METHODS,

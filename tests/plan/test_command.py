@@ -1,14 +1,13 @@
 """`plan` on the command line: reports, JSON, exit codes and bad usage."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,11 +18,8 @@ from vllm_specdec_exporter.economics.profiles import deployed
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.serve.configuration import load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    #: Runs `plan`; returns exit code, standard output and standard error.
-    Run = Callable[..., tuple[int, str, str]]
+#: Runs `plan`; returns exit code, standard output and standard error.
+Run = Callable[..., tuple[int, str, str]]
 
 HERE = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]

@@ -1,7 +1,5 @@
 """Checks, checklist and verdict: each rule of the published pre-flight, at its limits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,12 +1,11 @@
 """The version comes from one place, and so do the addresses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,10 +14,6 @@ from helm.npm_packages import node_modules
 from release.tree import ROOT, python, repository, run, succeed
 from support.scripts import script
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 version = script("release/version.py")
 

@@ -1,7 +1,5 @@
 """The workflows: well-formed, pinned, with the least rights, and all that they call is there."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

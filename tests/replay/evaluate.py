@@ -4,20 +4,14 @@
 expected samples tells what there is.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from alerts.promtool import alert_names, needed_groups, order_of, run_tests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from replay.scrape import Storage
+from replay.scrape import Storage
 
 _FAILED = re.compile(r'expr: "(?P<expr>.*)", time: .*,\s*\n\s*exp:\s?.*\n\s*got:\s?(?P<got>.*)')
 _SAMPLE = re.compile(r"(?P<labels>\{[^}]*\}|\w+(?:\{[^}]*\})?) (?P<value>[-+.\dE]+|NaN)")

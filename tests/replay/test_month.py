@@ -1,16 +1,11 @@
 """Eight days of healthy service, through the real rules: no page, and at most a notification a week."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from alerts.case import promises
 from replay import evaluate, month
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 

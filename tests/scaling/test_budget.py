@@ -1,13 +1,11 @@
 """The numbers of series in docs/scaling.md, held against the /metrics of a real exporter."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -30,9 +28,6 @@ from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.tap.tap import Tap
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

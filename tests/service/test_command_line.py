@@ -1,18 +1,13 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
+import pytest
 
 from support.commands import Outcome, run, run_here
 from support.exporter import running_exporter
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"

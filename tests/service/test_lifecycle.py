@@ -1,7 +1,5 @@
 """The life of the process: start, reload, being held up, end, and what it logs on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,17 +1,17 @@
 """Payoff, advice and baseline in the running exporter: against simulated servers, and across reloads."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from support.builders import vllm_lines
 from support.commands import run
-from support.exporter import running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, sequence
 from support.programs import simulator
 from vllm_specdec_exporter import engines as dialects
@@ -22,12 +22,6 @@ from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.publish import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.exporter import Metrics, RunningExporter
 
 pytestmark = pytest.mark.full
 

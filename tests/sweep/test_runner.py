@@ -1,11 +1,10 @@
 """`run_sweep` against a fake endpoint: what it measures, and what it does when the server misbehaves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,11 +12,13 @@ from aiohttp import web
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
 from vllm_specdec_exporter.commands.sweep import (
+    CellResult,
     Message,
     OtherTraffic,
     Prompt,
     PromptSet,
     Status,
+    SweepOutcome,
     SweepPlan,
     SweepProgress,
     Unreachable,
@@ -27,11 +28,6 @@ from vllm_specdec_exporter.commands.sweep import (
     runner,
 )
 from vllm_specdec_exporter.config.options import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.commands.sweep import CellResult, SweepOutcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(
