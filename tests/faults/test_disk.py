@@ -45,10 +45,13 @@ def _assert_refused(exporter: RunningExporter, before: float) -> None:
     refused = exporter.post("/-/reload")
     assert refused.status == 500
     assert refused.text.startswith("not reloaded: ")
+    assert refused.text.count("\n") == 1
+    told = len(exporter.log_lines("configuration not reloaded"))
+    exporter.send(signal.SIGHUP)
+    eventually(lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1)
     metrics = exporter.metrics()
     assert metrics.value("config_last_reload_successful") == 0
     assert _drafts(exporter) == before
-    assert exporter.log_lines("configuration not reloaded")
     exporter.wait_until_up()
     assert_alive(exporter)
 

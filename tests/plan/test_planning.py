@@ -30,14 +30,6 @@ from vllm_specdec_exporter.commands.plan import (
 T70 = from_parameters(70 * 10**9, BF16)
 
 
-def test_nothing_speaks_against_a_good_plan() -> None:
-    plan = make_plan(GOOD)
-    assert plan.conclusion is Conclusion.USE
-    assert {c.verdict for c in plan.checks} == {Verdict.OK}
-    assert {item.holds for item in plan.checklist.use} == {Answer.YES}
-    assert {item.holds for item in plan.checklist.leave_off} == {Answer.NO}
-
-
 def test_nothing_that_is_not_said_is_assumed() -> None:
     plan = make_plan(replace(GOOD, facts=Facts(), load=PlannedLoad()))
     assert plan.conclusion is Conclusion.MEASURE_FIRST

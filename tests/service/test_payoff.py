@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from support.builders import vllm_lines
@@ -21,7 +20,6 @@ from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
-from vllm_specdec_exporter.publish import snapshot
 
 pytestmark = pytest.mark.full
 
@@ -201,24 +199,3 @@ class TestSnapshot:
         assert set(window) == {"window", "estimate"}
         value = advised.metrics().value("estimated_speedup", window="5m", basis=window["estimate"]["basis"])
         assert window["estimate"]["speedup"] == value
-
-    def test_agrees_with_metrics(self, advised: RunningExporter) -> None:
-        """It decodes to what was sent, as its schema says; /metrics has the same verdict and the same K."""
-        document = advised.snapshot()
-        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
-        assert json.loads(snapshot.encode(snapshot.decode(json.dumps(document).encode()))) == document
-
-        [engine] = document["targets"][0]["engines"]
-        metrics = advised.metrics()
-        advice = engine["advice"]
-        assert (engine["payoff"]["basis"], bool(advice["options"]), bool(advice["rules"])) == (
-            "modelled",
-            True,
-            True,
-        )
-        assert [engine["payoff"]["verdict"]] == metrics.one_hot("payoff") == ["beneficial"]
-        assert [advice["action"]] == metrics.one_hot("recommendation")
-        k = metrics.value("recommended_num_speculative_tokens")
-        assert k is not None
-        assert advice["num_speculative_tokens"] == k
-        assert engine["deployment"]["cost_profile"] == metrics.labels("info")[0]["cost_profile"]
