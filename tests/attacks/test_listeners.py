@@ -5,8 +5,6 @@ on, and that no connection is left behind. Limits are those that tell right from
 without protection, each attack takes ten times as much.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os
@@ -15,26 +13,21 @@ import resource
 import socketserver
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from faults.rig import COUNTED, connect, cpu_seconds, get, grown, limited, read_answer, vllm
 from support.commands import run_here
-from support.exporter import request, running_exporter
+from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
 from support.programs import eventually
 from webconfig.https import TLS, address_of, client_context, guarded
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

@@ -1,14 +1,13 @@
 """The reporter: reporting never blocks and never raises, whatever the exporter does."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +19,6 @@ from vllm_specdec_exporter.requests.observation import DraftRecord, Observation,
 from vllm_specdec_exporter.requests.push_schema import PushedRequest
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN = "a-token"
 ONE = Observation(1_700_000_000.0, "llama", temperature=0.3, record=parse_record(RECORD))

@@ -1,20 +1,16 @@
 """Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm_specdec_exporter.commands.compare import side_of
+from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.measures.history import Delta, Latency
 from vllm_specdec_exporter.measures.measures import Measures, derive
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult, ExporterResult, TargetResult
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.commands.compare.side import Side
 
 END = 1_795_000_000.0
 SPAN = 30.0

@@ -1,7 +1,5 @@
 """Verdicts: speed in words, what speculation gains, claims, and what a difference in load does to them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

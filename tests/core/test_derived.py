@@ -1,10 +1,7 @@
 """Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +11,7 @@ from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import EngineReading, Load
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -22,13 +19,9 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.engines.reading import EngineKey
-    from vllm_specdec_exporter.observe.pipeline import EngineState
-    from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)), judged=Window(30), thresholds=Thresholds(minimum_drafts=20)

@@ -1,7 +1,5 @@
 """Every dialect: what is read of a server's answer, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -17,7 +15,7 @@ from support.builders import (
     vllm_lines,
     vllm_text,
 )
-from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
+from vllm_specdec_exporter.engines import Dialect, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES, normalise
 from vllm_specdec_exporter.engines.reading import (
@@ -243,12 +241,6 @@ def test_each_of_eight_engines_is_read_on_its_own() -> None:
 
 
 class TestRecognition:
-    def test_dialects_are_tried_in_an_order_in_which_none_claims_what_is_anothers(self) -> None:
-        assert [d.name for d in DIALECTS] == [
-            *("vllm-diffusion", "sglang-gauges", "vllm-v0"),
-            *("aphrodite", "llamacpp", "lmdeploy", "sglang", "trtllm", "vllm-v1"),
-        ]
-
     def test_a_v0_counter_beside_the_drafts_counter_is_v1(self) -> None:
         """The counter of drafts exists in V1 alone, so whatever stands beside it, it is V1."""
         text = vllm_text(counters(10, [5])) + lines('vllm:spec_decode_efficiency{model_name="m"} 0.5')

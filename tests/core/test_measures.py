@@ -1,7 +1,5 @@
 """Measures: by hand, against the drafts behind the counters, and in their ranges."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import accumulate, pairwise

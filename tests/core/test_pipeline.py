@@ -1,9 +1,7 @@
 """The pipeline: from readings to results, poll by poll."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +25,6 @@ from vllm_specdec_exporter.observe.pipeline import (
     process_reading,
 )
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 KEY = EngineKey("m", "0")
 

@@ -1,7 +1,5 @@
 """YAML files: every text that cannot be used is refused in one line, with its place and nothing of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml

@@ -1,7 +1,5 @@
 """The image without Docker: the Dockerfile's own steps, and what they made, started as a container would."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import json
@@ -11,9 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +24,6 @@ from support.ports import free_port
 from support.programs import answers, eventually, simulator
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.cli import COMMANDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 

@@ -1,13 +1,12 @@
 """Every name that pages may use of this project: from its tables, and from what they generate."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
@@ -20,10 +19,6 @@ from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.web_config import CONFIG_FILE_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @cache

@@ -1,7 +1,5 @@
 """Pages that list what the code has: each list is complete, and its numbers are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

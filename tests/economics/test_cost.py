@@ -1,7 +1,5 @@
 """Cost profiles: what a step costs, and the files they come from."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

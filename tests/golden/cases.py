@@ -4,15 +4,14 @@ A case is a list of servers; a server is a list of answers with their times in s
 `ExporterResult` that the exporter would hold at that moment, so a golden file is what a scrape returns.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.builders import tensorrt
 from vllm_specdec_exporter import engines as dialects
@@ -23,9 +22,10 @@ from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation
 from vllm_specdec_exporter.observe.result import (
     REASONS,
     Discovered,
@@ -41,12 +41,6 @@ from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.engines.reading import EngineKey
-    from vllm_specdec_exporter.observe.pipeline import EngineState
 
 DATA = Path(__file__).parents[1] / "data"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -1,10 +1,9 @@
 """What users of charts type from habit works, or is refused with the name that this chart has for it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import yaml
@@ -25,9 +24,6 @@ from .value_cases import (
     nested,
     on,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BASE = merged(STANDALONE, on("serviceMonitor"))
 POD = ("Deployment", "spec", "template", "spec")

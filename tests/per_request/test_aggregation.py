@@ -1,9 +1,6 @@
 """Aggregation: counts by source, group and tenant, limits of labels, and what a reload keeps."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,12 +22,9 @@ from vllm_specdec_exporter.requests.grouping import (
     parse_rule,
 )
 from vllm_specdec_exporter.requests.judgement import BatchCost
-from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, RecordState, Source
+from vllm_specdec_exporter.requests.result import RequestsResult
 from vllm_specdec_exporter.requests.routes import ROUTES
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
-    from vllm_specdec_exporter.requests.result import RequestsResult
 
 TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
 

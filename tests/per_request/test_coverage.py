@@ -1,7 +1,5 @@
 """Coverage: recent requests that could not be observed, or whose labels became `other`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import escape
 

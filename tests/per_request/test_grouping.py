@@ -1,7 +1,5 @@
 """Grouping of requests: rules, types, tenants, buckets of temperature, and limits of labels."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

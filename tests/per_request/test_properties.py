@@ -1,7 +1,5 @@
 """Any requests and any reloads: counters never fall, labels and memory are bounded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

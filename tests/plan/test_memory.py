@@ -1,7 +1,5 @@
 """What the weights leave for keys and values: the published arithmetic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

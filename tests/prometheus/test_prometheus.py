@@ -9,16 +9,14 @@ A scrape stores the samples of all series with one timestamp, and tells by `last
 which poll it shows. So every comparison here is between values of known polls, and nearly all are exact.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,15 +24,10 @@ from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, series
 from support.exporter import running_exporter
 from support.programs import eventually
-from support.prometheus import PrometheusServer
+from support.prometheus import PrometheusServer, Series
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from support.prometheus import Series
 
 POLL_SECONDS = 1.0
 SCRAPE_INTERVAL = "250ms"

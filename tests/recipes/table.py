@@ -1,9 +1,8 @@
 """The recipes that lead to pods: what each is for, and what of it is meant to differ."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.stacks import (
     Pod,
@@ -16,9 +15,6 @@ from recipes.stacks import (
     vllm_chart,
     workload,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)

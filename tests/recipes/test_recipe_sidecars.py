@@ -1,7 +1,5 @@
 """Every recipe puts the one and same sidecar beside vLLM, where it can do no harm."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -4,29 +4,20 @@ There, port 53 is free, and every address of 10.0.0.0/8 is this machine: a serve
 is as many pods as the zone has records.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from dnslib import AAAA, QTYPE, RCODE, RR, SRV, A
+from dnslib import AAAA, QTYPE, RCODE, RR, SRV, A, DNSRecord
 from dnslib.server import BaseResolver, DNSHandler, DNSLogger, DNSServer
 
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, answer, capture
 from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dnslib import DNSRecord
-
-    from support.exporter import RunningExporter
 
 NAME = "vllm.llm.svc.cluster.local"
 SERVICE = f"_http._tcp.{NAME}"

@@ -1,10 +1,10 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from support.certificates import Authority
 from support.commands import Outcome, run, run_here
@@ -12,11 +12,6 @@ from support.exporter import running_exporter
 from support.programs import clean_environment
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"

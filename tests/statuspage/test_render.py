@@ -1,16 +1,14 @@
 """What the status page says, in every state."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -41,10 +39,6 @@ from vllm_specdec_exporter.publish.status_page import (
     render,
 )
 from vllm_specdec_exporter.publish.status_page.view import FOLDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Everything is open.
 OPEN = PageQuery(opened=frozenset(FOLDS))

@@ -1,22 +1,18 @@
 """Small builders for the tests of the core: drafts, counters, samples, exposition text, recorded answers."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DATA = Path(__file__).parents[1] / "data"
 

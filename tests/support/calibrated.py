@@ -1,7 +1,5 @@
 """A file of cost profiles, as `calibrate` writes one: with it, a speedup near 1 has a verdict too."""
 
-from __future__ import annotations
-
 import tempfile
 import tomllib
 from functools import cache

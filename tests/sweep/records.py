@@ -1,8 +1,6 @@
 """Records of sweeps that never were, for what is made of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from vllm_specdec_exporter.commands.sweep.record import (
     CellAcceptance,
@@ -13,9 +11,6 @@ from vllm_specdec_exporter.commands.sweep.record import (
     SweepRecord,
 )
 from vllm_specdec_exporter.economics.statistics import ClusterInterval, TimeSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Temperature and acceptance of the published sweep.
 PUBLISHED = {0.0: 0.81, 0.4: 0.71, 0.8: 0.52, 1.0: 0.38}

@@ -1,16 +1,16 @@
 """`calibrate`: what it sends and refuses. Its numbers are held against a real vLLM in tests/vllm."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from support.commands import Outcome, run_here
-from sweep.fake import refusal
+from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
 from vllm_specdec_exporter.commands.calibrate import step_time
@@ -20,13 +20,6 @@ from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTi
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import parse_profiles
 from vllm_specdec_exporter.economics.statistics import TimeSummary
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from aiohttp import web
-
-    from sweep.fake import FakeServer
 
 
 def answer(seconds: float | None, *, events: int = 20, tokens: int = 41) -> StreamedAnswer:

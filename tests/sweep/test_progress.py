@@ -1,7 +1,5 @@
 """Progress: a line on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 from sweep.records import result

@@ -1,7 +1,5 @@
 """What is made of a record: the table, the conclusions, the CSV file."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

@@ -1,11 +1,10 @@
 """`run_sweep` against a fake endpoint: what it measures, and what it does when the server misbehaves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -16,16 +15,10 @@ from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, run_sweep,
 from vllm_specdec_exporter.commands.sweep.endpoint import Unreachable
 from vllm_specdec_exporter.commands.sweep.grid import Message, Prompt, PromptSet
 from vllm_specdec_exporter.commands.sweep.progress import SweepProgress
-from vllm_specdec_exporter.commands.sweep.record import Status
+from vllm_specdec_exporter.commands.sweep.record import CellResult, Status
 from vllm_specdec_exporter.commands.sweep.record import load as load_record
-from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic
+from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome
 from vllm_specdec_exporter.config.options import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.commands.sweep.record import CellResult
-    from vllm_specdec_exporter.commands.sweep.runner import SweepOutcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(

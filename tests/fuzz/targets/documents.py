@@ -5,10 +5,8 @@ model's ``config.json``, a scenario of the simulator. The refusal is one line, a
 configuration quotes no hash of a password.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fuzz.seeds import fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
@@ -22,10 +20,6 @@ from vllm_specdec_exporter.economics.sizes import PRECISIONS
 from vllm_specdec_exporter.serve.web_config import document as web_document
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Of a whole bcrypt hash, which is a secret of a kind.
 _HASH = "$2y$10$" + "s3cr3t" * 8 + "abcde"

@@ -8,23 +8,18 @@ The first byte of an input says what the rest is (`_KINDS`). What is promised:
 - What stands where a secret belongs is in no message, and in nothing that is shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm_specdec_exporter.config.options import ConfigError, gather
 from vllm_specdec_exporter.config.values import file, format_duration, parse_duration, parse_target
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
 from vllm_specdec_exporter.serve.configuration import build
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 SECRET = "s3cr3t"
 _FILE = "settings.yml"
