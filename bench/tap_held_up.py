@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import statistics
 import time
@@ -56,10 +57,13 @@ def held_up() -> Iterator[tuple[str, ...]]:
         judgements = _timed(judge)
         found = book.result(now[0], {})
         result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),), requests=found)
-        scrape = make_handler(lambda result=result: result, process_metrics=True)
+
+        def handler(result: ExporterResult = result) -> Handler:
+            return make_handler(lambda: result, process_metrics=True)
+
         groups = str(len(found.groups))
         yield "a judgement, at most with each scrape", groups, _milliseconds(judgements)
-        steps = [_steps(scrape) for _ in range(_TIMES)]
+        steps = [_steps(handler) for _ in range(_TIMES)]
         yield "a scrape, all of it", groups, _milliseconds([sum(each) for each in steps])
         yield "its longest piece without a pause", groups, _milliseconds([max(each) for each in steps])
 
@@ -105,17 +109,21 @@ def _timed(function: Callable[[], object]) -> list[float]:
     return seconds
 
 
-def _steps(scrape: Handler) -> list[float]:
+def _steps(handler: Callable[[], Handler]) -> list[float]:
     """Return the seconds of a scrape from each pause to the next, in which others have their turn."""
-    running = scrape(make_mocked_request("GET", "/metrics")).__await__()
-    seconds: list[float] = []
-    while True:
-        start = time.thread_time()
-        try:
-            next(running)
-        except StopIteration:
-            return [*seconds, time.thread_time() - start]
-        seconds.append(time.thread_time() - start)
+
+    async def scrape() -> list[float]:
+        seconds = []
+        # A new handler each time: one that has just encoded rests for as long.
+        running = asyncio.ensure_future(handler()(make_mocked_request("GET", "/metrics")))
+        while not running.done():
+            start = time.thread_time()
+            await asyncio.sleep(0)
+            seconds.append(time.thread_time() - start)
+        await running
+        return seconds
+
+    return asyncio.run(scrape())
 
 
 def _milliseconds(seconds: list[float]) -> str:

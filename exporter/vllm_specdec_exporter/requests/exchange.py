@@ -32,7 +32,6 @@ MAX_EVENT = 4 * 1024 * 1024
 #: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line ends.
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _LINE = re.compile(rb"\r\n|\n|\r")
-_ONE_LINE = re.compile(rb"data: ([^\r\n]*)\n\n")
 
 #: Bytes of the end of an event that may have been searched already.
 _OVERLAP = 3
@@ -80,6 +79,9 @@ class EventSplitter:
                 events before it; `rest` has the large one and everything after it.
         """
         self._plain = self._plain and b"\r" not in data
+        whole = 1 < len(data) <= self._limit and data.find(b"\n\n") == len(data) - 2
+        if whole and self._plain and not self._rest:
+            return [data]  # one event, as nearly always
         events: list[bytes] = []
         # Joined in place, and only what is new is searched: an event may come in many small pieces.
         start, position = 0, max(0, len(self._rest) - _OVERLAP)
@@ -108,8 +110,10 @@ def _end_of_event(data: bytearray, position: int, *, plain: bool) -> int:
 
 def data_of(event: bytes) -> bytes:
     """Return the value of an event's ``data`` lines, empty if there are none."""
-    if (only := _ONE_LINE.fullmatch(event)) is not None:  # nearly every event; several times faster
-        return only[1]
+    # Nearly every event has one line; this is several times faster.
+    one_line = event.endswith(b"\n\n") and event.find(b"\n") == len(event) - 2 and b"\r" not in event
+    if one_line and event.startswith(b"data: "):
+        return event[6:-2]
     values = (line.removeprefix(b"data:") for line in _LINE.split(event) if line.startswith(b"data:"))
     return b"\n".join(value.removeprefix(b" ") for value in values)
 

@@ -268,7 +268,7 @@ def brings_only_tokens(body: bytes) -> bool:
 
 
 def _is_null(raw: msgspec.Raw) -> bool:
-    return bytes(raw).strip() == b"null"
+    return raw is _NULL or bytes(raw).strip() == b"null"
 
 
 def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:

@@ -102,6 +102,13 @@ def read_size(line: bytes) -> int | None:
     return int(size, 16) if _SIZE.fullmatch(size) else None
 
 
+def only_chunk(data: bytes) -> bytes:
+    """Return the content of the chunk that is all of `data`; empty if it is anything else."""
+    end = data.find(b"\r\n", 0, MAX_SIZE_LINE)
+    size = read_size(data[:end]) if end > 0 else None
+    return data[end + 2 : -2] if size and len(data) == end + size + 4 and data.endswith(b"\r\n") else b""
+
+
 class _Next(Enum):
     SIZE = auto()
     AFTER = auto()  # the line end after a chunk

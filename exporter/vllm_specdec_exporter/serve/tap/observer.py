@@ -256,6 +256,10 @@ class _Parser:
         httptools joins the pieces of a name, a value or a path, which takes quadratic time without a limit.
         """
         callbacks = self._callbacks
+        if len(data) <= MAX_HEAD:
+            callbacks.collected += len(data)
+            self._parser.feed_data(data)
+            return callbacks.collected <= MAX_HEAD
         for start in range(0, len(data), MAX_HEAD):
             piece = data[start : start + MAX_HEAD]
             callbacks.collected += len(piece)

@@ -17,8 +17,8 @@ from . import http_framing as http
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
 MAX_HELD_BODY = 8 * 1024 * 1024
 
-#: Chunks below 16 bytes may lack so many bytes of it in a row; then rewriting them would cost too much time.
-MOST_LACKING = 160_000
+#: Chunks below so many bytes may lack that many of them in a row; then rewriting would cost too much time.
+SMALL_CHUNK, MOST_LACKING = 16, 160_000
 
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 _ANY_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
@@ -43,10 +43,8 @@ def _rewrite(head: bytes, body: bytearray) -> bytes | None:
 
     The new head refuses compression, because from a compressed response no event can be removed.
     """
-    if len(_LENGTH.findall(head)) != 1:
-        return None
     try:
-        if not add_include_usage(body):
+        if len(_LENGTH.findall(head)) != 1 or not add_include_usage(body):
             return None
     except Exception:  # noqa: BLE001 - traffic must not fail; the observer runs into the same defect and logs it
         return None
@@ -226,6 +224,12 @@ class UsageEventRemover:
 
     def feed(self, data: bytes) -> bytes:
         """Return what to send to the client for `data` from the server."""
+        part = http.only_chunk(data) if self._part is _Part.SIZE and not self._buffer else b""
+        if len(part) >= SMALL_CHUNK:  # nearly always; several times faster
+            passes = self._filter.feed(part)
+            if passes == part:
+                return data
+            return b"%x\r\n%b\r\n" % (len(passes), passes) if passes else b""
         out = bytearray()
         self._buffer += data
         while self._at < len(self._buffer) and not self.done and self._step(out):
@@ -233,16 +237,14 @@ class UsageEventRemover:
         self._flush(out)
         self._buffer, self._at = self._buffer[self._at :], 0
         if self.done:
-            out += self._buffer
-            self._buffer = b""
+            out, self._buffer = out + self._buffer, b""
         return bytes(out)
 
     def end(self) -> bytes:
         """Return what is held back, after the last byte was fed."""
         out = bytearray()
         self._stop(out)
-        out += self._buffer
-        self._buffer = b""
+        out, self._buffer = out + self._buffer, b""
         return bytes(out)
 
     def _step(self, out: bytearray) -> bool:
@@ -323,7 +325,7 @@ class UsageEventRemover:
                 self._stop(out)
             return False
         size = http.read_size(self._buffer[self._at : end])
-        self._lacking = max(0, self._lacking + 16 - (size or 0))
+        self._lacking = max(0, self._lacking + SMALL_CHUNK - (size or 0))
         if not size or self._lacking > MOST_LACKING:
             # The last chunk, no valid size, or many tiny chunks: all passes unchanged from here on.
             self._stop(out)
