@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)')
-# Possessive quantifiers: no backtracking on lines that do not match.
-_REST = re.compile(
-    rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r]++)(?:[ \t].*)?\r?'
+# Label block and value of a sample line. Possessive quantifiers: no backtracking on other lines.
+_REST = (
+    rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r\n]++)(?:[ \t].*+|\r)?(?!.)'
 )
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
@@ -54,8 +54,14 @@ class Selection:
     """A set of sample names, compiled for one pass over a body."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        alternatives = _prefix_tree([name.encode() for name in sorted(names)])
-        self._pattern = re.compile(rb"\n[ \t]*+(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
+        self._names = {name.encode(): name for name in names}
+        self._pattern = re.compile(
+            rb"\n[ \t]*+("
+            + _prefix_tree(sorted(self._names))
+            + rb")(?=[ \t{\r\n]|\Z)(?:"
+            + _REST
+            + rb"|(.*))"
+        )
 
     def lines(self, body: bytes) -> Iterator[SampleLine]:
         """Yield the selected samples of `body` in their order.
@@ -67,18 +73,15 @@ class Selection:
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
         for number, match in enumerate(self._pattern.finditer(b"\n" + body)):
-            name, rest = match.groups()
-            if number >= MAX_LINES or len(rest) > MAX_LINE:
+            name, block, value, malformed = match.groups()
+            if number >= MAX_LINES or match.end() - match.start() > MAX_LINE:
                 raise MalformedExposition(
                     f"more than {MAX_LINES} selected lines, or one of more than {MAX_LINE} bytes"
                 )
-            parts = _REST.fullmatch(rest)
-            if parts is None:
-                raise MalformedExposition(f"not a sample line: {_quote(name + rest)}")
-            block, value = parts.groups()
-            yield SampleLine(
-                name.decode(), parse_labels(block[1:-1]) if block else (), _parse_value(value, name + rest)
-            )
+            if malformed is not None:
+                raise MalformedExposition(f"not a sample line: {_quote(name + malformed)}")
+            labels = parse_labels(block[1:-1]) if block else ()
+            yield SampleLine(self._names[name], labels, _parse_value(value, match))
 
 
 def _prefix_tree(words: list[bytes]) -> bytes:
@@ -124,14 +127,14 @@ def _unescape(value: str) -> str:
     return _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), value)
 
 
-def _parse_value(value: bytes, line: bytes) -> float:
+def _parse_value(value: bytes, line: re.Match[bytes]) -> float:
     # float() also accepts digit separators, which the format does not have.
     if b"_" not in value:
         try:
             return float(value)
         except ValueError:
             pass
-    raise MalformedExposition(f"not a number: {_quote(value)} in {_quote(line)}")
+    raise MalformedExposition(f"not a number: {_quote(value)} in {_quote(line[0].strip())}")
 
 
 def _quote(raw: bytes) -> str:
