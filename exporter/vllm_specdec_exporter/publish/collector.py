@@ -12,9 +12,8 @@ from prometheus_client.utils import floatToGoString
 
 from ..exposition.histogram import SCHEMA, ZERO_THRESHOLD, Histogram
 from ..requests.result import Observed
-from .metrics import METRICS
-from .metrics.metric import Kind, Scope
-from .metrics.metric import Metric as MetricRow
+from .metrics import METRICS, Kind, Scope
+from .metrics import Metric as MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

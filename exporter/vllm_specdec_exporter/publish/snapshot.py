@@ -16,8 +16,7 @@ import msgspec
 
 from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
-from .metrics import METRICS
-from .metrics.metric import PREFIX, Metric, Scope
+from .metrics import METRICS, PREFIX, Metric, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
