@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
-
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
 
@@ -34,29 +33,20 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: the flag without the dashes.
-        parse: converts text to a value; raises ValueError with a message that names what is allowed.
-        default: text of the default value; ``None`` for no value; a tuple if repeatable.
-        help: one sentence.
-        metavar: placeholder of the value in the help.
-        repeatable: whether it accepts several values; then its value is a tuple.
-        separator: separates several values in the environment variable.
-        mask: removes secrets from a value's text, for errors and `/config`.
-        may_be_empty: whether an empty value, or `null` in the file, overrides the default with no value.
-            Otherwise it is ignored.
-    """
-
-    name: str
+    name: str  # the flag without the dashes
+    #: Converts text to a value; raises ValueError with a message that names what is allowed.
     parse: Callable[[str], Any]
+    #: Text of the default value; ``None`` for no value; a tuple if repeatable.
     default: str | tuple[str, ...] | None
-    help: str
-    metavar: str = "VALUE"
-    repeatable: bool = False
-    separator: str = ","
-    mask: Callable[[str], str] = str
+    help: str  # one sentence
+    metavar: str = "VALUE"  # placeholder of the value in the help
+    repeatable: bool = False  # whether it accepts several values; then its value is a tuple
+    separator: str = ","  # separates several values in the environment variable
+    mask: Callable[[str], str] = str  # removes secrets from a value's text, for errors and `/config`
+    #: Whether an empty value, or `null` in the file, overrides the default with no value. Otherwise it is
+    #: ignored.
     may_be_empty: bool = False
 
     @property

@@ -9,13 +9,10 @@ import yaml
 
 #: Maximum number of nodes and characters of a document, with every alias expanded.
 MAX_SIZE = 1_000_000
-
 #: A larger integer cannot be converted to a float.
 _MAX_BITS = 1000
-
 #: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
 _SURROGATES = re.compile("[\\ud800-\\udfff]")
-
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 

@@ -62,23 +62,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BaselineComparison:
-    """Requests finished since the last counter reset, and the baseline at their load. Cumulative.
+    """Requests finished since the last counter reset, and the baseline at their load. Cumulative."""
 
-    Attributes:
-        latencies: of these requests.
-        baseline_latencies: of as many requests in the baseline, at the same loads.
-        load_distance: sum over requests of the relative distance between their load and the baseline's.
-        baseline_tokens: tokens that the baseline would have generated in the compared intervals.
-        seconds: length of these intervals.
-        baseline: the baseline; sums restart with another one.
-    """
-
-    latencies: Latencies = Latencies()
-    baseline_latencies: Latencies = Latencies()
+    latencies: Latencies = Latencies()  # of these requests
+    baseline_latencies: Latencies = Latencies()  # of as many requests in the baseline, at the same loads
+    #: Sum over requests of the relative distance between their load and the baseline's.
     load_distance: float = 0.0
-    baseline_tokens: float = 0.0
-    seconds: float = 0.0
-    baseline: Baseline | None = None
+    baseline_tokens: float = 0.0  # tokens that the baseline would have generated in the compared intervals
+    seconds: float = 0.0  # length of these intervals
+    baseline: Baseline | None = None  # the baseline; sums restart with another one
 
     def add(
         self,

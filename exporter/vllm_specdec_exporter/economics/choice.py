@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
-
 #: Assumed decline per position if K = 1, where no decline was observed.
 _CAUTION = 0.85
 
@@ -66,19 +65,12 @@ class CandidateK:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Every candidate K, from 0 up.
+    """Every candidate K, from 0 up."""
 
-    Attributes:
-        options: one per K, in order; the first is K = 0, with speedup 1.
-        drafted: the present K; larger ones are extrapolated.
-        sample: the distribution of accepted tokens.
-        sureness: standard deviations to either side of an interval.
-    """
-
-    options: tuple[CandidateK, ...]
-    drafted: int
-    sample: AcceptanceSample
-    sureness: float
+    options: tuple[CandidateK, ...]  # one per K, in order; the first is K = 0, with speedup 1
+    drafted: int  # the present K; larger ones are extrapolated
+    sample: AcceptanceSample  # the distribution of accepted tokens
+    sureness: float  # standard deviations to either side of an interval
 
     def option(self, k: int) -> CandidateK:
         """Return the candidate for `k`, or the largest one if `k` is larger."""

@@ -26,39 +26,23 @@ EAGLE3_VOCABULARY = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is served or drafts.
+    """A model that is served or drafts."""
 
-    Attributes:
-        parameters: all of them, from 0 up.
-        active_parameters: those that one token passes through; fewer only for a mixture of experts.
-        precision: how they are stored.
-        kv_values: numbers that one token caches, over all layers.
-        routed: parameters of all routed experts; 0 for a dense model.
-        experts: routed experts in a layer, 0 for a dense model.
-        used: of those, how many a token passes through.
-        looked_up: parameters of embeddings, of which a token reads one row.
-        kv_bytes: bytes of one cached number, such as 2.
-        source: how the size is known, in words.
-        precision_source: how the precision is known, in words.
-        estimated: whether the size is an estimate.
-        architecture: all dimensions, if a `config.json` was read.
-    """
-
-    parameters: float
-    active_parameters: float
-    precision: Precision
+    parameters: float  # all of them, from 0 up
+    active_parameters: float  # those that one token passes through; fewer only for a mixture of experts
+    precision: Precision  # how they are stored
     layers: int
     hidden: int
-    kv_values: float
-    routed: float = 0.0
-    experts: int = 0
-    used: int = 0
-    looked_up: float = 0.0
-    kv_bytes: float = 2.0
-    source: str = "as given"
-    precision_source: str = "as given"
-    estimated: bool = False
-    architecture: Architecture | None = None
+    kv_values: float  # numbers that one token caches, over all layers
+    routed: float = 0.0  # parameters of all routed experts; 0 for a dense model
+    experts: int = 0  # routed experts in a layer, 0 for a dense model
+    used: int = 0  # of those, how many a token passes through
+    looked_up: float = 0.0  # parameters of embeddings, of which a token reads one row
+    kv_bytes: float = 2.0  # bytes of one cached number, such as 2
+    source: str = "as given"  # how the size is known, in words
+    precision_source: str = "as given"  # how the precision is known, in words
+    estimated: bool = False  # whether the size is an estimate
+    architecture: Architecture | None = None  # all dimensions, if a `config.json` was read
 
     @property
     def weights(self) -> float:

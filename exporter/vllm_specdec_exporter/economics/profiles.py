@@ -44,7 +44,6 @@ _ALLOWED = {
 #: Relative error of the speedup that 90 % of the published measurements for judging stay below, with known
 #: hardware: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.35
-
 #: The first versions that prepare drafts on the GPU, by dialect.
 _CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
 
@@ -190,32 +189,20 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The server's hardware and model, as given by the operator.
+    """The server's hardware and model, as given by the operator."""
 
-    Attributes:
-        name: as given, such as `4xh100`.
-        machine: the GPUs.
-        target: the served model; ``None``: by its served name.
-    """
-
-    name: str
-    machine: Machine
-    target: Model | None = None
+    name: str  # as given, such as `4xh100`
+    machine: Machine  # the GPUs
+    target: Model | None = None  # the served model; ``None``: by its served name
 
 
 @dataclass(frozen=True, slots=True)
 class CostSettings:
-    """The settings of the cost of speculation.
+    """The settings of the cost of speculation."""
 
-    Attributes:
-        profile: the profile of the method, or the chosen one.
-        size_ratio: size of the draft model over the target's, if given.
-        hardware: the server's GPUs, if given; used unless a profile was chosen.
-    """
-
-    profile: CostProfile = BUILTIN["unknown"]
-    size_ratio: float | None = None
-    hardware: Hardware | None = None
+    profile: CostProfile = BUILTIN["unknown"]  # the profile of the method, or the chosen one
+    size_ratio: float | None = None  # size of the draft model over the target's, if given
+    hardware: Hardware | None = None  # the server's GPUs, if given; used unless a profile was chosen
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,6 @@ _PARAMETERS = re.compile(_NUMBER + r"([kKmMbBtT]?)\s*")
 _MEMORY = re.compile(_NUMBER + r"([A-Za-z]*)\s*")
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _UNITS = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
-
 #: Limits of a language model and of a GPU; a wrong unit is beyond them.
 _SMALLEST, _LARGEST = 1e6, 1e14
 _LEAST_MEMORY, _MOST_MEMORY = 1e8, 1e14
@@ -24,15 +23,10 @@ _LEAST_MEMORY, _MOST_MEMORY = 1e8, 1e14
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How parameters are stored.
+    """How parameters are stored."""
 
-    Attributes:
-        name: as on the command line.
-        bytes_per_parameter: 0.5 to 4, without scales and zero points of quantized weights.
-    """
-
-    name: str
-    bytes_per_parameter: float
+    name: str  # as on the command line
+    bytes_per_parameter: float  # 0.5 to 4, without scales and zero points of quantized weights
 
     @property
     def bytes_read(self) -> float:
@@ -46,7 +40,6 @@ class Precision:
 
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
-
 #: Precisions by name. Bytes per parameter as published: BF16 2, INT8 1, INT4 0.5.
 PRECISIONS = {name: Precision(name, size) for name, size in _BYTES.items()}
 BF16 = PRECISIONS["bf16"]

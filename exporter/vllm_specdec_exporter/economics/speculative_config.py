@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from .cost import CostProfile
 
-
 #: End of the last row; larger batches do not occur in practice.
 LARGEST_BATCH = 1024
 
@@ -89,22 +88,14 @@ _ROW = ("first batch size", "last batch size", "K")
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """The server's ``--speculative-config``, as given by the operator.
+    """The server's ``--speculative-config``, as given by the operator."""
 
-    Attributes:
-        configured: whether the server has one.
-        method: such as ``eagle3`` or ``ngram``.
-        num_speculative_tokens: K.
-        document: the JSON itself.
-        schedule: K by batch size, if the JSON has it.
-    """
-
-    configured: bool = False
-    method: str = ""
+    configured: bool = False  # whether the server has one
+    method: str = ""  # such as ``eagle3`` or ``ngram``
     draft_model: str = ""
-    num_speculative_tokens: int | None = None
-    document: str = ""
-    schedule: tuple[ScheduleRow, ...] = ()
+    num_speculative_tokens: int | None = None  # K
+    document: str = ""  # the JSON itself
+    schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, if the JSON has it
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 
 #: Standard deviations to either side that hold 95 % of a normal distribution.
 Z = 1.96
-
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
 #: of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
-
 #: Requests below which the normal approximation is not used.
 MINIMUM_REQUESTS = 30
 
@@ -69,16 +67,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SampleMean:
-    """A mean of independent observations.
-
-    Attributes:
-        deviation: standard deviation of the observations, ``None`` where it is not known.
-        count: how many there are.
-    """
+    """A mean of independent observations."""
 
     mean: float
-    deviation: float | None
-    count: float
+    deviation: float | None  # standard deviation of the observations, ``None`` where it is not known
+    count: float  # how many there are
 
     @property
     def error(self) -> float | None:
@@ -96,21 +89,13 @@ class SampleMean:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The drafts of a window.
+    """The drafts of a window."""
 
-    Attributes:
-        survival: at index i, the share of drafts in which position i was accepted, falling.
-        drafts: how many drafts.
-        ratio: accepted over draft tokens, 0 to 1, ``None`` where it is not known.
-        length: mean acceptance length, from 1 up, ``None`` where it is not known.
-        drafted: mean draft length, 0 to K, ``None`` where it is not known.
-    """
-
-    survival: Sequence[float]
-    drafts: float
-    ratio: float | None
-    length: float | None
-    drafted: float | None
+    survival: Sequence[float]  # at index i, the share of drafts in which position i was accepted, falling
+    drafts: float  # how many drafts
+    ratio: float | None  # accepted over draft tokens, 0 to 1, ``None`` where it is not known
+    length: float | None  # mean acceptance length, from 1 up, ``None`` where it is not known
+    drafted: float | None  # mean draft length, 0 to K, ``None`` where it is not known
 
     @property
     def length_error(self) -> float | None:
@@ -229,18 +214,14 @@ class AcceptanceSample:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInterval:
-    """A 95 % confidence interval.
-
-    Attributes:
-        unit: what was taken as independent: ``prompt``, ``request`` or ``draft``. By drafts, the interval is
-            too narrow.
-        units: how many of these there were.
-    """
+    """A 95 % confidence interval."""
 
     low: float
     high: float
+    #: What was taken as independent: ``prompt``, ``request`` or ``draft``. By drafts, the interval is too
+    #: narrow.
     unit: str
-    units: int
+    units: int  # how many of these there were
 
 
 def cluster_interval(clusters: Sequence[tuple[float, float]], unit: str) -> ClusterInterval | None:

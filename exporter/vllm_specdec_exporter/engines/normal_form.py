@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from ..exposition.text import SampleLine
     from .dialect import Dialect
 
-
 Labels = tuple[tuple[str, str], ...]
-
 #: Limits of a response. Engines become label values, so they bound the cardinality.
 MAX_ENGINES = 256
 #: Positions of all engines together: each becomes ten series. With more, none is read.
@@ -41,7 +39,6 @@ MAX_LABEL = 1024
 MAX_DEFECTS = 10
 #: Largest count; sums of larger ones may overflow.
 MAX_VALUE = 1e18
-
 _MAX_QUOTED = 400  # characters of a series' labels in an error
 
 _PER_POSITION = frozenset({PER_POSITION, DRAFTED_PER_POSITION})
@@ -62,7 +59,6 @@ _MERGE: Mapping[str, Callable[[float, float], float]] = {
     "verified_tokens": max,
     "draft_steps": max,
 }
-
 
 #: The values of an engine: by field and preference among its names, then by position (or None).
 _Found = dict[tuple[str, int], dict[int | None, float]]

@@ -109,12 +109,10 @@ class Histogram:
 
 #: Schema of native histograms: 2^3 = 8 buckets per power of two.
 SCHEMA = 3
-
 #: Upper bound of the zero bucket, for ratios and for seconds: 1 accepted of 16,384 draft tokens, or a token
 #: every 61 microseconds. It limits ratios to 112 buckets and times of up to ten minutes to 186. It is also
 #: the bound of a regular bucket, so it splits none.
 ZERO_THRESHOLD = 2.0**-14
-
 _BUCKETS: int = 2**SCHEMA
 _MANTISSA_BITS = 53
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from prometheus_client.samples import NativeHistogram
 
-
 _VARINT, _FIXED64, _DELIMITED = 0, 1, 2
 _DOUBLE = struct.Struct("<d").pack
 
@@ -62,7 +61,6 @@ _TYPE = "application/vnd.google.protobuf"
 _MESSAGE = "io.prometheus.client.MetricFamily"
 
 CONTENT_TYPE = f"{_TYPE}; proto={_MESSAGE}; encoding=delimited"
-
 # --- content negotiation
 
 _TEXT_TYPES = ("application/openmetrics-text", "text/plain")
@@ -104,7 +102,6 @@ def _quality(wanted: dict[str, float], name: str) -> float:
 
 #: The supported types: their number, and the field of `Metric` with the value.
 _TYPES = {"counter": (0, 3), "gauge": (1, 2), "histogram": (4, 7)}
-
 #: The labels of a series, without `le`.
 _Key = tuple[tuple[str, str], ...]
 

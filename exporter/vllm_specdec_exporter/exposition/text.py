@@ -30,7 +30,6 @@ _REST = re.compile(
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
-
 #: Limits of the selected lines; 64 engines with K=16 have 2,000 lines of 200 bytes.
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024

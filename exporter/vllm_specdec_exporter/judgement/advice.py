@@ -256,20 +256,13 @@ _SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CurrentAdvice:
-    """The advice in force.
+    """The advice in force."""
 
-    Attributes:
-        advice: the published advice.
-        state: the hysteresis of the advised K.
-        k: the K of the engine when the advice was given.
-        scheduled_at: when the schedule was computed, in seconds.
-    """
-
-    advice: Advice = Advice(reason="no advice: nothing is known yet")
-    state: HysteresisState | None = None
-    k: int | None = None
+    advice: Advice = Advice(reason="no advice: nothing is known yet")  # the published advice
+    state: HysteresisState | None = None  # the hysteresis of the advised K
+    k: int | None = None  # the K of the engine when the advice was given
     schedule: tuple[ScheduleRow, ...] = ()
-    scheduled_at: float | None = None
+    scheduled_at: float | None = None  # when the schedule was computed, in seconds
 
 
 def update_advice(before: CurrentAdvice, case: Case, time: float, window: float) -> CurrentAdvice:

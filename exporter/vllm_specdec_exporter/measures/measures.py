@@ -61,17 +61,11 @@ def recover(counters: Counters, earlier: Distribution | None = None) -> Distribu
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """The length of drafts, from request records.
+    """The length of drafts, from request records."""
 
-    Attributes:
-        drafts: number of drafts in the records.
-        mean_lengths: at index i, the mean tokens per draft with K = i + 1.
-        survival: at index i, the share of the drafts in which position i was accepted.
-    """
-
-    drafts: int
-    mean_lengths: tuple[float, ...]
-    survival: tuple[float, ...] = ()
+    drafts: int  # number of drafts in the records
+    mean_lengths: tuple[float, ...]  # at index i, the mean tokens per draft with K = i + 1
+    survival: tuple[float, ...] = ()  # at index i, the share of the drafts in which position i was accepted
 
     @property
     def mean_length(self) -> float:
@@ -98,7 +92,6 @@ class DraftShape:
 
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
 FULL_DRAFT_SHARE = 0.95
-
 #: Window name of the means over a server's whole life (vLLM V0).
 LIFETIME = "lifetime"
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     Samples = Iterable[tuple[tuple[str, ...], float]]
 
 PREFIX = "vllm_specdec_"
-
 #: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
 #: vary from poll to poll and would create a series each.
 SCHEDULED_BATCHES = tuple(2**power for power in range(11))
@@ -70,27 +69,19 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        name: as exposed, without the prefix; the name of a counter ends in `_total`.
-        kind: Prometheus type.
-        scope: the object that has the samples.
-        help: what it measures, with range and unit.
-        field: dotted path from the object of `scope` to the value, as in the snapshot.
-        expand: returns the samples of that value. The value of a histogram is a `Distribution` or an
-            `Observed`, which the collector expands itself.
-        labels: the metric's own labels, in the order of the label values that `expand` returns.
-        upstream: the vLLM series that it is computed from, shown in HELP and in the reference.
-    """
-
-    name: str
-    kind: Kind
-    scope: Scope
-    help: str
-    field: str
+    name: str  # as exposed, without the prefix; the name of a counter ends in `_total`
+    kind: Kind  # Prometheus type
+    scope: Scope  # the object that has the samples
+    help: str  # what it measures, with range and unit
+    field: str  # dotted path from the object of `scope` to the value, as in the snapshot
+    #: Returns the samples of that value. The value of a histogram is a `Distribution` or an `Observed`, which
+    #: the collector expands itself.
     expand: Callable[[Any], Samples]
+    #: The metric's own labels, in the order of the label values that `expand` returns.
     labels: tuple[str, ...] = ()
+    #: The vLLM series that it is computed from, shown in HELP and in the reference.
     upstream: tuple[str, ...] = ()
 
     @property

@@ -34,7 +34,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 _TONES = {"bad": "#D55E00", "middle": "#E69F00", "good": "#009E73"}
-
 #: Replaced by ``currentColor`` in the SVG.
 _INK = "#010203"
 _WIDTH, _HEIGHT = 6.0, 3.4

@@ -43,7 +43,6 @@ _STYLES = {
 }
 _MOST_GROUPS = 20  # those with most requests
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
-
 #: The flag with which vLLM records speculation in its responses.
 FLAG = "--per-request-spec-decode-metrics detailed"
 

@@ -40,18 +40,12 @@ class Filter:
     """The parts of a snapshot to keep; an empty value keeps everything.
 
     `engine` and `window` do not apply to single requests, which belong to a model and have their own window.
-
-    Attributes:
-        model_name: engines and requests with this label.
-        engine: engines with this label.
-        window: the window of this name, of every engine.
-        metrics: these metrics, by name with or without the prefix.
     """
 
-    model_name: str = ""
-    engine: str = ""
-    window: str = ""
-    metrics: tuple[str, ...] = ()
+    model_name: str = ""  # engines and requests with this label
+    engine: str = ""  # engines with this label
+    window: str = ""  # the window of this name, of every engine
+    metrics: tuple[str, ...] = ()  # these metrics, by name with or without the prefix
 
 
 def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:

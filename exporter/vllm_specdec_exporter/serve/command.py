@@ -45,7 +45,6 @@ _EXIT_CODES = (
 
 #: Prefix of the variables of the command `dashboards`, which may share an environment with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
-
 #: The most important flags, first in the help.
 _FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
 

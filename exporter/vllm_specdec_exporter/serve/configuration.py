@@ -48,38 +48,22 @@ MAX_SAMPLES = 20_000
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The checked configuration of `serve`.
+    """The checked configuration of `serve`."""
 
-    Attributes:
-        upstream: the servers and how to connect to them.
-        poll_interval: seconds between two polls of a server.
-        listen: host and port to serve on; an empty host is every address.
-        web_config_file: YAML file with TLS, users and headers for that address; empty for none.
-        max_requests: limit of concurrent requests, 0 for none.
-        process_metrics: whether `/metrics` also has `process_*` and `python_*`.
-        log_format: ``logfmt`` or ``json``.
-        log_level: ``debug``, ``info``, ``warning`` or ``error``.
-        log_interval: seconds between two aggregate lines, 0 for none.
-        shown: every setting without secrets, by the key in the file.
-        tap: the configuration of the tap, if configured.
-        push_token_file: file with the token for pushes; empty if pushes are rejected.
-        requests: how single requests are grouped and judged.
-    """
-
-    upstream: UpstreamConfig
-    poll_interval: float
+    upstream: UpstreamConfig  # the servers and how to connect to them
+    poll_interval: float  # seconds between two polls of a server
     settings: Settings
-    listen: tuple[str, int]
-    web_config_file: str
-    max_requests: int
-    process_metrics: bool
-    log_format: str
-    log_level: str
-    log_interval: float
-    shown: Mapping[str, object]
-    tap: TapConfig | None = None
-    push_token_file: str = ""
-    requests: RequestSettings = RequestSettings()
+    listen: tuple[str, int]  # host and port to serve on; an empty host is every address
+    web_config_file: str  # YAML file with TLS, users and headers for that address; empty for none
+    max_requests: int  # limit of concurrent requests, 0 for none
+    process_metrics: bool  # whether `/metrics` also has `process_*` and `python_*`
+    log_format: str  # ``logfmt`` or ``json``
+    log_level: str  # ``debug``, ``info``, ``warning`` or ``error``
+    log_interval: float  # seconds between two aggregate lines, 0 for none
+    shown: Mapping[str, object]  # every setting without secrets, by the key in the file
+    tap: TapConfig | None = None  # the configuration of the tap, if configured
+    push_token_file: str = ""  # file with the token for pushes; empty if pushes are rejected
+    requests: RequestSettings = RequestSettings()  # how single requests are grouped and judged
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:

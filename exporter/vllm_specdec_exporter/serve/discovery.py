@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 #: How long the last known servers stay while the name has no answer, in seconds.
 KEEP_SECONDS = 300.0
-
 #: Deadline of a resolution, in seconds.
 RESOLVE_SECONDS = 10.0
 

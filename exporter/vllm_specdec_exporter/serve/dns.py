@@ -12,10 +12,8 @@ from pathlib import Path
 
 #: Where the machine's name servers and search domains are.
 RESOLV_CONF = Path("/etc/resolv.conf")
-
 #: Deadline of a query to one name server, in seconds.
 QUERY_SECONDS = 2.0
-
 _PORT = 53
 _SRV, _INTERNET = 33, 1
 _RECURSION_DESIRED = 0x0100

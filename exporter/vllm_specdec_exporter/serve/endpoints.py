@@ -29,20 +29,15 @@ if TYPE_CHECKING:
     from .exporter import Exporter
     from .web_config.middleware import WebConfigMiddleware
 
-
 #: The last line of a response in OpenMetrics.
 _END = b"# EOF\n"
-
 #: zlib's `wbits` for gzip, and the level of Prometheus' own library.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
-
 #: A quality value (RFC 9110, 12.4.2).
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
-
 #: Longest list of what a client accepts that is read, in characters; Prometheus sends 300.
 _MAX_ACCEPT = 4096
-
 #: Longest time to encode metrics before other tasks run, in seconds.
 _SLICE_SECONDS = 0.0005
 
@@ -180,7 +175,6 @@ class _Families(Collector):
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 _SHARED: web.AppKey[_Shared] = web.AppKey("shared")
-
 #: Limit of requests that wait for the next reload.
 _MOST_RELOADS = 4
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 #: Least time between two reloads, in seconds. Requests within it share the next one.
 RELOAD_SECONDS = 1.0
-
 #: A result is stale after interval, timeout and this time, in seconds.
 GRACE = 1.0
 

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
-
 _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _MAX_BYTES = 4096
 _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
@@ -32,17 +30,11 @@ _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of a request.
+    """The result of a request."""
 
-    Attributes:
-        alive: whether the exporter is alive.
-        text: one line for the output.
-        is_final: whether the exporter has responded, so that no other address or scheme is tried.
-    """
-
-    alive: bool
-    text: str
-    is_final: bool = False
+    alive: bool  # whether the exporter is alive
+    text: str  # one line for the output
+    is_final: bool = False  # whether the exporter has responded, so that no other address or scheme is tried
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

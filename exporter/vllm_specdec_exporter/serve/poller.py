@@ -32,14 +32,11 @@ if TYPE_CHECKING:
     from ..publish.last_hour import LastHour
     from .upstream import Upstream
 
-
 #: Failures that do not suggest a restart of the server. After any other, the next response may be from
 #: another process, whose counters may already exceed the old values.
 _SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
-
 #: A response of more bytes is parsed in a thread, so that it does not block the loop.
 _LARGE = 256 * 1024
-
 #: Requests for a server's version before it is assumed to have none.
 _VERSION_TRIES = 3
 

@@ -123,10 +123,8 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
 
 #: Deadline to receive a push, in seconds.
 _BODY_SECONDS = 30.0
-
 #: Limit of a push, also after decompression: aiohttp's own for a body.
 _MAX_BODY = 1024**2
-
 #: Limit of errors listed in a response.
 _MOST_ERRORS = 10
 

@@ -40,35 +40,24 @@ if TYPE_CHECKING:
 
 #: Limit of tenants with their own label value.
 MOST_TENANTS = 100
-
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
 #: Limit of bounds of one histogram.
 _MOST_BOUNDS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class TapConfig:
-    """The configuration of the tap.
+    """The configuration of the tap."""
 
-    Attributes:
-        listen: host and port to listen on; an empty host is every address.
-        upstream: the server.
-        server_name: the name to expect in its certificate instead of the address's host.
-        ask_for_usage: whether to request the usage of streams, and remove the extra event from the response.
-        drain_seconds: deadline of requests under way when the tap stops.
-        cert_file: certificate for clients, PEM; empty for plain HTTP.
-        key_file: its private key.
-    """
-
-    listen: tuple[str, int]
-    upstream: Target
-    server_name: str = ""
+    listen: tuple[str, int]  # host and port to listen on; an empty host is every address
+    upstream: Target  # the server
+    server_name: str = ""  # the name to expect in its certificate instead of the address's host
+    #: Whether to request the usage of streams, and remove the extra event from the response.
     ask_for_usage: bool = False
-    drain_seconds: float = 25.0
-    cert_file: str = ""
-    key_file: str = ""
+    drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
+    cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
+    key_file: str = ""  # its private key
 
 
 def parse_upstream(text: str) -> Target:

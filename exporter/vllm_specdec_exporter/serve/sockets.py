@@ -28,16 +28,11 @@ if TYPE_CHECKING:
 
 # asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
 SSLProtocol.max_size = 32 * 1024
-
 #: Returns the protocol of a new connection.
 Factory = Callable[[], asyncio.Protocol]
-
 _BACKLOG = 1024
-
 #: Delay before the next `accept` after a lack of descriptors or memory, in seconds.
 _PAUSE_SECONDS = 1.0
-
-
 #: The same while the listener is full.
 _FULL_SECONDS = 0.1
 

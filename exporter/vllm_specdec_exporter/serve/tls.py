@@ -22,29 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpstreamConfig:
-    """How to connect to the servers.
+    """How to connect to the servers."""
 
-    Attributes:
-        targets: the servers to poll.
-        ca_file: certificates to trust instead of the system's.
-        cert_file: client certificate, with `key_file`.
-        key_file: its private key.
-        server_name: the name to expect in the server's certificate instead of the address's host.
-        insecure_skip_verify: whether to accept any certificate.
-        bearer_token_file: file whose content is sent as bearer token; read for every poll.
-        headers: further request headers.
-        timeout: deadline of a whole poll, in seconds.
-    """
-
-    targets: tuple[Target, ...] = ()
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    server_name: str = ""
-    insecure_skip_verify: bool = False
-    bearer_token_file: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    timeout: float = 4.0
+    targets: tuple[Target, ...] = ()  # the servers to poll
+    ca_file: str = ""  # certificates to trust instead of the system's
+    cert_file: str = ""  # client certificate, with `key_file`
+    key_file: str = ""  # its private key
+    server_name: str = ""  # the name to expect in the server's certificate instead of the address's host
+    insecure_skip_verify: bool = False  # whether to accept any certificate
+    bearer_token_file: str = ""  # file whose content is sent as bearer token; read for every poll
+    headers: tuple[tuple[str, str], ...] = ()  # further request headers
+    timeout: float = 4.0  # deadline of a whole poll, in seconds
 
     def request_headers(self, defaults: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the configured headers, and the `defaults` that are not configured. Names may repeat."""

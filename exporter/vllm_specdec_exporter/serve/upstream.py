@@ -40,7 +40,6 @@ _LONGEST_MESSAGE = 300
 _CLOSED = "the connection was closed before a response came"
 #: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
 _CLOSE_ITERATIONS = 10
-
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
 
@@ -66,10 +65,8 @@ class UpstreamResponse:
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-
 #: Least length of a value that is masked: shorter ones are words such as `Basic` or `true`.
 _LEAST_SECRET = 6
-
 #: The header that names this program.
 AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
 

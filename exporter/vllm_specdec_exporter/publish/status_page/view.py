@@ -43,19 +43,12 @@ _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """How the page is shown.
+    """How the page is shown."""
 
-    Attributes:
-        refresh: whole seconds between reloads, 0 for never.
-        chosen: whether the address says so.
-        engine: anchor of the engine that is shown in detail, empty for the worst one.
-        opened: keys of `FOLDS`.
-    """
-
-    refresh: int = math.ceil(DEFAULT_REFRESH)
-    chosen: bool = False
-    engine: str = ""
-    opened: frozenset[str] = frozenset()
+    refresh: int = math.ceil(DEFAULT_REFRESH)  # whole seconds between reloads, 0 for never
+    chosen: bool = False  # whether the address says so
+    engine: str = ""  # anchor of the engine that is shown in detail, empty for the worst one
+    opened: frozenset[str] = frozenset()  # keys of `FOLDS`
 
     def link(self, anchor: str = "") -> str:
         """Return the address of the page, relative to itself."""
@@ -112,20 +105,13 @@ NOT_SHOWN = "the server does not show this"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An engine as the sections show it.
-
-    Attributes:
-        anchor: prefix of the identifiers of its elements.
-        minimum_drafts: drafts that a window must hold to be judged, if known.
-        query: how the page is shown.
-        hour: the last hour, oldest first.
-    """
+    """An engine as the sections show it."""
 
     engine: EngineResult
-    anchor: str
-    minimum_drafts: float | None = None
-    query: PageQuery = PageQuery()
-    hour: tuple[Point, ...] = ()
+    anchor: str  # prefix of the identifiers of its elements
+    minimum_drafts: float | None = None  # drafts that a window must hold to be judged, if known
+    query: PageQuery = PageQuery()  # how the page is shown
+    hour: tuple[Point, ...] = ()  # the last hour, oldest first
 
     @property
     def judged(self) -> Measures | None:

@@ -32,15 +32,12 @@ if TYPE_CHECKING:
     from ..request_options import TapConfig
     from ..tls import UpstreamConfig
 
-
 #: Timeout of a connection to the server, in seconds.
 CONNECT_SECONDS = 10.0
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
-
 #: Descriptors beside connections: files, sockets of polls, the event loop's.
 _OTHER_FILES = 64
-
 #: Interval at which a shutdown checks the open connections, in seconds.
 _POLL_SECONDS = 0.05
 
@@ -188,7 +185,6 @@ class Tap:
 
 #: Time between two attempts to listen, in seconds.
 RETRY_SECONDS = 2.0
-
 #: Listen backlog, the same as that of vLLM's server.
 _BACKLOG = 2048
 

@@ -21,7 +21,6 @@ from .document import bcrypt_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-
 T = TypeVar("T")
 
 
@@ -120,7 +119,6 @@ def _settle(
 
 
 Item = TypeVar("Item")
-
 #: Limits of the queue: entries in all, and of one client.
 MAX_WAITING = 16
 MAX_OF_ONE_PEER = 2
@@ -170,11 +168,8 @@ class FairQueue(Generic[Item]):
 
 #: Limit of cached valid credentials.
 MAX_CACHED = 100
-
 #: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
 _BCRYPT_BYTES = 72
-
-
 __all__ = ["MAX_CACHED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
 
 

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-
 #: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
 MAX_BCRYPT_COST = 18
-
 _BCRYPT = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 _HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
@@ -36,16 +34,11 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The content of a web configuration file.
+    """The content of a web configuration file."""
 
-    Attributes:
-        tls: the TLS settings; ``None`` for plain HTTP.
-        headers: response headers to add, by name.
-        users: bcrypt hashes of passwords by user name; empty for no authentication.
-    """
-
-    tls: TLSSettings | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    tls: TLSSettings | None = None  # the TLS settings; ``None`` for plain HTTP
+    headers: tuple[tuple[str, str], ...] = ()  # response headers to add, by name
+    #: Bcrypt hashes of passwords by user name; empty for no authentication.
     users: tuple[tuple[str, str], ...] = ()
 
 
@@ -124,19 +117,12 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid web configuration.
+    """A valid web configuration."""
 
-    Attributes:
-        config: the content of the file.
-        context: the TLS context; ``None`` for plain HTTP.
-        contents: the digests of the files.
-        named: the sections that the file names; all of them if it is ``{}``.
-    """
-
-    config: WebConfig
-    context: ssl.SSLContext | None
-    contents: Contents
-    named: frozenset[str] = frozenset()
+    config: WebConfig  # the content of the file
+    context: ssl.SSLContext | None  # the TLS context; ``None`` for plain HTTP
+    contents: Contents  # the digests of the files
+    named: frozenset[str] = frozenset()  # the sections that the file names; all of them if it is ``{}``
 
 
 class WebConfigFile:

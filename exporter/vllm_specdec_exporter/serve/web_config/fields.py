@@ -15,7 +15,6 @@ from ...config.yaml_text import StrictCharacters, reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
-
 #: The booleans of YAML 1.1.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 

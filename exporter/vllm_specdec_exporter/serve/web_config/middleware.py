@@ -99,11 +99,9 @@ def client_rules(loaded: Loaded) -> tuple[object, ...]:
 
 #: Time between two checks of the files, in seconds.
 LOOK_SECONDS = 1.0
-
 #: Paths without authentication: Kubernetes' probes cannot send a password, and pushes need their bearer token
 #: in the same header.
 OPEN_PATHS = PROBES | {PUSH_PATH}
-
 #: Longest wait for a hash that is being computed at the end of the process, in seconds.
 _STOP_SECONDS = 0.2
 
