@@ -68,10 +68,7 @@ class Option:
 class Parser(argparse.ArgumentParser):
     """An argument parser with errors of one line, without the usage.
 
-    Args:
-        prog: the command.
-        description: its description.
-        shown_by: the command whose ``--help`` lists the flags, if it is not `prog`.
+    `shown_by` is the command whose ``--help`` lists the flags, if it is not `prog`.
     """
 
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
@@ -102,11 +99,8 @@ def add_flags(
 ) -> None:
     """Add a flag for every option to `parser`; `gather` applies the defaults, not argparse.
 
-    Args:
-        parser: the parser.
-        options: the table.
-        subjects: titles of the groups in the help, by the first part of the options' names.
-        first: names of the options before all groups.
+    `subjects` are titles of the groups in the help, by the first part of the options' names; `first` names
+    the options before all groups.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in sorted(options, key=lambda option: option.name not in first):
@@ -138,15 +132,9 @@ def gather(
 ) -> tuple[dict[str, Any], dict[str, object]]:
     """Return the value of every option by name, and the masked texts by key of the file.
 
-    Args:
-        options: the table.
-        flags: values from argparse by option name; ``None`` for a flag that was not given.
-        environment: the process environment.
-        document: the parsed YAML file, ``None`` without one.
-        file: the file's name, for errors.
-
-    Raises:
-        ConfigError: an invalid value, or an unknown key in the file.
+    `flags` has the values from argparse by option name, ``None`` for a flag that was not given; `document` is
+    the parsed YAML file called `file`. Raises ConfigError for an invalid value, and for an unknown key in the
+    file.
     """
     from_file = _flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
@@ -161,11 +149,7 @@ def gather(
 
 
 def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) -> None:
-    """Check that two settings are either both set or both unset.
-
-    Raises:
-        ConfigError: only one is set.
-    """
+    """Raise ConfigError unless two settings are both set or both unset."""
     if (values[first] in (None, "")) != (values[second] in (None, "")):
         raise ConfigError(f"--{first} and --{second} go together")
 

@@ -134,8 +134,7 @@ def memory(text: str) -> float:
     return number
 
 
-#: The name of the preset of thresholds: the published rubric, whatever the method.
-PUBLISHED = "published"
+PUBLISHED = "published"  # the name of the preset of thresholds: the published rubric, whatever the method
 
 
 def threshold(text: str) -> tuple[str, float]:

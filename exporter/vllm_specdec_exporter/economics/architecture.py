@@ -16,10 +16,8 @@ from .sizes import is_quantized, stored_precision
 if TYPE_CHECKING:
     from .sizes import Precision
 
-#: Types of layers with a KV cache.
-_CACHING = ("full_attention", "sliding_attention")
-#: Most layers, more than any model has.
-_MOST_LAYERS = 10_000
+_CACHING = ("full_attention", "sliding_attention")  # types of layers with a KV cache
+_MOST_LAYERS = 10_000  # most layers, more than any model has
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +127,7 @@ class Architecture:
 
 
 def read_architecture(document: object) -> Architecture:
-    """Return the architecture of a parsed `config.json`.
-
-    Raises:
-        ArchitectureError: not a configuration, a missing or invalid key, or an unsupported architecture.
-    """
+    """Return the architecture of a parsed `config.json`; ArchitectureError if it is unsupported."""
     if not isinstance(document, Mapping):
         raise ArchitectureError("a JSON object is expected, as in the config.json of a Hugging Face model")
     text = document.get("text_config", document)

@@ -17,12 +17,10 @@ import msgspec
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 
-#: Format of the file. The number rises with incompatible changes.
-FORMAT = "vllm-specdec-baseline/1"
+FORMAT = "vllm-specdec-baseline/1"  # format of the file. The number rises with incompatible changes.
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-#: A load matches a bucket within this factor of the bucket's mean load.
-_REACH = 1.25
+_REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
 LATENCIES = tuple(f.name for f in fields(Latencies))
@@ -115,11 +113,7 @@ def encode(baseline: Baseline) -> bytes:
 
 
 def decode(body: bytes) -> Baseline:
-    """Return the baseline in a file's content.
-
-    Raises:
-        BaselineError: not a baseline, another format version, or impossible values.
-    """
+    """Return the baseline in a file's content; raise BaselineError also for impossible values."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -95,11 +95,7 @@ class BaselineComparison:
     def _plus(
         self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
     ) -> BaselineComparison:
-        """Add finished requests.
-
-        Raises:
-            ValueError: their histogram has other buckets.
-        """
+        """Add finished requests; raise ValueError if their histogram has other buckets."""
         now: dict[str, Histogram | None] = {}
         then: dict[str, Histogram | None] = {}
         for name in _NAMES:

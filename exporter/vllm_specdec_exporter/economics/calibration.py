@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 UNCERTAINTY = 0.15
 #: Least relative error of a cost from learned step times: batches and prompts are never quite alike.
 _LEAST_ERROR = 0.05
-#: A slope that differs from the profile's by more than this factor is not believed.
-_MOST_LOAD = 10.0
+_MOST_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
 #: Methods whose drafting time does not grow with K.
 _CONSTANT = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "dflash", "dspark"})
 
@@ -50,15 +49,12 @@ class StepTime:
 
 
 def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrated") -> CostProfile:
-    """Return the cost profile that the step times show.
+    """Return the cost profile that the step times show, or raise CalibrationError.
 
     Args:
         rows: step times, with and without speculation, at two batch sizes or more.
         method: the method as vLLM calls it.
         name: name of the profile.
-
-    Raises:
-        CalibrationError: too few measurements, or times that fit no such profile.
 
     If the line of steps without speculation is extrapolated to batch sizes with speculation, the profile's
     provenance names both ranges, its `batches` are those with speculation, and its interval includes the

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
-#: Assumed decline per position if K = 1, where no decline was observed.
-_CAUTION = 0.85
+_CAUTION = 0.85  # assumed decline per position if K = 1, where no decline was observed
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,12 +109,8 @@ class CostProfile:
     def step_cost(self, k: float, batch: float) -> float:
         """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
 
-        Args:
-            k: drafted tokens per request; a mean need not be whole.
-            batch: requests in the step, at least 1.
-
-        Raises:
-            ValueError: a negative k, or a batch below 1.
+        `k` is drafted tokens per request, of which a mean need not be whole, and `batch` the requests in the
+        step. Raises ValueError for a negative k, or a batch below 1.
         """
         return self._step_cost(k, batch, self._size)
 
@@ -200,11 +196,7 @@ class CostProfile:
         return (self.step_cost(k, batch) - 1) / k
 
     def sized(self, ratio: float) -> CostProfile:
-        """Return the profile for a draft model of `ratio` times the target's size.
-
-        Raises:
-            ValueError: a ratio that is not above 0 and at most 1.
-        """
+        """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""
         if not 0 < ratio <= 1:
             raise ValueError(
                 f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"

@@ -31,12 +31,9 @@ from .sizes import BF16
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Exponent of the smooth maximum of reading and multiplying.
-_SHARPNESS = 4.0
-#: Rows of the output layer of a usual target.
-_VOCABULARY = 128_000
-#: Layers of drafters that propose all positions in one pass (DFlash has 5).
-_PARALLEL_LAYERS = 5
+_SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
+_VOCABULARY = 128_000  # rows of the output layer of a usual target
+_PARALLEL_LAYERS = 5  # layers of drafters that propose all positions in one pass (DFlash has 5)
 
 
 class HardwareError(ValueError):
@@ -113,13 +110,9 @@ class Machine:
     overheads: Overheads = Overheads()
 
     def pass_seconds(self, model: Model, tokens: float, requests: float, context: float) -> float:
-        """Return the time of one pass of a model, without the engine's own overhead of a step.
+        """Return the time of one pass of target or drafter, without the engine's own overhead of a step.
 
-        Args:
-            model: the target or the drafter.
-            tokens: computed in the pass, over all requests.
-            requests: in the batch.
-            context: tokens that each request attends to.
+        `tokens` are computed in the pass, over all requests; each request attends to `context` tokens.
         """
         over, gpu, precision = self.overheads, self.accelerator, model.precision
         bandwidth = gpu.bandwidth * self.count * over.bandwidth
@@ -142,11 +135,7 @@ class Machine:
 
 
 def parse_machine(text: str) -> tuple[str, Machine]:
-    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``.
-
-    Raises:
-        HardwareError: not of this form, or an unknown accelerator.
-    """
+    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``; raise HardwareError."""
     match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9][a-z0-9.-]*)", text.strip().lower().replace("_", "-"))
     known = accelerators()
     if match is None or match[2] not in known or match[1] == "0":

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .architecture import Architecture, LatentAttention
     from .sizes import Precision
 
-#: Head size of usual models; the detail `kv-heads` counts heads of this size.
-_HEAD_SIZE = 128
+_HEAD_SIZE = 128  # head size of usual models; the detail `kv-heads` counts heads of this size
 #: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole vocabulary.
 EAGLE3_VOCABULARY = 32_000
 
@@ -124,11 +123,7 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
 
 
 def parse_model(text: str) -> Model:
-    """Return the model of a size: ``70B``, ``8B:fp8``, ``30B-A3B:int4``. BF16 without a precision.
-
-    Raises:
-        ValueError: not of this form; the message has what is allowed.
-    """
+    """Return the model of a size, by default BF16: ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError."""
     size, _, precision = text.partition(":")
     total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
     found = parse_precision(precision) if precision else BF16
@@ -142,10 +137,8 @@ def parse_model(text: str) -> Model:
 def with_details(model: Model, details: str) -> Model:
     """Return `model` with dimensions as given: ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
 
-    Heads are of size 128. A model with an architecture has all dimensions but `kv`.
-
-    Raises:
-        ValueError: an unknown dimension, or one that contradicts the model; the message has what is allowed.
+    Heads are of size 128. A model with an architecture has all dimensions but `kv`. Raises ValueError for an
+    unknown dimension, or one that contradicts the model.
     """
     for pair in details.split(","):
         name, _, value = pair.strip().partition("=")

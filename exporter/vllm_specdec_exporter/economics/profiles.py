@@ -53,11 +53,7 @@ class ProfileError(ValueError):
 
 
 def parse_profiles(document: object) -> dict[str, CostProfile]:
-    """Return the profiles of a parsed YAML document by name.
-
-    Raises:
-        ProfileError: an unknown key, or a value out of range.
-    """
+    """Return the profiles of a parsed YAML document by name; ProfileError for unknown keys and bad values."""
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
         raise ProfileError("a mapping with the one key profiles is expected, from names to profiles")
@@ -151,15 +147,13 @@ def _builtin() -> dict[str, CostProfile]:
     return parse_profiles(tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8")))
 
 
-#: Every profile that is shipped, by name.
-BUILTIN: Mapping[str, CostProfile] = _builtin()
+BUILTIN: Mapping[str, CostProfile] = _builtin()  # every profile that is shipped, by name
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
     """Return the shipped profile of a method as vLLM calls it, `unknown` if there is none.
 
-    Raises:
-        ValueError: a size ratio out of range.
+    Raises ValueError for a size ratio out of range.
     """
     return fit(meant_for(method), size_ratio)
 
@@ -175,11 +169,7 @@ def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> Cos
 
 
 def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
-    """Return `profile` for a draft model of this size, by default its own.
-
-    Raises:
-        ValueError: a size ratio out of range.
-    """
+    """Return `profile` for a draft model of this size, by default its own; ValueError if out of range."""
     draft = profile.draft
     ratio = size_ratio or profile.size_ratio
     if ratio is None or not (draft.per_position_of_size or draft.per_token_of_size):
@@ -211,12 +201,8 @@ def deployed(
 ) -> CostProfile:
     """Return the profile for the deployed models.
 
-    Args:
-        costs: the settings.
-        speculation: the server's `--speculative-config`, as far as known.
-        target_model: the served name, for the size if it is not given.
-        dialect: of the server, and
-        version: of the server, both empty if not known.
+    `target_model` is the served name, for the size if it is not given; dialect and version of the server are
+    empty if not known.
     """
     draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
     if costs.hardware is not None:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from .cost import CostProfile
 
-#: End of the last row; larger batches do not occur in practice.
-LARGEST_BATCH = 1024
+LARGEST_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +118,7 @@ class Speculation:
 
 
 def parse_speculation(text: str) -> Speculation:
-    """Parse the JSON given to vLLM's ``--speculative-config``. Keys that are not used here are kept.
-
-    Raises:
-        ValueError: not a JSON object, or a value that vLLM would refuse, too.
-    """
+    """Parse vLLM's ``--speculative-config``; raise ValueError for what vLLM would refuse, too."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,11 +146,7 @@ def parse_speculation(text: str) -> Speculation:
 
 
 def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
-    """Return the rows of ``num_speculative_tokens_per_batch_size``, by rising batch size.
-
-    Raises:
-        ValueError: rows that vLLM would refuse, too.
-    """
+    """Return the rows of ``num_speculative_tokens_per_batch_size``; raise ValueError where vLLM would."""
     if rows is None:
         return ()
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):

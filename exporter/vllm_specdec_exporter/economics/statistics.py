@@ -26,13 +26,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Standard deviations to either side that hold 95 % of a normal distribution.
-Z = 1.96
+Z = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
 #: of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
-#: Requests below which the normal approximation is not used.
-MINIMUM_REQUESTS = 30
+MINIMUM_REQUESTS = 30  # requests below which the normal approximation is not used
 
 #: 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
 _T = (
@@ -40,8 +38,7 @@ _T = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-#: The same with more digits.
-Z_EXACT = 1.959964
+Z_EXACT = 1.959964  # `Z` with more digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,22 +22,16 @@ if TYPE_CHECKING:
 
     from ..engines.reading import Counters, Steps
 
-#: Requests that a mean context needs.
-_LEAST_REQUESTS = 10
-#: Seconds after which an interval counts half.
-HALF_LIFE = 1800.0
-#: Largest relative difference from its bin that an interval counts with.
-OUTLIER = 0.5
+_LEAST_REQUESTS = 10  # requests that a mean context needs
+HALF_LIFE = 1800.0  # seconds after which an interval counts half
+OUTLIER = 0.5  # largest relative difference from its bin that an interval counts with
 #: Seconds for which a line is kept while intervals come in, and while none comes in.
 _REFRESH, _KEEP = 60.0, 600.0
-#: Bins per doubling of the batch size.
-_RESOLUTION = 2
+_RESOLUTION = 2  # bins per doubling of the batch size
 #: Largest share of the tokens of an interval that may be prompts: prefill makes steps long.
 PREFILL_SHARE = 0.2
-#: Bins below this weight (intervals, aged) are not used.
-_LEAST_WEIGHT = 0.5
-#: A line needs bins whose batch sizes differ by this factor at least.
-LEAST_SPREAD = 2.0
+_LEAST_WEIGHT = 0.5  # bins below this weight (intervals, aged) are not used
+LEAST_SPREAD = 2.0  # a line needs bins whose batch sizes differ by this factor at least
 #: Above this relative error the engine's step time depends on something else, such as throttling.
 LARGEST_ERROR = 0.15
 #: The KV cache has a coefficient of its own only where its use varies by this factor between bins.
@@ -252,8 +246,7 @@ def _solve(found: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
 def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> tuple[float, ...] | None:
     """Return the coefficients with the least weighted squares, ``None`` if the features are collinear.
 
-    Args:
-        rows: features, value and weight of each observation; for relative errors, a weight of 1 / scale².
+    A row has features, value and weight of an observation; for relative errors, the weight is 1 / scale².
     """
     size = len(rows[0][0])
     scale = [max(abs(row[0][i]) for row in rows) or 1.0 for i in range(size)]

@@ -35,8 +35,7 @@ MAX_ENGINES = 256
 #: Positions of all engines together: each becomes ten series. With more, none is read.
 MAX_ALL_POSITIONS = 2048
 MAX_LABEL = 1024
-#: Reported defects per engine.
-MAX_DEFECTS = 10
+MAX_DEFECTS = 10  # reported defects per engine
 #: Largest count; sums of larger ones may overflow.
 MAX_VALUE = 1e18
 _MAX_QUOTED = 400  # characters of a series' labels in an error
@@ -67,9 +66,8 @@ _Found = dict[tuple[str, int], dict[int | None, float]]
 def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> Reading:
     """Return the normal form of the samples of one response.
 
-    Raises:
-        MalformedExposition: a counter that is negative or not finite, a duplicate series, an invalid
-            position, or a limit is exceeded.
+    Raises MalformedExposition for a counter that is negative or not finite, a duplicate series, an invalid
+    position, and beyond a limit.
     """
     engines: dict[EngineKey, _Found] = {}
     seen: set[tuple[tuple[str, int], Labels]] = set()
@@ -282,11 +280,7 @@ _COUNT, _SUM = -1.0, -2.0
 
 
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
-    """Return `reading` with the latencies in `lines`.
-
-    Raises:
-        MalformedExposition: a value that is negative or not finite, or a bucket without a valid bound.
-    """
+    """Return `reading` with the latencies in `lines`; MalformedExposition for impossible values."""
     found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for line in lines:
         entry = dialect.histogram_fields.get(line.name)

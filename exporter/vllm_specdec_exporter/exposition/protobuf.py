@@ -102,8 +102,7 @@ def _quality(wanted: dict[str, float], name: str) -> float:
 
 #: The supported types: their number, and the field of `Metric` with the value.
 _TYPES = {"counter": (0, 3), "gauge": (1, 2), "histogram": (4, 7)}
-#: The labels of a series, without `le`.
-_Key = tuple[tuple[str, str], ...]
+_Key = tuple[tuple[str, str], ...]  # the labels of a series, without `le`
 
 
 def encode(registry: Collector) -> bytes:

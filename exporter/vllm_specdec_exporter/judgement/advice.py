@@ -250,8 +250,7 @@ def _why_varying(measures: Measures, shape: DraftShape | None) -> str:
     )
 
 
-#: Interval between two computations of the schedule, as a share of the judged window.
-_SHARE = 0.1
+_SHARE = 0.1  # interval between two computations of the schedule, as a share of the judged window
 
 
 @dataclass(frozen=True, slots=True)

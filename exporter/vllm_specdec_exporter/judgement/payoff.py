@@ -58,11 +58,7 @@ def judge_payoff(
 ) -> Payoff:
     """Judge whether speculation pays within a window with enough drafts.
 
-    Args:
-        measures: the window to judge, with its estimated and measured speedup.
-        profile: the cost profile of the estimate.
-        thresholds: for the limits between the verdicts.
-        unmeasured: why there is no measured speedup although there is a baseline.
+    `unmeasured` is why there is no measured speedup although there is a baseline.
     """
     estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
     if measured.speedup is None and estimate.speedup is None:

@@ -242,10 +242,7 @@ class Delta:
 def window_delta(history: History, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two samples.
 
-    Args:
-        history: the samples since the last reset.
-        window: the time range.
-        slack: seconds by which the oldest sample may precede the window: half a poll interval.
+    The oldest sample may precede the window by `slack` seconds: half a poll interval.
     """
     newest = history.newest
     if newest is None:

@@ -92,8 +92,7 @@ class DraftShape:
 
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
 FULL_DRAFT_SHARE = 0.95
-#: Window name of the means over a server's whole life (vLLM V0).
-LIFETIME = "lifetime"
+LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +196,8 @@ def derive(window: str, delta: Delta) -> Measures:
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
     """Return the measures of vLLM V0's two gauges: means over the server's whole life.
 
-    Args:
-        acceptance_ratio: accepted over draft tokens since the start.
-        efficiency: emitted tokens over the maximum, K + 1 per draft.
-        k: draft tokens per draft; ``None`` if unknown, then there is no mean acceptance length.
+    `efficiency` is emitted tokens over the maximum, K + 1 per draft. Without `k` there is no mean acceptance
+    length.
     """
     return Measures(
         window=LIFETIME,

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .state import Derivation
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
-#: A window filled to this share counts as full.
-_FULL = 0.9
+_FULL = 0.9  # a window filled to this share counts as full
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,11 +151,7 @@ def settle(
 ) -> tuple[EngineReading, Derivation]:
     """Return the reading with totals that only rise, and what the next poll needs.
 
-    Args:
-        engine: a reading with derived totals.
-        earlier: the result of the poll before.
-        previous: the counters that were returned at the poll before; ``None`` if there are none.
-        time: of the reading, in seconds.
+    `earlier` is the result of the poll before, and `previous` the counters that it returned, if any.
     """
     now, drafting = engine.counters, engine.drafting
     if previous is not None and _restarted(previous, now):

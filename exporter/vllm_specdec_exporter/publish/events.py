@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ..observe.result import EngineResult, ExporterResult, TargetResult
     from ..requests.result import ModelRequests
 
-#: Failures that are part of a server's normal life: not a warning.
-_NORMAL_FAILURES = frozenset({"refused"})
+_NORMAL_FAILURES = frozenset({"refused"})  # failures that are part of a server's normal life: not a warning
 
 #: The measures in an aggregate line, beside those by position.
 _MEASURES = (
@@ -29,8 +28,7 @@ _MEASURES = (
     "generation_tokens_per_second",
 )
 
-#: More changes than this in one poll are reported in one line.
-_MOST_LINES = 24
+_MOST_LINES = 24  # more changes than this in one poll are reported in one line
 
 
 @dataclass(frozen=True, slots=True)

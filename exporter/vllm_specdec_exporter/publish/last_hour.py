@@ -29,8 +29,7 @@ class Point:
     mean_acceptance_length: float | None
 
 
-#: The points of each engine of a server, oldest first.
-LastHour = Mapping[EngineKey, tuple[Point, ...]]
+LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of a server, oldest first
 
 
 def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:

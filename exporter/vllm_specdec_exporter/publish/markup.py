@@ -42,13 +42,9 @@ def join(*parts: str) -> Html:
 
 
 def element(name: str, /, *children: str, **attributes: str) -> Html:
-    """Return an element.
+    """Return an element; empty attributes are left out, and what is not `Html` is escaped.
 
-    Args:
-        name: of the element.
-        children: its content; what is not `Html` is escaped.
-        attributes: empty ones are left out. A trailing underscore is dropped (``class_``), other underscores
-            become dashes (``aria_label``).
+    A trailing underscore of an attribute is dropped (``class_``), other underscores become dashes.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items() if value

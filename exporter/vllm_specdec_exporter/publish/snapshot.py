@@ -51,8 +51,7 @@ class Filter:
 def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:
     """Return the filter of a query string. ``metric`` may be repeated or hold a list with commas.
 
-    Raises:
-        FilterError: an unknown parameter, window or metric, or a parameter given twice.
+    Raises FilterError for an unknown parameter, window or metric, and for a parameter given twice.
     """
     single: dict[str, str] = {}
     metrics: list[str] = []
@@ -85,11 +84,7 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
 
 
 def decode(body: bytes) -> ExporterResult:
-    """Return the result that `encode` wrote; filtered fields have their defaults.
-
-    Raises:
-        ValueError: not a snapshot.
-    """
+    """Return the result that `encode` wrote, or raise ValueError; filtered fields have their defaults."""
     return msgspec.json.decode(body, type=ExporterResult)
 
 

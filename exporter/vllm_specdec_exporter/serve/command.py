@@ -107,11 +107,7 @@ class _Parts:
 
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
-    """Create the parts of the process. Nothing listens yet.
-
-    Raises:
-        ConfigError: settings or files cannot be used.
-    """
+    """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
     exporter = Exporter(load)
     return _Parts(exporter, _guard(exporter), _tap(exporter.config))
 
@@ -178,10 +174,9 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
 async def _start_tap(
     exporter: Exporter, tap: TapService | None, standby_tap: TapService | None, *, wait: bool
 ) -> TapService | None:
-    """Start the tap, and return it. The tap of the standby is kept if its settings are the same.
+    """Start the tap, and return it; raise OSError if it cannot listen, unless `wait` is set.
 
-    Raises:
-        OSError: it cannot listen, and `wait` is false.
+    The tap of the standby is kept if its settings are the same.
     """
     if standby_tap is not None:
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):

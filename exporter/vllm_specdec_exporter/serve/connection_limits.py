@@ -31,10 +31,8 @@ LEAST_OF_ONE_PEER = 2
 #: Limit of connections. A new one closes the longest idle one (at the limit of its address: of that address);
 #: if none is idle, the new one is refused.
 MOST_CONNECTIONS = 512
-#: Limit of concurrent TLS handshakes. A new one ends the oldest.
-MOST_HANDSHAKES = 128
-#: Deadline of a TLS handshake, in seconds.
-HANDSHAKE_SECONDS = 10.0
+MOST_HANDSHAKES = 128  # limit of concurrent TLS handshakes. A new one ends the oldest.
+HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds
 #: Deadline for the head of a request, from its first byte or that of the connection, in seconds.
 REQUEST_SECONDS = 10.0
 #: Limit of the head of a request, in bytes. Beyond it nothing is read, until the deadline.
@@ -42,17 +40,14 @@ MAX_HEAD = 32 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 #: Longest idle time between two requests, in seconds: longer than Prometheus keeps a connection.
 IDLE_SECONDS = 330.0
-#: Deadline for a client to receive a response, in seconds.
-RESPONSE_SECONDS = 30.0
-#: Longest wait for open connections at the end of the process, in seconds.
-SHUTDOWN_SECONDS = 0.5
+RESPONSE_SECONDS = 30.0  # deadline for a client to receive a response, in seconds
+SHUTDOWN_SECONDS = 0.5  # longest wait for open connections at the end of the process, in seconds
 #: Paths of Kubernetes' probes, which are exempt from the limit of requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
 #: How often, and after how many seconds, a request tries again before the limit of requests rejects it.
 _TRIES = 10
 _RETRY_SECONDS = 0.1
-#: Least time between two log lines about rejected requests, in seconds.
-_LOG_SECONDS = 60.0
+_LOG_SECONDS = 60.0  # least time between two log lines about rejected requests, in seconds
 
 
 @dataclass(slots=True)
@@ -102,11 +97,7 @@ class _Turns:
 
 
 class ConnectionLimiter:
-    """Limits connections as their protocol factory, and requests as a middleware.
-
-    Args:
-        most_requests: limit of concurrent requests, 0 for none.
-    """
+    """Limits connections as their protocol factory, and requests (0: without a limit) as a middleware."""
 
     def __init__(self, most_requests: int) -> None:
         self._most_requests = most_requests

@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
     from ..config.values import Target
 
-#: How long the last known servers stay while the name has no answer, in seconds.
-KEEP_SECONDS = 300.0
-#: Deadline of a resolution, in seconds.
-RESOLVE_SECONDS = 10.0
+KEEP_SECONDS = 300.0  # how long the last known servers stay while the name has no answer, in seconds
+RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 
 
 class _Name:
@@ -84,11 +82,7 @@ class _Name:
 
 
 class Discovery:
-    """The servers of a configuration, those behind its names included.
-
-    Args:
-        clock: monotonic time in seconds.
-    """
+    """The servers of a configuration, those behind its names included; `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -10,8 +10,7 @@ import os
 import struct
 from pathlib import Path
 
-#: Where the machine's name servers and search domains are.
-RESOLV_CONF = Path("/etc/resolv.conf")
+RESOLV_CONF = Path("/etc/resolv.conf")  # where the machine's name servers and search domains are
 #: Deadline of a query to one name server, in seconds.
 QUERY_SECONDS = 2.0
 _PORT = 53
@@ -24,10 +23,8 @@ _POINTER = 0xC0
 async def srv_records(name: str) -> list[tuple[str, int]]:
     """Return host and port of each SRV record of a name, sorted; empty if there are none.
 
-    The name is tried as it is, and then, without a dot at its end, below each search domain.
-
-    Raises:
-        OSError: for one of these names no name server gave a valid answer, and no other has records.
+    The name is tried as it is, and then, without a dot at its end, below each search domain. Raises OSError
+    if for one of these names no name server gave a valid answer, and no other has records.
     """
     servers, domains = await asyncio.to_thread(_configured)
     names = [name] if name.endswith(".") else [name, *(f"{name}.{domain}" for domain in domains)]
@@ -79,11 +76,7 @@ async def _exchange(server: str, query: bytes) -> bytes:
 
 
 def encode(name: str) -> bytes:
-    """Return a query for the SRV records of a name (RFC 1035, 4.1).
-
-    Raises:
-        OSError: it is not a host name.
-    """
+    """Return a query for the SRV records of a name (RFC 1035, 4.1); OSError if it is no host name."""
     question = b""
     for label in name.encode("ascii", "replace").split(b"."):
         if not 0 < len(label) < 64:
@@ -94,10 +87,9 @@ def encode(name: str) -> bytes:
 
 
 def decode(query: bytes, answer: bytes) -> list[tuple[str, int]]:
-    """Return host and port of each SRV record in the answer to a query, sorted; empty if there are none.
+    """Return host and port of each SRV record in an answer, sorted; empty if there are none.
 
-    Raises:
-        OSError: it is an error, or not an answer to this query.
+    Raises OSError for an error, and for what is not an answer to `query`.
     """
     try:
         number, flags, questions, records = struct.unpack_from("!2s3H", answer)

@@ -154,11 +154,7 @@ def _left(end: float) -> float:
 
 
 def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:
-    """Return the listen address and the path of the web configuration file; other settings may be invalid.
-
-    Raises:
-        ConfigError: one of the two, or the configuration file, cannot be used.
-    """
+    """Return the listen address and the path of the web configuration file; raise ConfigError if unusable."""
     values = values_of(WEB_OPTIONS, flags, environment)
     return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
 
@@ -166,11 +162,7 @@ def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
 def values_of(
     options: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Return the values of `options`; all other settings may be invalid.
-
-    Raises:
-        ConfigError: one of them, or the configuration file, cannot be used.
-    """
+    """Return the values of `options`, whatever the others; raise ConfigError if one is unusable."""
     file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
     if not file:
         return gather(options, flags, environment, None)[0]

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 
     from ..config.values import Target
 
-#: Limit of tenants with their own label value.
-MOST_TENANTS = 100
+MOST_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-#: Limit of bounds of one histogram.
-_MOST_BOUNDS = 40
+_MOST_BOUNDS = 40  # limit of bounds of one histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +59,7 @@ class TapConfig:
 
 
 def parse_upstream(text: str) -> Target:
-    """Return the server that the tap relays to: an address without a path.
-
-    Raises:
-        ValueError: another kind of address.
-    """
+    """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
     target = parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
         raise ValueError(
@@ -204,11 +198,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return the configuration of the tap, ``None`` if there is no tap; `targets` are polled.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the tap's configuration, ``None`` without a tap; raise ConfigError for contradictory values."""
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
@@ -258,11 +248,7 @@ def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream
 
 
 def build_requests(values: Mapping[str, Any]) -> RequestSettings:
-    """Return the settings for grouping and judging requests.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the settings for grouping and judging requests; raise ConfigError for contradictory values."""
     tenants = values["requests.tenant"]
     if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
         raise ConfigError("--requests.tenant needs --requests.tenant-header: the header with the tenant")

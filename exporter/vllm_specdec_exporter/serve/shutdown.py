@@ -73,11 +73,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Delay signals within the block until its end.
-
-        Raises:
-            KeyboardInterrupt: a signal arrived.
-        """
+        """Delay signals within the block; raise KeyboardInterrupt at its end if one arrived."""
         self._is_held = True
         try:
             yield

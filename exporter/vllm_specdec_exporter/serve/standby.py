@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
     Prepared = TypeVar("Prepared")
 
-#: Time between two attempts, in seconds. SIGHUP starts one at once.
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 5.0  # time between two attempts, in seconds. SIGHUP starts one at once.
 #: The options that the tap needs.
 _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
@@ -58,10 +57,9 @@ def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Stand by until a signal, after invalid flags.
+    """Stand by until a signal, after invalid flags, and return the exit code.
 
-    Returns:
-        The exit code; ``None`` if the process must exit at once, without --startup.on-error=wait.
+    Returns ``None`` if the process must exit at once, without --startup.on-error=wait.
     """
     parser = Parser(prog="", description="")
     add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
@@ -113,18 +111,9 @@ async def wait_for(
     environment: Mapping[str, str],
     shutdown: Shutdown,
 ) -> tuple[Prepared, TapService | None] | None:
-    """Return the result of `prepare`; stand by while it raises `ConfigError`.
+    """Return the result of `prepare`; stand by while it raises `ConfigError`. ``None`` after a signal.
 
-    Meanwhile a tap relays if its own settings can be used, and is returned too.
-
-    Args:
-        prepare: reads the configuration; raises `ConfigError` if it cannot be used.
-        flags: values of the flags by option name, for the listen address and the tap.
-        environment: the process environment, for the same.
-        shutdown: ends the standby.
-
-    Returns:
-        ``None`` after SIGTERM or SIGINT.
+    Meanwhile a tap relays if its own settings, from flags and environment, can be used; it is returned too.
     """
     try:
         return prepare(), None

@@ -65,10 +65,8 @@ class UpstreamResponse:
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-#: Least length of a value that is masked: shorter ones are words such as `Basic` or `true`.
-_LEAST_SECRET = 6
-#: The header that names this program.
-AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
+_LEAST_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
+AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}  # the header that names this program
 
 
 def new_session(
@@ -133,11 +131,7 @@ class Upstream:
         return text
 
     async def fetch(self) -> UpstreamResponse:
-        """Return the server's metrics.
-
-        Raises:
-            PollError: no complete, valid response within the deadline; credentials are masked.
-        """
+        """Return the server's metrics, or raise PollError, with credentials masked."""
         try:
             return await self._get(self._target.url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
@@ -310,11 +304,7 @@ class Inflater:
         return self._stream.eof
 
     def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes decompressed from `chunk`; gzip data may have several members.
-
-        Raises:
-            zlib.error: it has another format.
-        """
+        """Return at most `limit` bytes decompressed from `chunk`, of several gzip members; or zlib.error."""
         found = bytearray()
         while chunk and len(found) < limit:
             if self._stream.eof:

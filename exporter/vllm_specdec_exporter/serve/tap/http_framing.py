@@ -110,11 +110,7 @@ class ChunkedEnd:
         self.done = False
 
     def feed(self, data: bytes) -> int:
-        """Return how many bytes of `data` belong to the body.
-
-        Raises:
-            AmbiguousFramingError: parsers may disagree on where the body ends.
-        """
+        """Return how many bytes of `data` belong to the body, or raise AmbiguousFramingError."""
         at = 0
         while at < len(data) and not self.done:
             if self._left:

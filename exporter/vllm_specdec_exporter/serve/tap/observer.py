@@ -28,12 +28,9 @@ if TYPE_CHECKING:
     from ...requests.grouping import Classification
     from ...requests.observation import Observation
 
-#: Bytes of bodies that all connections together may buffer.
-MAX_HELD = 32 * 1024 * 1024
-#: Limit of different defects in the log.
-_MAX_LOGGED = 100
-#: Statuses whose responses have no body.
-_BODILESS = (204, 304)
+MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
+_MAX_LOGGED = 100  # limit of different defects in the log
+_BODILESS = (204, 304)  # statuses whose responses have no body
 
 #: Why a request for text may pass without an observation: values of the label `reason`.
 UNOBSERVED = {

@@ -32,14 +32,11 @@ if TYPE_CHECKING:
     from ..request_options import TapConfig
     from ..tls import UpstreamConfig
 
-#: Timeout of a connection to the server, in seconds.
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
-#: Descriptors beside connections: files, sockets of polls, the event loop's.
-_OTHER_FILES = 64
-#: Interval at which a shutdown checks the open connections, in seconds.
-_POLL_SECONDS = 0.05
+_OTHER_FILES = 64  # descriptors beside connections: files, sockets of polls, the event loop's
+_POLL_SECONDS = 0.05  # interval at which a shutdown checks the open connections, in seconds
 
 
 class Tap:
@@ -49,9 +46,6 @@ class Tap:
         config: the tap's settings.
         tls: returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
         before_accept: called for each new client connection.
-
-    Attributes:
-        listening: whether clients can connect.
     """
 
     def __init__(
@@ -85,11 +79,7 @@ class Tap:
         self._context.report = report
 
     def serve(self, listener: Listener, context: ssl.SSLContext | None = None) -> None:
-        """Relay the connections of `listener`, with TLS if there is a `context`.
-
-        Raises:
-            OSError: the listener failed.
-        """
+        """Relay the connections of `listener`, with TLS if there is a `context`; OSError if it failed."""
         listener.serve(self._accept, context)
 
     def result(self) -> TapResult:
@@ -183,21 +173,15 @@ class Tap:
             )
 
 
-#: Time between two attempts to listen, in seconds.
-RETRY_SECONDS = 2.0
-#: Listen backlog, the same as that of vLLM's server.
-_BACKLOG = 2048
+RETRY_SECONDS = 2.0  # time between two attempts to listen, in seconds
+_BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
 
 
 class TapService:
     """One tap, from its listener to its last connection.
 
-    Args:
-        config: the tap's settings.
-        upstream: certificates for a server with TLS.
-
-    Raises:
-        ConfigError: a certificate or key cannot be loaded.
+    `upstream` has the certificates for a server with TLS. Raises ConfigError if a certificate or key is
+    unusable.
     """
 
     def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
@@ -218,11 +202,7 @@ class TapService:
         return self.config == config and self._trust == _trust(upstream)
 
     async def open(self) -> None:
-        """Listen.
-
-        Raises:
-            OSError: the address cannot be listened on.
-        """
+        """Listen, or raise OSError."""
         _raise_descriptor_limit()
         host, port = self.config.listen
         try:
@@ -287,13 +267,9 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
 
 
 class ClientTLS:
-    """The certificate towards clients, reloaded when its files change.
+    """The certificate towards clients, reloaded when its files change; unusable files raise ValueError.
 
-    Attributes:
-        context: the TLS settings; new connections use the certificate that was loaded last.
-
-    Raises:
-        ValueError: the files are not a certificate with its key.
+    New connections use the certificate in `context`, which was loaded last.
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:

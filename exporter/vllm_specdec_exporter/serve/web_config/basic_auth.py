@@ -43,11 +43,9 @@ class BackgroundThread:
         self._stopped = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return the result of `function`, or raise its exception.
+        """Return the result of `function`, or raise its exception, a `BaseException` as RuntimeError.
 
-        Raises:
-            StoppedError: `stop` was called, before or meanwhile.
-            RuntimeError: `function` raised a `BaseException` that is not an `Exception`.
+        Raises StoppedError if `stop` was called, before or meanwhile.
         """
         if self._stopped:
             raise StoppedError
@@ -135,13 +133,9 @@ class FairQueue(Generic[Item]):
         self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def put(self, peer: str, item: Item) -> Item | None:
-        """Add `item` of `peer`.
+        """Add `item` of `peer`; return the item of another client that was removed to make room, if any.
 
-        Returns:
-            The item that was removed to make room, of a client with more entries than this one.
-
-        Raises:
-            TooBusyError: the queue is full.
+        Raises TooBusyError if the queue is full, and no client has more entries than this one.
         """
         own = len(self._waiting.get(peer, ()))
         if own >= MAX_OF_ONE_PEER:
@@ -166,8 +160,7 @@ class FairQueue(Generic[Item]):
         return item
 
 
-#: Limit of cached valid credentials.
-MAX_CACHED = 100
+MAX_CACHED = 100  # limit of cached valid credentials
 #: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
 _BCRYPT_BYTES = 72
 __all__ = ["MAX_CACHED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
@@ -218,12 +211,9 @@ class Authenticator:
     async def allows(
         self, header: str | None, peer: str = "", gone: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Return whether the value of an ``Authorization`` header is valid.
+        """Return whether an ``Authorization`` header is valid; TooBusyError if the queue is full.
 
         `peer` is the key of the client for the round robin; `gone` returns whether it has disconnected.
-
-        Raises:
-            TooBusyError: the queue is full.
         """
         credentials = parse_header(header)
         if credentials is None:

@@ -43,11 +43,7 @@ class WebConfig:
 
 
 def parse(document: object, folder: str = "") -> WebConfig:
-    """Check and return the content of a file, as `parse_yaml` returns it; relative paths are in `folder`.
-
-    Raises:
-        WebConfigError: a setting cannot be used.
-    """
+    """Return the content of a file, of which `parse_yaml` returns `document`; raise WebConfigError."""
     sections = mapping(document, "the file", _SECTIONS)
     http = mapping(sections.get("http_server_config"), "http_server_config", ("http2", "headers"))
     # HTTP/2 is not supported. The setting only allows it, and clients negotiate HTTP/1.1.
@@ -60,11 +56,7 @@ def parse(document: object, folder: str = "") -> WebConfig:
 
 
 def bcrypt_cost(hashed: str) -> int:
-    """Return the cost of a bcrypt hash: log2 of its rounds.
-
-    Raises:
-        ValueError: not a bcrypt hash.
-    """
+    """Return the cost of a bcrypt hash, log2 of its rounds; raise ValueError for anything else."""
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
         raise ValueError("not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one")
@@ -104,8 +96,7 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(users)
 
 
-#: Attempts to read files that change meanwhile.
-_ATTEMPTS = 5
+_ATTEMPTS = 5  # attempts to read files that change meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +142,7 @@ class WebConfigFile:
         return config.tls.files if config.tls else ()
 
     def load(self) -> Loaded:
-        """Read a consistent version of all files.
-
-        Raises:
-            WebConfigError: they cannot be used.
-        """
+        """Read a consistent version of all files, or raise WebConfigError."""
         for _ in range(_ATTEMPTS):
             before = self.look()
             try:

@@ -96,11 +96,7 @@ class TLSSettings:
 
 
 def parse_tls(value: object, folder: str) -> TLSSettings | None:
-    """Check the section and return its settings; `None` for plain HTTP.
-
-    Raises:
-        WebConfigError: a setting cannot be used.
-    """
+    """Return the settings of the section, `None` for plain HTTP; WebConfigError if one cannot be used."""
     section = mapping(value, "tls_server_config", _SETTINGS, _INLINE)
     if not section:
         return None
@@ -217,11 +213,7 @@ _VERIFY = {
 
 
 def make_context(settings: TLSSettings) -> ssl.SSLContext:
-    """Return the TLS context for `settings`.
-
-    Raises:
-        WebConfigError: a file cannot be read or used.
-    """
+    """Return the TLS context for `settings`; raise WebConfigError if a file cannot be read or used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.maximum_version = _VERSIONS[settings.max_version]
