@@ -66,10 +66,7 @@ class Option:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one line, without the usage.
-
-    `shown_by` is the command whose ``--help`` lists the flags, if it is not `prog`.
-    """
+    """An argument parser with errors of one line; the ``--help`` of `shown_by` lists the flags."""
 
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)

@@ -58,10 +58,7 @@ class Baseline:
     buckets: tuple[LoadBucket, ...]  # one entry per load bucket with requests, by rising load
 
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
-        """Return the buckets to compare with at this load, with weights that add up to 1.
-
-        Empty if no bucket is near: the baseline is not extrapolated.
-        """
+        """Return the buckets near this load, if any, with weights that add up to 1, never extrapolated."""
         load = max(1.0, load)
         lower = [b for b in self.buckets if b.requests_running <= load]
         upper = [b for b in self.buckets if b.requests_running > load]

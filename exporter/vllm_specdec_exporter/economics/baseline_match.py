@@ -80,10 +80,7 @@ class BaselineComparison:
         seconds: float,
         baseline: Baseline,
     ) -> BaselineComparison:
-        """Add the requests that finished between two samples at this load.
-
-        The sums restart with another baseline or other histogram buckets of the server.
-        """
+        """Add the requests that finished between two samples at this load; other buckets restart the sums."""
         found, parts = increase(before, after), baseline.at(load)
         if found is None or not parts:
             return self if self.baseline is baseline else BaselineComparison(baseline=baseline)

@@ -77,10 +77,7 @@ class Choice:
 
     @property
     def best(self) -> CandidateK:
-        """The K with the highest speedup, 0 included; the smallest of equals.
-
-        An extrapolated one counts with the lower end of its interval.
-        """
+        """The fastest K, 0 included, the smallest of equals; extrapolated ones count with their lower end."""
         return max(self.options, key=self._cautious)
 
     @property

@@ -161,10 +161,7 @@ class CostProfile:
         return same + target.per_token * batch, verify, drafting
 
     def cost_range(self, k: float, batch: float) -> tuple[float, float]:
-        """Return the least and the largest cost of a step that the uncertainty allows.
-
-        A step with drafts never costs less than a plain one.
-        """
+        """Return the least (at least that of a plain step) and the largest cost within the uncertainty."""
         if k == 0:
             return 1.0, 1.0
         smallest = largest = self._size

@@ -270,10 +270,7 @@ def count_eagle3(model: Architecture) -> int:
 
 
 def count_medusa(model: Architecture, heads: int) -> int:
-    """Return the parameters of `heads` Medusa heads.
-
-    Each is a residual block and an output layer of its own (Cai et al. 2024, arXiv 2401.10774).
-    """
+    """Return the parameters of Medusa heads: a residual block and an output layer each (arXiv 2401.10774)."""
     return heads * (model.hidden**2 + model.hidden * model.vocabulary)
 
 

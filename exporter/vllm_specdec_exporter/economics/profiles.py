@@ -151,10 +151,7 @@ BUILTIN: Mapping[str, CostProfile] = _builtin()  # every profile that is shipped
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
-    """Return the shipped profile of a method as vLLM calls it, `unknown` if there is none.
-
-    Raises ValueError for a size ratio out of range.
-    """
+    """Return the shipped profile of a method as vLLM calls it, or `unknown`; ValueError for a bad size."""
     return fit(meant_for(method), size_ratio)
 
 

@@ -192,10 +192,7 @@ class AcceptanceSample:
         return self.error_of_difference((k, 1.0), (0, 1.0))
 
     def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
-        """Return the standard error of the difference of two speedups over the same drafts.
-
-        Each is given as a K, at most the present one, and the cost of its step.
-        """
+        """Return the standard error of the difference of two speedups, each of a K and its step's cost."""
         (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
         most = len(self.survival)
         k, m = min(k, most), min(m, most)

@@ -30,10 +30,7 @@ class Histogram:
         return self.sum / self.count if self.count > 0 else None
 
     def plus(self, other: Histogram, weight: float = 1.0) -> Histogram:
-        """Return the sum of both, with the observations of `other` counted `weight` times.
-
-        Raises ValueError for different bounds.
-        """
+        """Return the sum of both, `other` counted `weight` times; raise ValueError for other bounds."""
         if not self.bounds and not self.count:
             return other.scaled(weight)
         if self.bounds != other.bounds:

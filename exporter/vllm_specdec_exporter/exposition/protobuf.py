@@ -106,10 +106,7 @@ _Key = tuple[tuple[str, str], ...]  # the labels of a series, without `le`
 
 
 def encode(registry: Collector) -> bytes:
-    """Return the families of a registry that have samples, each message prefixed with its length.
-
-    Counters, gauges and histograms are supported, without timestamps and creation times.
-    """
+    """Return the families of a registry with samples, without timestamps, each after its length."""
     messages = [_family(family) for family in registry.collect() if family.samples]
     return b"".join(varint(len(message)) + message for message in messages)
 

@@ -57,10 +57,7 @@ class Selection:
         self._pattern = re.compile(rb"\n[ \t]*+(" + alternatives + rb")(?=[ \t{\r\n]|\Z)([^\n]*)")
 
     def lines(self, body: bytes) -> Iterator[SampleLine]:
-        """Yield the selected samples of `body` in their order.
-
-        Raises MalformedExposition if a selected line cannot be parsed, or the text ends within a line.
-        """
+        """Yield the selected samples of `body` in their order, or raise MalformedExposition."""
         if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             raise MalformedExposition(f"the text ends within a line: {_quote(last)}")

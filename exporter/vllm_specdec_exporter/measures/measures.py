@@ -78,10 +78,7 @@ class DraftShape:
         return replace(self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing)
 
     def length(self, k: int) -> float:
-        """Return the mean tokens per draft with this K.
-
-        Above the present K, assumes that every draft of K tokens is one token longer per further position.
-        """
+        """Return the mean tokens per draft with this K; above the present K, full drafts grow with it."""
         if k <= 0 or not self.mean_lengths:
             return 0.0
         if k <= len(self.mean_lengths):

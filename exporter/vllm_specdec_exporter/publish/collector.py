@@ -32,12 +32,7 @@ _FAMILIES: dict[Kind, Callable[[str, str], Metric]] = {
 
 
 class ResultCollector(Collector):
-    """Publishes the latest result.
-
-    Args:
-        latest: returns the result.
-        native: whether histograms get native buckets too. The text formats cannot carry them.
-    """
+    """Publishes the latest result; with `native`, histograms get native buckets, which no text can carry."""
 
     def __init__(self, latest: Callable[[], ExporterResult], *, native: bool = False) -> None:
         self._latest = latest

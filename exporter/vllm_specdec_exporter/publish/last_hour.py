@@ -64,10 +64,7 @@ def sparkline(
     form: Callable[[float], str],
     mark: float | None,
 ) -> Html:
-    """Return a line of a value over the last hour with its range in words, empty without two points.
-
-    `mark` is drawn as a horizontal line.
-    """
+    """Return a line over the last hour, its range in words, and a line at `mark`; or nothing."""
     known = [(point.time, value) for point in points if (value := read(point)) is not None]
     if len(known) < 2:
         return Html()

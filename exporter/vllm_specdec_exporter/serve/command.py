@@ -174,10 +174,7 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
 async def _start_tap(
     exporter: Exporter, tap: TapService | None, standby_tap: TapService | None, *, wait: bool
 ) -> TapService | None:
-    """Start the tap, and return it; raise OSError if it cannot listen, unless `wait` is set.
-
-    The tap of the standby is kept if its settings are the same.
-    """
+    """Start the tap, or keep that of the standby if its settings are the same; OSError unless `wait`."""
     if standby_tap is not None:
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
             tap = standby_tap

@@ -102,10 +102,7 @@ class Discovery:
         self._names: dict[Target, _Name] = {}
 
     def use(self, targets: Iterable[Target]) -> bool:
-        """Resolve the names among these targets from now on; return whether there are any.
-
-        What is known of the names that were used before is kept.
-        """
+        """Resolve the names among these targets from now on; return whether there are any."""
         names = [target for target in targets if target.discovery]
         self._names = {name: self._names.get(name) or _Name(name, self._clock) for name in names}
         return bool(names)
@@ -195,10 +192,7 @@ def encode(name: str) -> bytes:
 
 
 def decode(query: bytes, answer: bytes) -> list[tuple[str, int]]:
-    """Return host and port of each SRV record in an answer, sorted; empty if there are none.
-
-    Raises OSError for an error, and for what is not an answer to `query`.
-    """
+    """Return host and port of each SRV record in the answer to `query`, sorted; OSError for an error."""
     try:
         number, flags, questions, records = struct.unpack_from("!2s3H", answer)
         if number != query[:2] or not flags & 0x8000:

@@ -84,10 +84,7 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
 
 
 def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
-    """Return a handler that responds with text or protobuf, by the header ``Accept``.
-
-    `native` has the metrics of `text` with native histograms, for protobuf.
-    """
+    """Return a handler that responds with `text`, or with `native` as protobuf, by the header ``Accept``."""
     shared = _Shared()
 
     async def handler(request: web.Request) -> web.StreamResponse:

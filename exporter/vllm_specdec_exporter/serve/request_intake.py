@@ -168,10 +168,7 @@ class _TooLargeError(ValueError):
 
 
 def _decompress(body: bytes, encoding: str) -> bytes:
-    """Return a decompressed body.
-
-    Raises zlib.error if it is not encoded as `encoding`, or that is neither gzip nor deflate.
-    """
+    """Return a decompressed body; raise zlib.error for another encoding than gzip and deflate."""
     if encoding not in ("gzip", "deflate"):
         raise zlib.error(f"{encoding} is not supported")
     bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS

@@ -57,10 +57,7 @@ def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Stand by until a signal, after invalid flags, and return the exit code.
-
-    Returns ``None`` if the process must exit at once, without --startup.on-error=wait.
-    """
+    """Stand by after invalid flags until a signal; return the exit code, ``None`` to exit at once."""
     parser = Parser(prog="", description="")
     add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
     try:

@@ -178,11 +178,7 @@ _BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
 
 
 class TapService:
-    """One tap, from its listener to its last connection.
-
-    `upstream` has the certificates for a server with TLS. Raises ConfigError if a certificate or key is
-    unusable.
-    """
+    """One tap, from its listener to its last connection; ConfigError if a certificate is unusable."""
 
     def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
         self.config = config

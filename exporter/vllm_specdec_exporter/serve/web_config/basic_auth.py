@@ -43,10 +43,7 @@ class BackgroundThread:
         self._stopped = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return the result of `function`, or raise its exception, a `BaseException` as RuntimeError.
-
-        Raises StoppedError if `stop` was called, before or meanwhile.
-        """
+        """Return the result of `function`, or raise its exception, or StoppedError if `stop` was called."""
         if self._stopped:
             raise StoppedError
         loop = asyncio.get_running_loop()
@@ -133,10 +130,7 @@ class FairQueue(Generic[Item]):
         self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def put(self, peer: str, item: Item) -> Item | None:
-        """Add `item` of `peer`; return the item of another client that was removed to make room, if any.
-
-        Raises TooBusyError if the queue is full, and no client has more entries than this one.
-        """
+        """Add `item` of `peer`, or raise TooBusyError; return the item that was removed to make room."""
         own = len(self._waiting.get(peer, ()))
         if own >= MAX_OF_ONE_PEER:
             raise TooBusyError

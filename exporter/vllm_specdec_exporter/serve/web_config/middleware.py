@@ -102,10 +102,7 @@ _STOP_SECONDS = 0.2  # longest wait for a hash that is being computed at the end
 
 
 class WebConfigMiddleware:
-    """Authenticates requests, adds response headers, and reloads the web configuration.
-
-    `report` is called after each check of the files with the result of the last read.
-    """
+    """Authenticates requests, adds response headers, and reloads the files; `report` gets each result."""
 
     def __init__(self, source: WebConfigFile, loaded: Loaded, report: Callable[[Reload], None]) -> None:
         self._source = source
