@@ -7,11 +7,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..config.options import ConfigError, Option, check_both_or_neither
+from ..config.options import (
+    ConfigError,
+    Option,
+    check_both_or_neither,
+    duration_option,
+    file_option,
+    switch_option,
+)
 from ..config.values import (
-    boolean,
-    duration,
-    file,
     format_address,
     header_name,
     loopback_hosts,
@@ -108,43 +112,30 @@ TAP_OPTIONS: tuple[Option, ...] = (
         metavar="URL",
         mask=mask_url,
     ),
-    Option(
+    switch_option(
         "tap.ask-for-usage",
-        boolean,
-        "false",
         "Add stream_options.include_usage to streamed requests without it, and remove the extra event from "
         "the response; otherwise, such streams are not recorded. Not with vLLM's "
-        "--enable-force-include-usage (true or false).",
-        metavar="BOOL",
+        "--enable-force-include-usage",
     ),
-    Option(
+    duration_option(
         "tap.drain-timeout",
-        duration(0),
+        0,
         "25s",
         "Time for requests under way in the tap to finish when the exporter stops.",
-        metavar="DURATION",
     ),
-    Option("tap.cert-file", file, None, "Certificate of the tap for https, PEM.", metavar="FILE"),
-    Option("tap.key-file", file, None, "Private key of that certificate, PEM.", metavar="FILE"),
+    file_option("tap.cert-file", "Certificate of the tap for https, PEM."),
+    file_option("tap.key-file", "Private key of that certificate, PEM."),
 )
 
 REQUEST_OPTIONS: tuple[Option, ...] = (
     *TAP_OPTIONS,
-    Option(
+    file_option(
         "push.bearer-token-file",
-        file,
-        None,
         "File with the bearer token for POST /api/v1/requests; read for every push. Without it, pushes are "
         "rejected.",
-        metavar="FILE",
     ),
-    Option(
-        "requests.window",
-        duration(60),
-        "30m",
-        "Window over which single requests are judged.",
-        metavar="DURATION",
-    ),
+    duration_option("requests.window", 60, "30m", "Window over which single requests are judged."),
     Option(
         "requests.temperature-bound",
         number(0),
