@@ -197,10 +197,7 @@ _PRECISIONS = (
 
 @lru_cache(maxsize=256)
 def size_in_name(name: str) -> float | None:
-    """Return the number of parameters in a model's name (``Llama-3.1-70B``), ``None`` if it has none.
-
-    The name of a mixture of experts has the total first (``Qwen3-30B-A3B``).
-    """
+    """Return the parameters in a model's name (``Llama-3.1-70B``), the first number, if it has one."""
     match = _SIZE.search(name.rpartition("/")[2])
     if match is None:
         return None

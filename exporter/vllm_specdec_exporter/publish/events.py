@@ -97,10 +97,7 @@ def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
-    """Yield a line for each target that is down, for each engine, and for each model with recent requests.
-
-    The values of an engine are those of the judged window.
-    """
+    """Yield a line for each target that is down, each engine by its judged window, and each model."""
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
         if not target.up:

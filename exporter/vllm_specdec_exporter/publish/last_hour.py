@@ -33,10 +33,7 @@ LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of
 
 
 def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:
-    """Return the last hour with the results of a poll at the Unix time `time`.
-
-    An engine has at most 61 points; one without a point in the last hour is dropped.
-    """
+    """Return the last hour, 61 points an engine at most, with a poll at the Unix time `time`."""
     due = [engine for engine in engines if _is_due(hour.get(engine.key, ()), time)]
     if not due:
         return hour

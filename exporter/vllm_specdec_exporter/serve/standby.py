@@ -79,10 +79,7 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 
 
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener, ``None`` if the address cannot be bound. Errors are logged, or written to stderr.
-
-    It is tried once; with `stop`, until that event is set.
-    """
+    """Return a listener, ``None`` if the address cannot be bound; with `stop`, retry until it is set."""
     logged = False
     while True:
         try:

@@ -61,10 +61,7 @@ class PageQuery:
         return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
 
     def fold(self, key: str, *content: str, anchor: str = "") -> Html:
-        """Return a part with a link that opens or closes it; closed, it is its title alone.
-
-        `anchor` is needed where the page has several parts of this key.
-        """
+        """Return a part with a link that opens or closes it; several parts of one key need an `anchor`."""
         is_open = key in self.opened
         anchor = anchor or f"open-{key}"
         link = element(
@@ -77,10 +74,7 @@ class PageQuery:
 
 
 def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRESH) -> PageQuery:
-    """Return what the parameters `refresh`, `engine` and `open` say.
-
-    Whatever is invalid is ignored, so that the page never fails because of it.
-    """
+    """Return what the parameters `refresh`, `engine` and `open` say; what is invalid is ignored."""
     try:
         seconds = float(query["refresh"])
         chosen = math.isfinite(seconds)

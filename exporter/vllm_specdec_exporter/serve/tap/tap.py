@@ -68,25 +68,16 @@ class Tap:
         self._cut = False
         self.listening = False
 
-    @property
-    def upstream_name(self) -> str:
-        """The server's address, without secrets."""
-        return self.config.upstream.name
-
     def use(self, classification: Classification, report: Callable[[Observation], None]) -> None:
         """Set how requests are classified and where observations go; before that they are dropped."""
         self._context.classification = classification
         self._context.report = report
 
-    def serve(self, listener: Listener, context: ssl.SSLContext | None = None) -> None:
-        """Relay the connections of `listener`, with TLS if there is a `context`; OSError if it failed."""
-        listener.serve(self._accept, context)
-
     def result(self) -> TapResult:
         """Return the current counts."""
         return TapResult(
             address=format_address(*self.config.listen),
-            upstream=self.upstream_name,
+            upstream=self.config.upstream.name,
             listening=self.listening,
             connections=len(self._clients),
             connections_total=self._connections_total,
@@ -126,7 +117,8 @@ class Tap:
         """Close connections without waiting for requests in progress."""
         self._cut = True
 
-    def _accept(self) -> ClientSide:
+    def accept(self) -> ClientSide:
+        """Return the protocol of a new connection of a client."""
         if self._before_accept is not None:
             self._before_accept()
         return ClientSide(
@@ -167,7 +159,7 @@ class Tap:
         self._errors[reason] += 1
         if reason != self._last_error:
             self._last_error = reason
-            server, error = self.upstream_name, ERRORS[reason]
+            server, error = self.config.upstream.name, ERRORS[reason]
             logs.log(
                 logging.WARNING, "tap cannot reach the server", server=server, reason=reason, error=error
             )
@@ -207,14 +199,14 @@ class TapService:
             raise OSError("not a host name") from error
         context = self._certificate.context if self._certificate is not None else None
         try:
-            self.tap.serve(listener, context)
+            listener.serve(self.tap.accept, context)
         except OSError:
             listener.close()
             raise
         self._listener = listener
         self.tap.listening = True
         addresses = ",".join(listener.addresses)
-        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.tap.upstream_name)
+        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.config.upstream.name)
 
     def keep_trying(self) -> None:
         """Retry in the background until the address can be listened on."""

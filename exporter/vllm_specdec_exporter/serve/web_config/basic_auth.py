@@ -157,7 +157,6 @@ class FairQueue(Generic[Item]):
 MAX_CACHED = 100  # limit of cached valid credentials
 #: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
 _BCRYPT_BYTES = 72
-__all__ = ["MAX_CACHED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
 
 
 @dataclass(eq=False, slots=True)

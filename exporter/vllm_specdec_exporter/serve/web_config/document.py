@@ -97,13 +97,8 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
 
 
 _ATTEMPTS = 5  # attempts to read files that change meanwhile
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read."""
-
-    digests: tuple[tuple[str, str], ...]
+#: Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read.
+Contents = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +127,7 @@ class WebConfigFile:
         text, digest = _read(self.path)
         if digest != self._files[0]:  # avoids parsing the YAML every second
             self._files = (digest, self._named(text))
-        return Contents(((self.path, digest), *((name, _read(name)[1]) for name in self._files[1])))
+        return ((self.path, digest), *((name, _read(name)[1]) for name in self._files[1]))
 
     def _named(self, text: bytes | None) -> tuple[str, ...]:
         try:

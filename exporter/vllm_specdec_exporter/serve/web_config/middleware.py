@@ -83,7 +83,7 @@ class ConnectionPolicy:
 
 def same_tls(one: Loaded, other: Loaded) -> bool:
     """Return whether two configurations have the same TLS settings and files."""
-    return (one.config.tls, one.contents.digests[1:]) == (other.config.tls, other.contents.digests[1:])
+    return (one.config.tls, one.contents[1:]) == (other.config.tls, other.contents[1:])
 
 
 def client_rules(loaded: Loaded) -> tuple[object, ...]:
@@ -91,7 +91,7 @@ def client_rules(loaded: Loaded) -> tuple[object, ...]:
     tls = loaded.config.tls
     if tls is None:
         return ()
-    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents.digests).get(tls.client_ca_file)
+    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents).get(tls.client_ca_file)
 
 
 LOOK_SECONDS = 1.0  # time between two checks of the files, in seconds
