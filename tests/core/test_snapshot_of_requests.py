@@ -11,8 +11,7 @@ from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import PAGES, page_of
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Scope
 
 SCOPES = (Scope.REQUESTS, Scope.GROUP, Scope.TENANT, Scope.MODEL, Scope.RECENT)
 ROWS = [row for row in METRICS if row.scope in SCOPES]

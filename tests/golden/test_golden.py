@@ -23,8 +23,7 @@ from support.programs import find_program
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.publish.collector import ResultCollector
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import PREFIX, Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Kind, Scope
 
 HERE = Path(__file__).parent
 

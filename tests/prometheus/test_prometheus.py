@@ -26,8 +26,7 @@ from support.exporter import running_exporter
 from support.programs import eventually
 from support.prometheus import PrometheusServer, Series
 from vllm_specdec_exporter.economics.baseline import encode
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
 
 POLL_SECONDS = 1.0
 SCRAPE_INTERVAL = "250ms"

@@ -15,8 +15,7 @@ from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Metric, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Metric, Scope
 
 JOB = "vllm-specdec-exporter"
 START = 1_800_000_000.0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.programs import find_program
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve.dns import decode, encode
+from vllm_specdec_exporter.serve.discovery import decode, encode
 
 CASES = Path(__file__).with_name("discovery_cases.py")
 #: Port 53 and the addresses of 10.0.0.0/8 for the command behind it, with name servers of its own.

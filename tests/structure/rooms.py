@@ -30,7 +30,11 @@ ALLOWED = {
     ("economics.profiles", "pathlib"): "its own table, which is data of the package",
     ("economics.profiles", "read_text"): "the same",
     ("publish.events", "logging"): "the numbers of the levels",
-    ("publish.metrics.server", "platform"): "the version of Python, which is that of the process",
+    ("publish.markup", "pathlib"): "the style sheet of reports",
+    ("publish.markup", "read_text"): "the same",
+    ("publish.metrics", "pathlib"): "its own table, which is data of the package",
+    ("publish.metrics", "read_text"): "the same",
+    ("publish.metrics", "platform"): "the version of Python, which is that of the process",
     ("publish.status_page", "pathlib"): "the style sheet, read when the module is imported",
     ("publish.status_page", "read_text"): "the same",
 }

@@ -19,8 +19,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.programs import COMMAND, clean_environment, eventually
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
 
 T = TypeVar("T")
 

@@ -13,11 +13,7 @@ from .options import ConfigError
 
 
 def write(path: Path, body: bytes, mode: int = 0o644) -> None:
-    """Write a file atomically: a reader sees the old content or the new one, never a part.
-
-    Raises:
-        OSError: it cannot be written; an existing file is unchanged.
-    """
+    """Write a file atomically: a reader sees the old content or the new one, never a part. Raises OSError."""
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "wb") as stream:
@@ -33,11 +29,7 @@ def write(path: Path, body: bytes, mode: int = 0o644) -> None:
 
 
 def try_to_write(path: Path) -> None:
-    """Test whether `write` can write this file, without changing it.
-
-    Raises:
-        OSError: it cannot.
-    """
+    """Test whether `write` can write this file, without changing it; raise OSError if not."""
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     Path(temporary).unlink()
@@ -54,8 +46,7 @@ def stamp(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-#: Limit of a file, in bytes.
-MAX_BYTES = 4 << 20
+MAX_BYTES = 4 << 20  # limit of a file, in bytes
 
 
 def read_regular(path: str) -> tuple[bytes | None, str]:
@@ -78,11 +69,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def read_file(file: str, flag: str = "--config.file") -> object:
-    """Return the document in a YAML file, `None` for an empty path.
-
-    Raises:
-        ConfigError: it cannot be read, or is not YAML; the message names `flag`.
-    """
+    """Return the document in a YAML file, `None` for an empty path. A ConfigError names `flag`."""
     if not file:
         return None
     cause: Exception | None = None

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
+from .values import boolean, duration, file
 
+ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
 
@@ -34,29 +35,20 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Option:
-    """One setting.
+    """One setting."""
 
-    Attributes:
-        name: the flag without the dashes.
-        parse: converts text to a value; raises ValueError with a message that names what is allowed.
-        default: text of the default value; ``None`` for no value; a tuple if repeatable.
-        help: one sentence.
-        metavar: placeholder of the value in the help.
-        repeatable: whether it accepts several values; then its value is a tuple.
-        separator: separates several values in the environment variable.
-        mask: removes secrets from a value's text, for errors and `/config`.
-        may_be_empty: whether an empty value, or `null` in the file, overrides the default with no value.
-            Otherwise it is ignored.
-    """
-
-    name: str
+    name: str  # the flag without the dashes
+    #: Converts text to a value; raises ValueError with a message that names what is allowed.
     parse: Callable[[str], Any]
+    #: Text of the default value; ``None`` for no value; a tuple if repeatable.
     default: str | tuple[str, ...] | None
-    help: str
-    metavar: str = "VALUE"
-    repeatable: bool = False
-    separator: str = ","
-    mask: Callable[[str], str] = str
+    help: str  # one sentence
+    metavar: str = "VALUE"  # placeholder of the value in the help
+    repeatable: bool = False  # whether it accepts several values; then its value is a tuple
+    separator: str = ","  # separates several values in the environment variable
+    mask: Callable[[str], str] = str  # removes secrets from a value's text, for errors and `/config`
+    #: Whether an empty value, or `null` in the file, overrides the default with no value. Otherwise it is
+    #: ignored.
     may_be_empty: bool = False
 
     @property
@@ -75,14 +67,23 @@ class Option:
         return self.name.replace("-", "_")
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser with errors of one line, without the usage.
+def file_option(name: str, text: str) -> Option:
+    """Return the option of a file, without a default."""
+    return Option(name, file, None, text, metavar="FILE")
 
-    Args:
-        prog: the command.
-        description: its description.
-        shown_by: the command whose ``--help`` lists the flags, if it is not `prog`.
-    """
+
+def switch_option(name: str, text: str) -> Option:
+    """Return an option that is true or false, by default false; `text` has no full stop."""
+    return Option(name, boolean, "false", f"{text} (true or false).", metavar="BOOL")
+
+
+def duration_option(name: str, least: float, default: str | None, text: str) -> Option:
+    """Return the option of a duration of at least `least` seconds."""
+    return Option(name, duration(least), default, text, metavar="DURATION")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser with errors of one line; the ``--help`` of `shown_by` lists the flags."""
 
     def __init__(self, prog: str, description: str, shown_by: str = "") -> None:
         super().__init__(prog=prog, description=description, allow_abbrev=False)
@@ -112,11 +113,8 @@ def add_flags(
 ) -> None:
     """Add a flag for every option to `parser`; `gather` applies the defaults, not argparse.
 
-    Args:
-        parser: the parser.
-        options: the table.
-        subjects: titles of the groups in the help, by the first part of the options' names.
-        first: names of the options before all groups.
+    `subjects` are titles of the groups in the help, by the first part of the options' names; `first` names
+    the options before all groups.
     """
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in sorted(options, key=lambda option: option.name not in first):
@@ -148,15 +146,9 @@ def gather(
 ) -> tuple[dict[str, Any], dict[str, object]]:
     """Return the value of every option by name, and the masked texts by key of the file.
 
-    Args:
-        options: the table.
-        flags: values from argparse by option name; ``None`` for a flag that was not given.
-        environment: the process environment.
-        document: the parsed YAML file, ``None`` without one.
-        file: the file's name, for errors.
-
-    Raises:
-        ConfigError: an invalid value, or an unknown key in the file.
+    `flags` has the values from argparse by option name, ``None`` for a flag that was not given; `document` is
+    the parsed YAML file called `file`. Raises ConfigError for an invalid value, and for an unknown key in the
+    file.
     """
     from_file = _flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
@@ -171,11 +163,7 @@ def gather(
 
 
 def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) -> None:
-    """Check that two settings are either both set or both unset.
-
-    Raises:
-        ConfigError: only one is set.
-    """
+    """Raise ConfigError unless two settings are both set or both unset."""
     if (values[first] in (None, "")) != (values[second] in (None, "")):
         raise ConfigError(f"--{first} and --{second} go together")
 

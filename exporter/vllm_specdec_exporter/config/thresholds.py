@@ -155,12 +155,10 @@ class Thresholds:
         yield from ((f.name, getattr(self, f.name)) for f in fields(self))
 
     def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
-        """Return these thresholds with new values by name; with `ordered`, the order of levels is checked.
+        """Return these thresholds with new values by name, and those that follow them.
 
-        Thresholds that follow one of them change, too.
-
-        Raises:
-            ValueError: an unknown name, a value out of its range, or levels out of order.
+        Raises ValueError for an unknown name, a value out of its range, and, if `ordered`, levels out of
+        order.
         """
         known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():

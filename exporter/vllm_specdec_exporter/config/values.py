@@ -18,7 +18,6 @@ from .thresholds import Thresholds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"
 _DURATION = re.compile("".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS))
@@ -135,8 +134,7 @@ def memory(text: str) -> float:
     return number
 
 
-#: The name of the preset of thresholds: the published rubric, whatever the method.
-PUBLISHED = "published"
+PUBLISHED = "published"  # the name of the preset of thresholds: the published rubric, whatever the method
 
 
 def threshold(text: str) -> tuple[str, float]:
@@ -217,19 +215,13 @@ _ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address of a server's metrics.
+    """The address of a server's metrics."""
 
-    Attributes:
-        url: the full URL without credentials.
-        socket: path of the Unix socket to connect to instead of the host in `url`; empty for none.
-        user: user name for basic authentication.
-        discovery: how the host of `url` is resolved to servers: ``dns`` or ``dnssrv``; empty for a server.
-    """
-
-    url: str
-    socket: str = ""
-    user: str = ""
+    url: str  # the full URL without credentials
+    socket: str = ""  # path of the Unix socket to connect to instead of the host in `url`; empty for none
+    user: str = ""  # user name for basic authentication
     password: str = field(default="", repr=False)
+    #: How the host of `url` is resolved to servers: ``dns`` or ``dnssrv``; empty for a server.
     discovery: str = ""
 
     @property

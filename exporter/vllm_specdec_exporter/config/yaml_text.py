@@ -7,15 +7,10 @@ from typing import Any
 
 import yaml
 
-#: Maximum number of nodes and characters of a document, with every alias expanded.
-MAX_SIZE = 1_000_000
-
-#: A larger integer cannot be converted to a float.
-_MAX_BITS = 1000
-
+MAX_SIZE = 1_000_000  # maximum number of nodes and characters of a document, with every alias expanded
+_MAX_BITS = 1000  # a larger integer cannot be converted to a float
 #: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
 _SURROGATES = re.compile("[\\ud800-\\udfff]")
-
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -67,11 +62,7 @@ class _Loader(StrictCharacters, yaml.SafeLoader):
 
 
 def read_yaml(text: str | bytes) -> Any:
-    """Return the document of a YAML text, `None` for an empty one.
-
-    Raises:
-        YAMLTextError: not YAML, or larger than `MAX_SIZE`.
-    """
+    """Return the document of a YAML text, `None` for an empty one; YAMLTextError also beyond `MAX_SIZE`."""
     try:
         loader = _Loader(text)
         try:
@@ -104,11 +95,7 @@ def _hide_quote(match: re.Match[str]) -> str:
 
 
 def _measure(node: Any, known: dict[int, int | None]) -> int:
-    """Return the size of a node with aliases expanded.
-
-    Raises:
-        yaml.YAMLError: larger than `MAX_SIZE`, or recursive.
-    """
+    """Return the size of a node, aliases expanded; YAMLError if that is too large or recursive."""
     if id(node) in known:
         size = known[id(node)]
         if size is None:

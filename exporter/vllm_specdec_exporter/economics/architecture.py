@@ -16,35 +16,23 @@ from .sizes import is_quantized, stored_precision
 if TYPE_CHECKING:
     from .sizes import Precision
 
-#: Types of layers with a KV cache.
-_CACHING = ("full_attention", "sliding_attention")
-
-#: Most layers, more than any model has.
-_MOST_LAYERS = 10_000
+_CACHING = ("full_attention", "sliding_attention")  # types of layers with a KV cache
+_MOST_LAYERS = 10_000  # most layers, more than any model has
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the configurations of one `model_type` leave out.
+    """What the configurations of one `model_type` leave out."""
 
-    Attributes:
-        mlp_matrices: 3 if the MLP has a gate, else 2.
-        tied: whether the output layer shares the embeddings by default.
-        query_bias: whether queries, keys and values have biases by default.
-        norms: vectors of the hidden size in a layer's norms.
-        head_norms: whether queries and keys are normalized per head.
-        expert_gate: whether a shared expert has a gate of its own.
-        positions: whether positions are embedded by a learned table (two rows longer than the context).
-        defaults: keys that Transformers leaves out of the file when they have the class's default.
-    """
-
-    mlp_matrices: int = 3
-    tied: bool = False
-    query_bias: bool = False
-    norms: int = 2
-    head_norms: bool = False
-    expert_gate: bool = False
+    mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
+    tied: bool = False  # whether the output layer shares the embeddings by default
+    query_bias: bool = False  # whether queries, keys and values have biases by default
+    norms: int = 2  # vectors of the hidden size in a layer's norms
+    head_norms: bool = False  # whether queries and keys are normalized per head
+    expert_gate: bool = False  # whether a shared expert has a gate of its own
+    #: Whether positions are embedded by a learned table (two rows longer than the context).
     positions: bool = False
+    #: Keys that Transformers leaves out of the file when they have the class's default.
     defaults: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -74,80 +62,47 @@ class ArchitectureError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2): keys and values cached as one compressed vector.
+    """Multi-head latent attention (DeepSeek-V2): keys and values cached as one compressed vector."""
 
-    Attributes:
-        kv_rank: numbers in the compressed vector of one token and layer.
-        rope_size: additional numbers for the position.
-        query_rank: rank of the compressed queries, 0 if not compressed.
-        key_size: numbers of a head's key without the position.
-        value_size: numbers of a head's value.
-    """
-
-    kv_rank: int
-    rope_size: int
-    query_rank: int
-    key_size: int
-    value_size: int
+    kv_rank: int  # numbers in the compressed vector of one token and layer
+    rope_size: int  # additional numbers for the position
+    query_rank: int  # rank of the compressed queries, 0 if not compressed
+    key_size: int  # numbers of a head's key without the position
+    value_size: int  # numbers of a head's value
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts.
+    """A mixture of experts."""
 
-    Attributes:
-        count: routed experts in a layer.
-        used: routed experts per token.
-        size: intermediate size of an expert.
-        shared_size: intermediate size of all shared experts together, 0 for none.
-        layers: layers with experts; the others have a dense MLP.
-    """
-
-    count: int
-    used: int
-    size: int
-    shared_size: int
-    layers: int
+    count: int  # routed experts in a layer
+    used: int  # routed experts per token
+    size: int  # intermediate size of an expert
+    shared_size: int  # intermediate size of all shared experts together, 0 for none
+    layers: int  # layers with experts; the others have a dense MLP
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A decoder-only language model.
+    """A decoder-only language model."""
 
-    Attributes:
-        model_type: as Transformers names the architecture.
-        intermediate: intermediate size of a dense MLP, 0 where every layer has experts.
-        kv_heads: key and value heads.
-        head_size: numbers in a head.
-        vocabulary: rows of the embeddings.
-        tied: whether the output layer shares the embeddings.
-        query_bias: whether queries, keys and values have biases.
-        latent: multi-head latent attention, ``None`` for the usual one.
-        experts: mixture of experts, ``None`` for a dense model.
-        mtp_layers: layers for multi-token prediction that the checkpoint brings.
-        positions: rows of a table of learned positions, 0 for none.
-        sliding_window: tokens that a sliding-window layer looks back on, 0 where no layer has one.
-        weights: precision of the weights, ``None`` if the file does not have it.
-        quantized: whether the weights are quantized.
-    """
-
-    model_type: str
+    model_type: str  # as Transformers names the architecture
     layers: int
     hidden: int
-    intermediate: int
+    intermediate: int  # intermediate size of a dense MLP, 0 where every layer has experts
     heads: int
-    kv_heads: int
-    head_size: int
-    vocabulary: int
-    tied: bool
-    query_bias: bool = False
-    latent: LatentAttention | None = None
-    experts: Experts | None = None
-    mtp_layers: int = 0
-    positions: int = 0
-    sliding_window: int = 0
-    weights: Precision | None = None
-    quantized: bool = False
+    kv_heads: int  # key and value heads
+    head_size: int  # numbers in a head
+    vocabulary: int  # rows of the embeddings
+    tied: bool  # whether the output layer shares the embeddings
+    query_bias: bool = False  # whether queries, keys and values have biases
+    latent: LatentAttention | None = None  # multi-head latent attention, ``None`` for the usual one
+    experts: Experts | None = None  # mixture of experts, ``None`` for a dense model
+    mtp_layers: int = 0  # layers for multi-token prediction that the checkpoint brings
+    positions: int = 0  # rows of a table of learned positions, 0 for none
+    sliding_window: int = 0  # tokens that a sliding-window layer looks back on, 0 where no layer has one
+    weights: Precision | None = None  # precision of the weights, ``None`` if the file does not have it
+    quantized: bool = False  # whether the weights are quantized
 
     @property
     def family(self) -> Family:
@@ -172,11 +127,7 @@ class Architecture:
 
 
 def read_architecture(document: object) -> Architecture:
-    """Return the architecture of a parsed `config.json`.
-
-    Raises:
-        ArchitectureError: not a configuration, a missing or invalid key, or an unsupported architecture.
-    """
+    """Return the architecture of a parsed `config.json`; ArchitectureError if it is unsupported."""
     if not isinstance(document, Mapping):
         raise ArchitectureError("a JSON object is expected, as in the config.json of a Hugging Face model")
     text = document.get("text_config", document)

@@ -17,17 +17,12 @@ import msgspec
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 
-#: Format of the file. The number rises with incompatible changes.
-FORMAT = "vllm-specdec-baseline/1"
-
+FORMAT = "vllm-specdec-baseline/1"  # format of the file. The number rises with incompatible changes.
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-
-#: A load matches a bucket within this factor of the bucket's mean load.
-_REACH = 1.25
+_REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
-
 LATENCIES = tuple(f.name for f in fields(Latencies))
 
 
@@ -37,21 +32,13 @@ class BaselineError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LoadBucket:
-    """Measurements in one load bucket.
+    """Measurements in one load bucket."""
 
-    Attributes:
-        requests_running: mean number of running requests, at least 1.
-        seconds: time at this load.
-        generation_tokens: tokens generated meanwhile.
-        requests: requests that finished meanwhile.
-        latencies: of those requests.
-    """
-
-    requests_running: float
-    seconds: float
-    generation_tokens: float
-    requests: float
-    latencies: Latencies
+    requests_running: float  # mean number of running requests, at least 1
+    seconds: float  # time at this load
+    generation_tokens: float  # tokens generated meanwhile
+    requests: float  # requests that finished meanwhile
+    latencies: Latencies  # of those requests
 
     @property
     def generation_tokens_per_second(self) -> float:
@@ -61,29 +48,17 @@ class LoadBucket:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Speed of a server without speculation.
+    """Speed of a server without speculation."""
 
-    Attributes:
-        format: `FORMAT`.
-        model_name: the model, as the server labels it.
-        upstream_version: the server's version, empty if not known.
-        dialect: the dialect of its metrics.
-        recorded_at: when the recording ended, ISO 8601 in UTC.
-        buckets: one entry per load bucket with requests, by rising load.
-    """
-
-    format: str
-    model_name: str
-    upstream_version: str
-    dialect: str
-    recorded_at: str
-    buckets: tuple[LoadBucket, ...]
+    format: str  # `FORMAT`
+    model_name: str  # the model, as the server labels it
+    upstream_version: str  # the server's version, empty if not known
+    dialect: str  # the dialect of its metrics
+    recorded_at: str  # when the recording ended, ISO 8601 in UTC
+    buckets: tuple[LoadBucket, ...]  # one entry per load bucket with requests, by rising load
 
     def at(self, load: float) -> tuple[tuple[float, LoadBucket], ...]:
-        """Return the buckets to compare with at this load, with weights that add up to 1.
-
-        Empty if no bucket is near: the baseline is not extrapolated.
-        """
+        """Return the buckets near this load, if any, with weights that add up to 1, never extrapolated."""
         load = max(1.0, load)
         lower = [b for b in self.buckets if b.requests_running <= load]
         upper = [b for b in self.buckets if b.requests_running > load]
@@ -135,11 +110,7 @@ def encode(baseline: Baseline) -> bytes:
 
 
 def decode(body: bytes) -> Baseline:
-    """Return the baseline in a file's content.
-
-    Raises:
-        BaselineError: not a baseline, another format version, or impossible values.
-    """
+    """Return the baseline in a file's content; raise BaselineError also for impossible values."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:

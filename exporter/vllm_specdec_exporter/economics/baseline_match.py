@@ -62,23 +62,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class BaselineComparison:
-    """Requests finished since the last counter reset, and the baseline at their load. Cumulative.
+    """Requests finished since the last counter reset, and the baseline at their load. Cumulative."""
 
-    Attributes:
-        latencies: of these requests.
-        baseline_latencies: of as many requests in the baseline, at the same loads.
-        load_distance: sum over requests of the relative distance between their load and the baseline's.
-        baseline_tokens: tokens that the baseline would have generated in the compared intervals.
-        seconds: length of these intervals.
-        baseline: the baseline; sums restart with another one.
-    """
-
-    latencies: Latencies = Latencies()
-    baseline_latencies: Latencies = Latencies()
+    latencies: Latencies = Latencies()  # of these requests
+    baseline_latencies: Latencies = Latencies()  # of as many requests in the baseline, at the same loads
+    #: Sum over requests of the relative distance between their load and the baseline's.
     load_distance: float = 0.0
-    baseline_tokens: float = 0.0
-    seconds: float = 0.0
-    baseline: Baseline | None = None
+    baseline_tokens: float = 0.0  # tokens that the baseline would have generated in the compared intervals
+    seconds: float = 0.0  # length of these intervals
+    baseline: Baseline | None = None  # the baseline; sums restart with another one
 
     def add(
         self,
@@ -88,10 +80,7 @@ class BaselineComparison:
         seconds: float,
         baseline: Baseline,
     ) -> BaselineComparison:
-        """Add the requests that finished between two samples at this load.
-
-        The sums restart with another baseline or other histogram buckets of the server.
-        """
+        """Add the requests that finished between two samples at this load; other buckets restart the sums."""
         found, parts = increase(before, after), baseline.at(load)
         if found is None or not parts:
             return self if self.baseline is baseline else BaselineComparison(baseline=baseline)
@@ -103,11 +92,7 @@ class BaselineComparison:
     def _plus(
         self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
     ) -> BaselineComparison:
-        """Add finished requests.
-
-        Raises:
-            ValueError: their histogram has other buckets.
-        """
+        """Add finished requests; raise ValueError if their histogram has other buckets."""
         now: dict[str, Histogram | None] = {}
         then: dict[str, Histogram | None] = {}
         for name in _NAMES:

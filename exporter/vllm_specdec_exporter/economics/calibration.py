@@ -27,13 +27,9 @@ if TYPE_CHECKING:
 
 #: Relative error that 90 % of the calibrated estimates stay below: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15
-
 #: Least relative error of a cost from learned step times: batches and prompts are never quite alike.
 _LEAST_ERROR = 0.05
-
-#: A slope that differs from the profile's by more than this factor is not believed.
-_MOST_LOAD = 10.0
-
+_MOST_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
 #: Methods whose drafting time does not grow with K.
 _CONSTANT = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "dflash", "dspark"})
 
@@ -44,31 +40,21 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One measured step time.
+    """One measured step time."""
 
-    Attributes:
-        batch: requests in the batch, from 1 up.
-        k: drafted tokens per request, 0 without speculation; a mean need not be whole.
-        seconds: mean time of a step, above 0.
-        context: mean tokens of context per request.
-    """
-
-    batch: float
-    k: float
-    seconds: float
-    context: float = 0.0
+    batch: float  # requests in the batch, from 1 up
+    k: float  # drafted tokens per request, 0 without speculation; a mean need not be whole
+    seconds: float  # mean time of a step, above 0
+    context: float = 0.0  # mean tokens of context per request
 
 
 def calibrate(rows: Sequence[StepTime], method: str = "", name: str = "calibrated") -> CostProfile:
-    """Return the cost profile that the step times show.
+    """Return the cost profile that the step times show, or raise CalibrationError.
 
     Args:
         rows: step times, with and without speculation, at two batch sizes or more.
         method: the method as vLLM calls it.
         name: name of the profile.
-
-    Raises:
-        CalibrationError: too few measurements, or times that fit no such profile.
 
     If the line of steps without speculation is extrapolated to batch sizes with speculation, the profile's
     provenance names both ranges, its `batches` are those with speculation, and its interval includes the

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
-
-#: Assumed decline per position if K = 1, where no decline was observed.
-_CAUTION = 0.85
+_CAUTION = 0.85  # assumed decline per position if K = 1, where no decline was observed
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +64,12 @@ class CandidateK:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Every candidate K, from 0 up.
+    """Every candidate K, from 0 up."""
 
-    Attributes:
-        options: one per K, in order; the first is K = 0, with speedup 1.
-        drafted: the present K; larger ones are extrapolated.
-        sample: the distribution of accepted tokens.
-        sureness: standard deviations to either side of an interval.
-    """
-
-    options: tuple[CandidateK, ...]
-    drafted: int
-    sample: AcceptanceSample
-    sureness: float
+    options: tuple[CandidateK, ...]  # one per K, in order; the first is K = 0, with speedup 1
+    drafted: int  # the present K; larger ones are extrapolated
+    sample: AcceptanceSample  # the distribution of accepted tokens
+    sureness: float  # standard deviations to either side of an interval
 
     def option(self, k: int) -> CandidateK:
         """Return the candidate for `k`, or the largest one if `k` is larger."""
@@ -86,10 +77,7 @@ class Choice:
 
     @property
     def best(self) -> CandidateK:
-        """The K with the highest speedup, 0 included; the smallest of equals.
-
-        An extrapolated one counts with the lower end of its interval.
-        """
+        """The fastest K, 0 included, the smallest of equals; extrapolated ones count with their lower end."""
         return max(self.options, key=self._cautious)
 
     @property

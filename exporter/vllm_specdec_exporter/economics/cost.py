@@ -29,54 +29,36 @@ if TYPE_CHECKING:
 
 #: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
 SMALLEST_DRAFT = 0.01
-
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
-
 #: Below this context, reading it takes so little of a step that its length does not matter, in tokens.
 _SHORT_CONTEXT = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """Time of the target model in a step, in the profile's unit of time; all from 0 up.
+    """Time of the target model in a step, in the profile's unit of time; all from 0 up."""
 
-    Attributes:
-        fixed: of a step, whatever its batch; above 0.
-        per_token: for each token computed.
-        per_context_token: for each token of context that is attended to.
-        per_request: for each request in the batch, however many of its tokens are computed.
-    """
-
-    fixed: float
-    per_token: float = 0.0
-    per_context_token: float = 0.0
-    per_request: float = 0.0
+    fixed: float  # of a step, whatever its batch; above 0
+    per_token: float = 0.0  # for each token computed
+    per_context_token: float = 0.0  # for each token of context that is attended to
+    per_request: float = 0.0  # for each request in the batch, however many of its tokens are computed
 
 
 @dataclass(frozen=True, slots=True)
 class DraftCost:
-    """Time of drafting, in the profile's unit of time; all from 0 up.
+    """Time of drafting, in the profile's unit of time; all from 0 up."""
 
-    Attributes:
-        fixed: of a step that drafts.
-        per_position: for each position, proposed one after another for the whole batch.
-        per_request: for each request, however many tokens are drafted for it.
-        per_token: for each drafted token of each request.
-        per_context_token: for each token of context, once a step.
-        share_of_verification: share of the time of verification, for drafters measured relative to it.
-        per_position_of_size: added to `per_position` for each unit of the draft's size over the target's.
-        per_token_of_size: added to `per_token` likewise.
-    """
-
-    fixed: float = 0.0
-    per_position: float = 0.0
-    per_request: float = 0.0
-    per_token: float = 0.0
-    per_context_token: float = 0.0
+    fixed: float = 0.0  # of a step that drafts
+    per_position: float = 0.0  # for each position, proposed one after another for the whole batch
+    per_request: float = 0.0  # for each request, however many tokens are drafted for it
+    per_token: float = 0.0  # for each drafted token of each request
+    per_context_token: float = 0.0  # for each token of context, once a step
+    #: Share of the time of verification, for drafters measured relative to it.
     share_of_verification: float = 0.0
+    #: Added to `per_position` for each unit of the draft's size over the target's.
     per_position_of_size: float = 0.0
-    per_token_of_size: float = 0.0
+    per_token_of_size: float = 0.0  # added to `per_token` likewise
 
 
 class Basis(StrEnum):
@@ -89,62 +71,46 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CostProfile:
-    """The cost of speculation on one kind of deployment.
+    """The cost of speculation on one kind of deployment."""
 
-    Attributes:
-        name: as `--cost.profile` and the `cost_profile` label have it.
-        target: time of the target model.
-        draft: time of drafting.
-        methods: the methods, as vLLM calls them, that this profile is chosen for.
-        context_tokens: tokens of context per request; assumed until the engine shows them.
-        size_ratio: size of the draft model over the target's, where the costs depend on it and it is known.
-        typical_size_ratio: what is assumed where it is not known; the interval then covers all sizes.
-        typical_k: K if it is not known.
-        uncertainty: relative error of a step's cost that is rarely exceeded, such as 0.3.
-        basis: `calibrated` if it was measured on the machine that it is used for, else `modelled`.
-        batches: the least and the most requests in a batch that it was measured with, if it was.
-        contexts: the least and the most tokens of context per request that it was measured with.
-        correction: factor on the cost of a step with drafts beyond a plain one; differs from 1 if a measured
-            speedup contradicts the profile.
-        load: factor on what a step takes longer in a larger batch; differs from 1 if the engine's own steps
-            show another slope.
-        cheap: whether the default thresholds are computed from break-even (`thresholds_for`), instead of
-            taken from the published rubric, which is meant for draft models of about 1:9. So it is with all
-            built-in methods but `draft_model` and `unknown`.
-        provenance: source of the numbers.
-        physical: the model of known hardware, used instead of `target` and `draft`.
-        measured_draft: the time of drafting over that of verification as the engine measures it, and the K
-            that it was measured with; used instead of `draft`. It is taken to grow in proportion to K.
-    """
-
-    name: str
-    target: TargetCost
-    draft: DraftCost = DraftCost()
-    methods: tuple[str, ...] = ()
-    context_tokens: float = 1000.0
+    name: str  # as `--cost.profile` and the `cost_profile` label have it
+    target: TargetCost  # time of the target model
+    draft: DraftCost = DraftCost()  # time of drafting
+    methods: tuple[str, ...] = ()  # the methods, as vLLM calls them, that this profile is chosen for
+    context_tokens: float = 1000.0  # tokens of context per request; assumed until the engine shows them
+    #: Size of the draft model over the target's, where the costs depend on it and it is known.
     size_ratio: float | None = None
+    #: What is assumed where it is not known; the interval then covers all sizes.
     typical_size_ratio: float = 0.0
-    typical_k: int = 3
-    uncertainty: float = 0.3
+    typical_k: int = 3  # K if it is not known
+    uncertainty: float = 0.3  # relative error of a step's cost that is rarely exceeded, such as 0.3
+    #: `calibrated` if it was measured on the machine that it is used for, else `modelled`.
     basis: Basis = Basis.MODELLED
+    #: The least and the most requests in a batch that it was measured with, if it was.
     batches: tuple[float, float] | None = None
+    #: The least and the most tokens of context per request that it was measured with.
     contexts: tuple[float, float] | None = None
+    #: Factor on the cost of a step with drafts beyond a plain one; differs from 1 if a measured speedup
+    #: contradicts the profile.
     correction: float = 1.0
+    #: Factor on what a step takes longer in a larger batch; differs from 1 if the engine's own steps show
+    #: another slope.
     load: float = 1.0
+    #: Whether the default thresholds are computed from break-even (`thresholds_for`), instead of taken from
+    #: the published rubric, which is meant for draft models of about 1:9. So it is with all built-in methods
+    #: but `draft_model` and `unknown`.
     cheap: bool = False
-    provenance: str = ""
-    physical: PhysicalModel | None = None
+    provenance: str = ""  # source of the numbers
+    physical: PhysicalModel | None = None  # the model of known hardware, used instead of `target` and `draft`
+    #: The time of drafting over that of verification as the engine measures it, and the K that it was
+    #: measured with; used instead of `draft`. It is taken to grow in proportion to K.
     measured_draft: tuple[float, float] | None = None
 
     def step_cost(self, k: float, batch: float) -> float:
         """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
 
-        Args:
-            k: drafted tokens per request; a mean need not be whole.
-            batch: requests in the step, at least 1.
-
-        Raises:
-            ValueError: a negative k, or a batch below 1.
+        `k` is drafted tokens per request, of which a mean need not be whole, and `batch` the requests in the
+        step. Raises ValueError for a negative k, or a batch below 1.
         """
         return self._step_cost(k, batch, self._size)
 
@@ -195,10 +161,7 @@ class CostProfile:
         return same + target.per_token * batch, verify, drafting
 
     def cost_range(self, k: float, batch: float) -> tuple[float, float]:
-        """Return the least and the largest cost of a step that the uncertainty allows.
-
-        A step with drafts never costs less than a plain one.
-        """
+        """Return the least (at least that of a plain step) and the largest cost within the uncertainty."""
         if k == 0:
             return 1.0, 1.0
         smallest = largest = self._size
@@ -230,11 +193,7 @@ class CostProfile:
         return (self.step_cost(k, batch) - 1) / k
 
     def sized(self, ratio: float) -> CostProfile:
-        """Return the profile for a draft model of `ratio` times the target's size.
-
-        Raises:
-            ValueError: a ratio that is not above 0 and at most 1.
-        """
+        """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""
         if not 0 < ratio <= 1:
             raise ValueError(
                 f"a draft model's size over the target's lies above 0 and at most at 1, not {ratio:g}"
@@ -245,7 +204,6 @@ class CostProfile:
 
 #: A cheap drafter's acceptance is optimal from this speedup on, at one request per batch.
 OPTIMAL_SPEEDUP = 1.5
-
 #: Mean acceptance lengths that a method usually reaches at the least, as published.
 _USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.5, "suffix": 2.0}
 

@@ -31,12 +31,9 @@ from .sizes import BF16
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Exponent of the smooth maximum of reading and multiplying.
-_SHARPNESS = 4.0
-#: Rows of the output layer of a usual target.
-_VOCABULARY = 128_000
-#: Layers of drafters that propose all positions in one pass (DFlash has 5).
-_PARALLEL_LAYERS = 5
+_SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
+_VOCABULARY = 128_000  # rows of the output layer of a usual target
+_PARALLEL_LAYERS = 5  # layers of drafters that propose all positions in one pass (DFlash has 5)
 
 
 class HardwareError(ValueError):
@@ -45,23 +42,14 @@ class HardwareError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One GPU by its data sheet (hardware.toml).
+    """One GPU by its data sheet (hardware.toml)."""
 
-    Attributes:
-        name: as `--cost.hardware` has it.
-        bandwidth: of its memory, in bytes per second.
-        throughput: dense operations per second, by precision.
-        link: bytes per second to another GPU of the same server.
-        memory: in bytes.
-        source: the data sheet.
-    """
-
-    name: str
-    bandwidth: float
-    throughput: Mapping[str, float] = field(hash=False)
-    link: float
-    memory: float
-    source: str
+    name: str  # as `--cost.hardware` has it
+    bandwidth: float  # of its memory, in bytes per second
+    throughput: Mapping[str, float] = field(hash=False)  # dense operations per second, by precision
+    link: float  # bytes per second to another GPU of the same server
+    memory: float  # in bytes
+    source: str  # the data sheet
 
     def operations_per_second(self, precision: str) -> float:
         """Return the dense throughput of multiplications in `precision`, or in the next wider one it has."""
@@ -89,41 +77,27 @@ def accelerators() -> Mapping[str, Accelerator]:
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """Overheads of an engine, fitted to published measurements; seconds, and shares of 1.
+    """Overheads of an engine, fitted to published measurements; seconds, and shares of 1."""
 
-    Attributes:
-        bandwidth: share of the memory bandwidth that is reached.
-        throughput: share of the dense throughput that is reached.
-        throughput_4bit: the same for weights of 4 bits that are unpacked to 16.
-        step: of a step.
-        layer: of a layer in a step.
-        request: of a request in a step: scheduling, sampling, output.
-        speculation: of a step that drafts: preparation, rejection sampling.
-        speculation_request: the same for each request in the batch.
-        draft_pass: of launching one pass of the drafter.
-        verification: factor of a pass over several tokens of each request: attention and multiplication are
-            less efficient than for one token.
-        lookup: of one request's search, for drafters without weights.
-        message: of one message between the GPUs of tensor parallelism, of which a layer has two.
-        routing: exponent of the tokens of one request: they share experts, so `t` of them touch as many as
-            `t ** routing` independent ones.
-        dated: factor of `speculation`, `speculation_request` and `draft_pass` in engines before vLLM 0.11
-            and SGLang 0.5, which prepared every draft on the CPU.
-    """
-
-    bandwidth: float = 0.81
-    throughput: float = 0.763
-    throughput_4bit: float = 0.3
-    step: float = 1.86e-3
-    layer: float = 1.07e-5
-    request: float = 1.03e-5
-    speculation: float = 0.429e-3
-    speculation_request: float = 2.85e-5
-    draft_pass: float = 0.149e-3
+    bandwidth: float = 0.81  # share of the memory bandwidth that is reached
+    throughput: float = 0.763  # share of the dense throughput that is reached
+    throughput_4bit: float = 0.3  # the same for weights of 4 bits that are unpacked to 16
+    step: float = 1.86e-3  # of a step
+    layer: float = 1.07e-5  # of a layer in a step
+    request: float = 1.03e-5  # of a request in a step: scheduling, sampling, output
+    speculation: float = 0.429e-3  # of a step that drafts: preparation, rejection sampling
+    speculation_request: float = 2.85e-5  # the same for each request in the batch
+    draft_pass: float = 0.149e-3  # of launching one pass of the drafter
+    #: Factor of a pass over several tokens of each request: attention and multiplication are less efficient
+    #: than for one token.
     verification: float = 1.04
-    lookup: float = 2.0e-5
-    message: float = 1.0e-5
+    lookup: float = 2.0e-5  # of one request's search, for drafters without weights
+    message: float = 1.0e-5  # of one message between the GPUs of tensor parallelism, of which a layer has two
+    #: Exponent of the tokens of one request: they share experts, so `t` of them touch as many as
+    #: `t ** routing` independent ones.
     routing: float = 0.601
+    #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before vLLM 0.11 and SGLang
+    #: 0.5, which prepared every draft on the CPU.
     dated: float = 3.87
 
 
@@ -136,13 +110,9 @@ class Machine:
     overheads: Overheads = Overheads()
 
     def pass_seconds(self, model: Model, tokens: float, requests: float, context: float) -> float:
-        """Return the time of one pass of a model, without the engine's own overhead of a step.
+        """Return the time of one pass of target or drafter, without the engine's own overhead of a step.
 
-        Args:
-            model: the target or the drafter.
-            tokens: computed in the pass, over all requests.
-            requests: in the batch.
-            context: tokens that each request attends to.
+        `tokens` are computed in the pass, over all requests; each request attends to `context` tokens.
         """
         over, gpu, precision = self.overheads, self.accelerator, model.precision
         bandwidth = gpu.bandwidth * self.count * over.bandwidth
@@ -165,11 +135,7 @@ class Machine:
 
 
 def parse_machine(text: str) -> tuple[str, Machine]:
-    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``.
-
-    Raises:
-        HardwareError: not of this form, or an unknown accelerator.
-    """
+    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``; raise HardwareError."""
     match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9][a-z0-9.-]*)", text.strip().lower().replace("_", "-"))
     known = accelerators()
     if match is None or match[2] not in known or match[1] == "0":
@@ -238,19 +204,12 @@ def _one_layer(target: Model) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalModel:
-    """The cost of speculation on a machine.
+    """The cost of speculation on a machine."""
 
-    Attributes:
-        machine: the GPUs.
-        target: the model that is served.
-        drafter: what drafts.
-        dated: whether the engine is older than vLLM 0.11 or SGLang 0.5.
-    """
-
-    machine: Machine
-    target: Model
-    drafter: DraftModel
-    dated: bool = False
+    machine: Machine  # the GPUs
+    target: Model  # the model that is served
+    drafter: DraftModel  # what drafts
+    dated: bool = False  # whether the engine is older than vLLM 0.11 or SGLang 0.5
 
     def plain_seconds(self, batch: float, context: float) -> float:
         """Return the time of a step without drafts."""

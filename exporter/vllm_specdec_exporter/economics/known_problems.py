@@ -19,46 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is known of a deployment; empty for what is not.
+    """What is known of a deployment; empty for what is not."""
 
-    Attributes:
-        method: as vLLM calls it.
-        model: the served name.
-        version: of vLLM.
-        schedule: K by batch size, from ``--speculative-config``.
-        batch_sizes: the least and the most requests running in the window.
-        engines: ranks of data parallelism.
-    """
-
-    method: str = ""
-    model: str = ""
-    version: str = ""
-    schedule: tuple[ScheduleRow, ...] = ()
-    batch_sizes: tuple[float, float] | None = None
-    engines: int = 1
+    method: str = ""  # as vLLM calls it
+    model: str = ""  # the served name
+    version: str = ""  # of vLLM
+    schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, from ``--speculative-config``
+    batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
+    engines: int = 1  # ranks of data parallelism
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProblem:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        text: what is wrong.
-        action: what to do.
-        applies: whether a deployment has such a configuration, whatever its version.
-        since: the first release with it.
-        until: the first release without it, empty if there is none.
-        source: where it is reported.
-        verified: how far the report was checked.
-    """
-
-    text: str
-    action: str
-    applies: Callable[[Setup], bool]
-    since: tuple[int, int]
-    until: tuple[int, int] | tuple[()]
-    source: str
-    verified: str
+    text: str  # what is wrong
+    action: str  # what to do
+    applies: Callable[[Setup], bool]  # whether a deployment has such a configuration, whatever its version
+    since: tuple[int, int]  # the first release with it
+    until: tuple[int, int] | tuple[()]  # the first release without it, empty if there is none
+    source: str  # where it is reported
+    verified: str  # how far the report was checked
 
     @property
     def reference(self) -> str:

@@ -18,47 +18,30 @@ if TYPE_CHECKING:
     from .architecture import Architecture, LatentAttention
     from .sizes import Precision
 
-#: Head size of usual models; the detail `kv-heads` counts heads of this size.
-_HEAD_SIZE = 128
+_HEAD_SIZE = 128  # head size of usual models; the detail `kv-heads` counts heads of this size
 #: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole vocabulary.
 EAGLE3_VOCABULARY = 32_000
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that is served or drafts.
+    """A model that is served or drafts."""
 
-    Attributes:
-        parameters: all of them, from 0 up.
-        active_parameters: those that one token passes through; fewer only for a mixture of experts.
-        precision: how they are stored.
-        kv_values: numbers that one token caches, over all layers.
-        routed: parameters of all routed experts; 0 for a dense model.
-        experts: routed experts in a layer, 0 for a dense model.
-        used: of those, how many a token passes through.
-        looked_up: parameters of embeddings, of which a token reads one row.
-        kv_bytes: bytes of one cached number, such as 2.
-        source: how the size is known, in words.
-        precision_source: how the precision is known, in words.
-        estimated: whether the size is an estimate.
-        architecture: all dimensions, if a `config.json` was read.
-    """
-
-    parameters: float
-    active_parameters: float
-    precision: Precision
+    parameters: float  # all of them, from 0 up
+    active_parameters: float  # those that one token passes through; fewer only for a mixture of experts
+    precision: Precision  # how they are stored
     layers: int
     hidden: int
-    kv_values: float
-    routed: float = 0.0
-    experts: int = 0
-    used: int = 0
-    looked_up: float = 0.0
-    kv_bytes: float = 2.0
-    source: str = "as given"
-    precision_source: str = "as given"
-    estimated: bool = False
-    architecture: Architecture | None = None
+    kv_values: float  # numbers that one token caches, over all layers
+    routed: float = 0.0  # parameters of all routed experts; 0 for a dense model
+    experts: int = 0  # routed experts in a layer, 0 for a dense model
+    used: int = 0  # of those, how many a token passes through
+    looked_up: float = 0.0  # parameters of embeddings, of which a token reads one row
+    kv_bytes: float = 2.0  # bytes of one cached number, such as 2
+    source: str = "as given"  # how the size is known, in words
+    precision_source: str = "as given"  # how the precision is known, in words
+    estimated: bool = False  # whether the size is an estimate
+    architecture: Architecture | None = None  # all dimensions, if a `config.json` was read
 
     @property
     def weights(self) -> float:
@@ -140,11 +123,7 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
 
 
 def parse_model(text: str) -> Model:
-    """Return the model of a size: ``70B``, ``8B:fp8``, ``30B-A3B:int4``. BF16 without a precision.
-
-    Raises:
-        ValueError: not of this form; the message has what is allowed.
-    """
+    """Return the model of a size, by default BF16: ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError."""
     size, _, precision = text.partition(":")
     total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
     found = parse_precision(precision) if precision else BF16
@@ -158,10 +137,8 @@ def parse_model(text: str) -> Model:
 def with_details(model: Model, details: str) -> Model:
     """Return `model` with dimensions as given: ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
 
-    Heads are of size 128. A model with an architecture has all dimensions but `kv`.
-
-    Raises:
-        ValueError: an unknown dimension, or one that contradicts the model; the message has what is allowed.
+    Heads are of size 128. A model with an architecture has all dimensions but `kv`. Raises ValueError for an
+    unknown dimension, or one that contradicts the model.
     """
     for pair in details.split(","):
         name, _, value = pair.strip().partition("=")
@@ -220,10 +197,7 @@ _PRECISIONS = (
 
 @lru_cache(maxsize=256)
 def size_in_name(name: str) -> float | None:
-    """Return the number of parameters in a model's name (``Llama-3.1-70B``), ``None`` if it has none.
-
-    The name of a mixture of experts has the total first (``Qwen3-30B-A3B``).
-    """
+    """Return the parameters in a model's name (``Llama-3.1-70B``), the first number, if it has one."""
     match = _SIZE.search(name.rpartition("/")[2])
     if match is None:
         return None
@@ -293,10 +267,7 @@ def count_eagle3(model: Architecture) -> int:
 
 
 def count_medusa(model: Architecture, heads: int) -> int:
-    """Return the parameters of `heads` Medusa heads.
-
-    Each is a residual block and an output layer of its own (Cai et al. 2024, arXiv 2401.10774).
-    """
+    """Return the parameters of Medusa heads: a residual block and an output layer each (arXiv 2401.10774)."""
     return heads * (model.hidden**2 + model.hidden * model.vocabulary)
 
 

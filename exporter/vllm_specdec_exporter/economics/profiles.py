@@ -44,7 +44,6 @@ _ALLOWED = {
 #: Relative error of the speedup that 90 % of the published measurements for judging stay below, with known
 #: hardware: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.35
-
 #: The first versions that prepare drafts on the GPU, by dialect.
 _CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
 
@@ -54,11 +53,7 @@ class ProfileError(ValueError):
 
 
 def parse_profiles(document: object) -> dict[str, CostProfile]:
-    """Return the profiles of a parsed YAML document by name.
-
-    Raises:
-        ProfileError: an unknown key, or a value out of range.
-    """
+    """Return the profiles of a parsed YAML document by name; ProfileError for unknown keys and bad values."""
     profiles = document.get("profiles") if isinstance(document, dict) else None
     if not isinstance(profiles, dict) or not profiles or set(document) - {"profiles"}:  # type: ignore[call-overload]
         raise ProfileError("a mapping with the one key profiles is expected, from names to profiles")
@@ -152,16 +147,11 @@ def _builtin() -> dict[str, CostProfile]:
     return parse_profiles(tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8")))
 
 
-#: Every profile that is shipped, by name.
-BUILTIN: Mapping[str, CostProfile] = _builtin()
+BUILTIN: Mapping[str, CostProfile] = _builtin()  # every profile that is shipped, by name
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:
-    """Return the shipped profile of a method as vLLM calls it, `unknown` if there is none.
-
-    Raises:
-        ValueError: a size ratio out of range.
-    """
+    """Return the shipped profile of a method as vLLM calls it, or `unknown`; ValueError for a bad size."""
     return fit(meant_for(method), size_ratio)
 
 
@@ -176,11 +166,7 @@ def meant_for(method: str, profiles: Mapping[str, CostProfile] = BUILTIN) -> Cos
 
 
 def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
-    """Return `profile` for a draft model of this size, by default its own.
-
-    Raises:
-        ValueError: a size ratio out of range.
-    """
+    """Return `profile` for a draft model of this size, by default its own; ValueError if out of range."""
     draft = profile.draft
     ratio = size_ratio or profile.size_ratio
     if ratio is None or not (draft.per_position_of_size or draft.per_token_of_size):
@@ -190,32 +176,20 @@ def fit(profile: CostProfile, size_ratio: float | None) -> CostProfile:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The server's hardware and model, as given by the operator.
+    """The server's hardware and model, as given by the operator."""
 
-    Attributes:
-        name: as given, such as `4xh100`.
-        machine: the GPUs.
-        target: the served model; ``None``: by its served name.
-    """
-
-    name: str
-    machine: Machine
-    target: Model | None = None
+    name: str  # as given, such as `4xh100`
+    machine: Machine  # the GPUs
+    target: Model | None = None  # the served model; ``None``: by its served name
 
 
 @dataclass(frozen=True, slots=True)
 class CostSettings:
-    """The settings of the cost of speculation.
+    """The settings of the cost of speculation."""
 
-    Attributes:
-        profile: the profile of the method, or the chosen one.
-        size_ratio: size of the draft model over the target's, if given.
-        hardware: the server's GPUs, if given; used unless a profile was chosen.
-    """
-
-    profile: CostProfile = BUILTIN["unknown"]
-    size_ratio: float | None = None
-    hardware: Hardware | None = None
+    profile: CostProfile = BUILTIN["unknown"]  # the profile of the method, or the chosen one
+    size_ratio: float | None = None  # size of the draft model over the target's, if given
+    hardware: Hardware | None = None  # the server's GPUs, if given; used unless a profile was chosen
 
 
 @lru_cache(maxsize=256)
@@ -224,12 +198,8 @@ def deployed(
 ) -> CostProfile:
     """Return the profile for the deployed models.
 
-    Args:
-        costs: the settings.
-        speculation: the server's `--speculative-config`, as far as known.
-        target_model: the served name, for the size if it is not given.
-        dialect: of the server, and
-        version: of the server, both empty if not known.
+    `target_model` is the served name, for the size if it is not given; dialect and version of the server are
+    empty if not known.
     """
     draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
     if costs.hardware is not None:

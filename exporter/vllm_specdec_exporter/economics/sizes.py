@@ -16,7 +16,6 @@ _PARAMETERS = re.compile(_NUMBER + r"([kKmMbBtT]?)\s*")
 _MEMORY = re.compile(_NUMBER + r"([A-Za-z]*)\s*")
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _UNITS = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
-
 #: Limits of a language model and of a GPU; a wrong unit is beyond them.
 _SMALLEST, _LARGEST = 1e6, 1e14
 _LEAST_MEMORY, _MOST_MEMORY = 1e8, 1e14
@@ -24,15 +23,10 @@ _LEAST_MEMORY, _MOST_MEMORY = 1e8, 1e14
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How parameters are stored.
+    """How parameters are stored."""
 
-    Attributes:
-        name: as on the command line.
-        bytes_per_parameter: 0.5 to 4, without scales and zero points of quantized weights.
-    """
-
-    name: str
-    bytes_per_parameter: float
+    name: str  # as on the command line
+    bytes_per_parameter: float  # 0.5 to 4, without scales and zero points of quantized weights
 
     @property
     def bytes_read(self) -> float:
@@ -46,7 +40,6 @@ class Precision:
 
 
 _BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
-
 #: Precisions by name. Bytes per parameter as published: BF16 2, INT8 1, INT4 0.5.
 PRECISIONS = {name: Precision(name, size) for name, size in _BYTES.items()}
 BF16 = PRECISIONS["bf16"]
@@ -61,11 +54,7 @@ _SPELLINGS = {
 
 
 def parse_precision(text: str) -> Precision:
-    """Return the precision called `text`, such as ``bf16``, ``bfloat16`` or ``int4``.
-
-    Raises:
-        ValueError: no such precision; the message lists them.
-    """
+    """Return the precision called `text`, such as ``bf16``, ``bfloat16`` or ``int4``; raise ValueError."""
     name = text.strip().lower().removeprefix("torch.")
     found = PRECISIONS.get(_SPELLINGS.get(name, name))
     if found is None:
@@ -74,11 +63,7 @@ def parse_precision(text: str) -> Precision:
 
 
 def parse_parameters(text: str) -> int:
-    """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``.
-
-    Raises:
-        ValueError: not a number with an optional unit, or no size that a language model has.
-    """
+    """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``; raise ValueError."""
     match = _PARAMETERS.fullmatch(text)
     number = float(match[1]) * _SCALES[match[2].lower()] if match else math.nan
     if not _SMALLEST <= number <= _LARGEST:
@@ -87,11 +72,7 @@ def parse_parameters(text: str) -> int:
 
 
 def parse_memory(text: str) -> float:
-    """Return the bytes of an amount of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30.
-
-    Raises:
-        ValueError: no unit, an unknown one, or no size that a GPU has.
-    """
+    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; raise ValueError."""
     match = _MEMORY.fullmatch(text)
     number = float(match[1]) * _UNITS.get(match[2].lower(), math.nan) if match else math.nan
     if not _LEAST_MEMORY <= number <= _MOST_MEMORY:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from .cost import CostProfile
 
-
-#: End of the last row; larger batches do not occur in practice.
-LARGEST_BATCH = 1024
+LARGEST_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +87,14 @@ _ROW = ("first batch size", "last batch size", "K")
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """The server's ``--speculative-config``, as given by the operator.
+    """The server's ``--speculative-config``, as given by the operator."""
 
-    Attributes:
-        configured: whether the server has one.
-        method: such as ``eagle3`` or ``ngram``.
-        num_speculative_tokens: K.
-        document: the JSON itself.
-        schedule: K by batch size, if the JSON has it.
-    """
-
-    configured: bool = False
-    method: str = ""
+    configured: bool = False  # whether the server has one
+    method: str = ""  # such as ``eagle3`` or ``ngram``
     draft_model: str = ""
-    num_speculative_tokens: int | None = None
-    document: str = ""
-    schedule: tuple[ScheduleRow, ...] = ()
+    num_speculative_tokens: int | None = None  # K
+    document: str = ""  # the JSON itself
+    schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, if the JSON has it
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""
@@ -128,11 +118,7 @@ class Speculation:
 
 
 def parse_speculation(text: str) -> Speculation:
-    """Parse the JSON given to vLLM's ``--speculative-config``. Keys that are not used here are kept.
-
-    Raises:
-        ValueError: not a JSON object, or a value that vLLM would refuse, too.
-    """
+    """Parse vLLM's ``--speculative-config``; raise ValueError for what vLLM would refuse, too."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -160,11 +146,7 @@ def parse_speculation(text: str) -> Speculation:
 
 
 def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
-    """Return the rows of ``num_speculative_tokens_per_batch_size``, by rising batch size.
-
-    Raises:
-        ValueError: rows that vLLM would refuse, too.
-    """
+    """Return the rows of ``num_speculative_tokens_per_batch_size``; raise ValueError where vLLM would."""
     if rows is None:
         return ()
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):

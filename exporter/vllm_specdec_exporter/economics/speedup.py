@@ -31,8 +31,7 @@ def expected_tokens(acceptance: float, k: int) -> float:
     return float((1 - acceptance ** (k + 1)) / (1 - acceptance))
 
 
-#: Least coverage at which the speedup of all tokens says enough about tokens from drafts.
-LEAST_COVERED = 0.5
+LEAST_COVERED = 0.5  # least coverage at which the speedup of all tokens says enough about tokens from drafts
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Standard deviations to either side that hold 95 % of a normal distribution.
-Z = 1.96
-
+Z = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
 #: of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
-
-#: Requests below which the normal approximation is not used.
-MINIMUM_REQUESTS = 30
+MINIMUM_REQUESTS = 30  # requests below which the normal approximation is not used
 
 #: 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
 _T = (
@@ -42,8 +38,7 @@ _T = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-#: The same with more digits.
-Z_EXACT = 1.959964
+Z_EXACT = 1.959964  # `Z` with more digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +64,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SampleMean:
-    """A mean of independent observations.
-
-    Attributes:
-        deviation: standard deviation of the observations, ``None`` where it is not known.
-        count: how many there are.
-    """
+    """A mean of independent observations."""
 
     mean: float
-    deviation: float | None
-    count: float
+    deviation: float | None  # standard deviation of the observations, ``None`` where it is not known
+    count: float  # how many there are
 
     @property
     def error(self) -> float | None:
@@ -96,21 +86,13 @@ class SampleMean:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The drafts of a window.
+    """The drafts of a window."""
 
-    Attributes:
-        survival: at index i, the share of drafts in which position i was accepted, falling.
-        drafts: how many drafts.
-        ratio: accepted over draft tokens, 0 to 1, ``None`` where it is not known.
-        length: mean acceptance length, from 1 up, ``None`` where it is not known.
-        drafted: mean draft length, 0 to K, ``None`` where it is not known.
-    """
-
-    survival: Sequence[float]
-    drafts: float
-    ratio: float | None
-    length: float | None
-    drafted: float | None
+    survival: Sequence[float]  # at index i, the share of drafts in which position i was accepted, falling
+    drafts: float  # how many drafts
+    ratio: float | None  # accepted over draft tokens, 0 to 1, ``None`` where it is not known
+    length: float | None  # mean acceptance length, from 1 up, ``None`` where it is not known
+    drafted: float | None  # mean draft length, 0 to K, ``None`` where it is not known
 
     @property
     def length_error(self) -> float | None:
@@ -210,10 +192,7 @@ class AcceptanceSample:
         return self.error_of_difference((k, 1.0), (0, 1.0))
 
     def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
-        """Return the standard error of the difference of two speedups over the same drafts.
-
-        Each is given as a K, at most the present one, and the cost of its step.
-        """
+        """Return the standard error of the difference of two speedups, each of a K and its step's cost."""
         (k, cost), (m, other_cost) = sorted((one, other), reverse=True)
         most = len(self.survival)
         k, m = min(k, most), min(m, most)
@@ -229,18 +208,14 @@ class AcceptanceSample:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInterval:
-    """A 95 % confidence interval.
-
-    Attributes:
-        unit: what was taken as independent: ``prompt``, ``request`` or ``draft``. By drafts, the interval is
-            too narrow.
-        units: how many of these there were.
-    """
+    """A 95 % confidence interval."""
 
     low: float
     high: float
+    #: What was taken as independent: ``prompt``, ``request`` or ``draft``. By drafts, the interval is too
+    #: narrow.
     unit: str
-    units: int
+    units: int  # how many of these there were
 
 
 def cluster_interval(clusters: Sequence[tuple[float, float]], unit: str) -> ClusterInterval | None:

@@ -22,33 +22,18 @@ if TYPE_CHECKING:
 
     from ..engines.reading import Counters, Steps
 
-#: Requests that a mean context needs.
-_LEAST_REQUESTS = 10
-
-#: Seconds after which an interval counts half.
-HALF_LIFE = 1800.0
-
-#: Largest relative difference from its bin that an interval counts with.
-OUTLIER = 0.5
-
+_LEAST_REQUESTS = 10  # requests that a mean context needs
+HALF_LIFE = 1800.0  # seconds after which an interval counts half
+OUTLIER = 0.5  # largest relative difference from its bin that an interval counts with
 #: Seconds for which a line is kept while intervals come in, and while none comes in.
 _REFRESH, _KEEP = 60.0, 600.0
-
-#: Bins per doubling of the batch size.
-_RESOLUTION = 2
-
+_RESOLUTION = 2  # bins per doubling of the batch size
 #: Largest share of the tokens of an interval that may be prompts: prefill makes steps long.
 PREFILL_SHARE = 0.2
-
-#: Bins below this weight (intervals, aged) are not used.
-_LEAST_WEIGHT = 0.5
-
-#: A line needs bins whose batch sizes differ by this factor at least.
-LEAST_SPREAD = 2.0
-
+_LEAST_WEIGHT = 0.5  # bins below this weight (intervals, aged) are not used
+LEAST_SPREAD = 2.0  # a line needs bins whose batch sizes differ by this factor at least
 #: Above this relative error the engine's step time depends on something else, such as throttling.
 LARGEST_ERROR = 0.15
-
 #: The KV cache has a coefficient of its own only where its use varies by this factor between bins.
 _KV_SPREAD = 1.5
 
@@ -89,19 +74,13 @@ def _increase(before: float | None, after: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class StepInterval:
-    """The steps of one poll interval.
+    """The steps of one poll interval."""
 
-    Attributes:
-        seconds: mean time of a step.
-        batch: mean requests in the batch, at least 1.
-        kv_cache: share of the KV cache in use, 0 to 1: the context of all requests. ``None`` if not known.
-        prefill_share: prompt tokens over all tokens computed or emitted, 0 to 1.
-    """
-
-    seconds: float
-    batch: float
+    seconds: float  # mean time of a step
+    batch: float  # mean requests in the batch, at least 1
+    #: Share of the KV cache in use, 0 to 1: the context of all requests. ``None`` if not known.
     kv_cache: float | None = None
-    prefill_share: float = 0.0
+    prefill_share: float = 0.0  # prompt tokens over all tokens computed or emitted, 0 to 1
 
 
 def step_interval(
@@ -162,22 +141,15 @@ class StepFit:
 
 @dataclass(frozen=True, slots=True)
 class StepRegression:
-    """The step times of one engine since its last counter reset, at one K.
+    """The step times of one engine since its last counter reset, at one K."""
 
-    Attributes:
-        k: drafted tokens per request, rounded; another K starts anew.
-        bins: from the bin's number to its means.
-        refused: why the newest interval was not used, empty if it was.
-        line: the line at `line_time`, or why there was none. It is kept because fitting takes longer than
-            the rest of a poll.
-        line_time: in seconds.
-    """
-
-    k: int = 0
-    bins: tuple[tuple[int, StepBin], ...] = ()
-    refused: str = ""
+    k: int = 0  # drafted tokens per request, rounded; another K starts anew
+    bins: tuple[tuple[int, StepBin], ...] = ()  # from the bin's number to its means
+    refused: str = ""  # why the newest interval was not used, empty if it was
+    #: The line at `line_time`, or why there was none. It is kept because fitting takes longer than the rest
+    #: of a poll.
     line: StepFit | str = "no steps observed"
-    line_time: float = -math.inf
+    line_time: float = -math.inf  # in seconds
 
     def add(self, interval: StepInterval, k: float, time: float) -> StepRegression:
         """Return the state after an interval that ended at `time` seconds."""
@@ -226,15 +198,11 @@ class StepRegression:
 
 @dataclass(frozen=True, slots=True)
 class EngineSteps:
-    """The step times of one engine since its last counter reset, with and without drafts.
+    """The step times of one engine since its last counter reset, with and without drafts."""
 
-    Attributes:
-        plain: steps without any draft, such as those of a K schedule with K = 0.
-        drafting: steps with drafts, at the present K.
-    """
-
+    #: Steps without any draft, such as those of a K schedule with K = 0.
     plain: StepRegression = StepRegression()
-    drafting: StepRegression = StepRegression()
+    drafting: StepRegression = StepRegression()  # steps with drafts, at the present K
 
     def add(self, interval: StepInterval, k: float, time: float) -> EngineSteps:
         """Return the state after an interval in which `k` tokens were drafted for each request and step."""
@@ -278,8 +246,7 @@ def _solve(found: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
 def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> tuple[float, ...] | None:
     """Return the coefficients with the least weighted squares, ``None`` if the features are collinear.
 
-    Args:
-        rows: features, value and weight of each observation; for relative errors, a weight of 1 / scale².
+    A row has features, value and weight of an observation; for relative errors, the weight is 1 / scale².
     """
     size = len(rows[0][0])
     scale = [max(abs(row[0][i]) for row in rows) or 1.0 for i in range(size)]

@@ -38,10 +38,8 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, life: 
         latencies: whether to read the latency histograms as well.
         life: what tells this process of the server from others, if the response has it.
 
-    Raises:
-        MalformedExposition: not an exposition, or truncated, or with impossible values.
-        ReadingEmptiesError: the queue of TensorRT-LLM's /metrics.
-        Unrecognized: an exposition without a series of a supported server.
+    Raises MalformedExposition for anything but an exposition, and Unrecognized for one without a series of a
+    supported server, as ReadingEmptiesError for the queue of TensorRT-LLM's /metrics.
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):

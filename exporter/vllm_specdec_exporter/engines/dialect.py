@@ -11,9 +11,7 @@ from .reading import VLLM, Counters, Drafting, Latencies, Lifetime, Load, Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-#: Limit of positions, which become label values.
-MAX_POSITIONS = 256
-
+MAX_POSITIONS = 256  # limit of positions, which become label values
 #: The counters with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 DRAFTED_PER_POSITION = "drafted_tokens_per_position"
@@ -28,58 +26,40 @@ COUNTERS, LOAD, STEPS, LIFETIME_GAUGES, DRAFTING = (
 class Dialect:
     """The metric names of one family of inference engines.
 
-    Attributes:
-        name: the value of the `dialect` label; begins with `vllm` for vLLM, and for nothing else.
-        prefixes: prefixes of the sample names, in every known spelling.
-        series: the sample names (without prefix) of each field of `Counters`, `Load`, `Steps`, `Drafting` and
-            `Lifetime` in reading.py, the preferred one first. Renamed series are read under their old names
-            too.
-        terms: likewise for totals that are no fields, and that `derived` computes fields from.
-        categories: by sample name, the field of each value of the label `category`; series of one field are
-            added up.
-        derived: the formula of each computed field, in this order. It takes the values of fields, terms and
-            `info` by name; ``None`` or a missing value leaves the field as it is.
-        info_series: a series whose labels have values, and
-        info: the names of these labels.
-        identifying: sample names that identify this dialect, each on its own; by default all in `series`.
-        excluding: sample names that rule it out.
-        priority: dialects are tried in descending order of it.
-        histograms: the histogram (without prefix) of each field of `Latencies`.
-        speculative: whether the counters are those of speculative decoding.
-        resolution: relative rounding step of printed counters; 0 if they are exact.
-        counts_finished_requests: whether counters increase only when a request finishes.
-        position_label: the label that has the position.
-        ranks: labels of the processes of one engine, which all print the same. The first process counts.
-        passive: value of the label `engine_type` of engines that never verify a draft.
-        uncounted: why this dialect does not count drafts, empty if it does.
-        missing: why the counter of drafts may be missing although tokens were generated.
-        server: the kind of server.
-
     Raises:
         ValueError: a field in `series`, `derived`, `categories` or `histograms` that the normal form lacks.
     """
 
-    name: str
-    prefixes: tuple[str, ...]
+    name: str  # the value of the `dialect` label; begins with `vllm` for vLLM, and for nothing else
+    prefixes: tuple[str, ...]  # prefixes of the sample names, in every known spelling
+    #: The sample names (without prefix) of each field of `Counters`, `Load`, `Steps`, `Drafting` and
+    #: `Lifetime` in reading.py, the preferred one first. Renamed series are read under their old names too.
     series: Mapping[str, tuple[str, ...]]
+    #: Sample names that identify this dialect, each on its own; by default all in `series`.
     identifying: frozenset[str] = frozenset()
-    excluding: frozenset[str] = frozenset()
-    priority: int = 0
+    excluding: frozenset[str] = frozenset()  # sample names that rule it out
+    priority: int = 0  # dialects are tried in descending order of it
+    #: The histogram (without prefix) of each field of `Latencies`.
     histograms: Mapping[str, str] = field(default_factory=dict)
-    speculative: bool = True
-    resolution: float = 0.0
-    counts_finished_requests: bool = False
+    speculative: bool = True  # whether the counters are those of speculative decoding
+    resolution: float = 0.0  # relative rounding step of printed counters; 0 if they are exact
+    counts_finished_requests: bool = False  # whether counters increase only when a request finishes
+    #: Likewise for totals that are no fields, and that `derived` computes fields from.
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: By sample name, the field of each value of the label `category`; series of one field are added up.
     categories: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: The formula of each computed field, in this order. It takes the values of fields, terms and `info` by
+    #: name; ``None`` or a missing value leaves the field as it is.
     derived: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
-    info_series: str = ""
-    info: tuple[str, ...] = ()
-    position_label: str = "position"
+    info_series: str = ""  # a series whose labels have values, and
+    info: tuple[str, ...] = ()  # the names of these labels
+    position_label: str = "position"  # the label that has the position
+    #: Labels of the processes of one engine, which all print the same. The first process counts.
     ranks: tuple[str, ...] = ()
-    passive: str = ""
-    uncounted: str = ""
-    missing: str = ""
-    server: Server = VLLM
+    passive: str = ""  # value of the label `engine_type` of engines that never verify a draft
+    uncounted: str = ""  # why this dialect does not count drafts, empty if it does
+    missing: str = ""  # why the counter of drafts may be missing although tokens were generated
+    server: Server = VLLM  # the kind of server
 
     def __post_init__(self) -> None:
         unknown = {*self.series, *self.derived}

@@ -29,19 +29,15 @@ if TYPE_CHECKING:
     from ..exposition.text import SampleLine
     from .dialect import Dialect
 
-
 Labels = tuple[tuple[str, str], ...]
-
 #: Limits of a response. Engines become label values, so they bound the cardinality.
 MAX_ENGINES = 256
 #: Positions of all engines together: each becomes ten series. With more, none is read.
 MAX_ALL_POSITIONS = 2048
 MAX_LABEL = 1024
-#: Reported defects per engine.
-MAX_DEFECTS = 10
+MAX_DEFECTS = 10  # reported defects per engine
 #: Largest count; sums of larger ones may overflow.
 MAX_VALUE = 1e18
-
 _MAX_QUOTED = 400  # characters of a series' labels in an error
 
 _PER_POSITION = frozenset({PER_POSITION, DRAFTED_PER_POSITION})
@@ -63,7 +59,6 @@ _MERGE: Mapping[str, Callable[[float, float], float]] = {
     "draft_steps": max,
 }
 
-
 #: The values of an engine: by field and preference among its names, then by position (or None).
 _Found = dict[tuple[str, int], dict[int | None, float]]
 
@@ -71,9 +66,8 @@ _Found = dict[tuple[str, int], dict[int | None, float]]
 def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> Reading:
     """Return the normal form of the samples of one response.
 
-    Raises:
-        MalformedExposition: a counter that is negative or not finite, a duplicate series, an invalid
-            position, or a limit is exceeded.
+    Raises MalformedExposition for a counter that is negative or not finite, a duplicate series, an invalid
+    position, and beyond a limit.
     """
     engines: dict[EngineKey, _Found] = {}
     seen: set[tuple[tuple[str, int], Labels]] = set()
@@ -286,11 +280,7 @@ _COUNT, _SUM = -1.0, -2.0
 
 
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
-    """Return `reading` with the latencies in `lines`.
-
-    Raises:
-        MalformedExposition: a value that is negative or not finite, or a bucket without a valid bound.
-    """
+    """Return `reading` with the latencies in `lines`; MalformedExposition for impossible values."""
     found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for line in lines:
         entry = dialect.histogram_fields.get(line.name)

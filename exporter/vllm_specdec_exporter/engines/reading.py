@@ -72,44 +72,29 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Cumulative totals of engine steps, as far as the engine prints them.
+    """Cumulative totals of engine steps, as far as the engine prints them."""
 
-    Attributes:
-        step_seconds: sum of vLLM's inter-token latency, which has one observation for each request and step
-            after its first token, however many tokens the step emits.
-        step_observations: their number.
-        prompt_tokens: prompt tokens, of which a step may compute many.
-        requests: requests that got their first token; `prompt_tokens` counts at the same moment.
-        draft_seconds: time of the accelerator for drafting.
-        verify_seconds: likewise for verification.
-    """
-
+    #: Sum of vLLM's inter-token latency, which has one observation for each request and step after its first
+    #: token, however many tokens the step emits.
     step_seconds: float | None = None
-    step_observations: float | None = None
-    prompt_tokens: float | None = None
+    step_observations: float | None = None  # their number
+    prompt_tokens: float | None = None  # prompt tokens, of which a step may compute many
+    #: Requests that got their first token; `prompt_tokens` counts at the same moment.
     requests: float | None = None
-    draft_seconds: float | None = None
-    verify_seconds: float | None = None
+    draft_seconds: float | None = None  # time of the accelerator for drafting
+    verify_seconds: float | None = None  # likewise for verification
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How an engine drafts now, as far as its gauges say; ``None`` for what it does not print.
+    """How an engine drafts now, as far as its gauges say; ``None`` for what it does not print."""
 
-    Attributes:
-        num_speculative_tokens: tokens drafted for a verification; 0 while it drafts none.
-        verified_tokens: tokens of a verification, with the one that is always computed; 0 without
-            speculation.
-        draft_steps: depth of a draft; fewer than its tokens for a tree.
-        method: how drafts are made, empty if it is not known.
-        topk: branches of a draft: above 1 it is a tree.
-    """
-
-    num_speculative_tokens: float | None = None
+    num_speculative_tokens: float | None = None  # tokens drafted for a verification; 0 while it drafts none
+    #: Tokens of a verification, with the one that is always computed; 0 without speculation.
     verified_tokens: float | None = None
-    draft_steps: float | None = None
-    method: str = ""
-    topk: int | None = None
+    draft_steps: float | None = None  # depth of a draft; fewer than its tokens for a tree
+    method: str = ""  # how drafts are made, empty if it is not known
+    topk: int | None = None  # branches of a draft: above 1 it is a tree
 
     @property
     def tree(self) -> bool:
@@ -124,63 +109,39 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:
-    """The two gauges of vLLM V0: means over the server's whole life.
+    """The two gauges of vLLM V0: means over the server's whole life."""
 
-    Attributes:
-        lifetime_acceptance_ratio: accepted over draft tokens.
-        lifetime_efficiency: emitted tokens over the maximum, K + 1 per draft.
-    """
-
-    lifetime_acceptance_ratio: float | None = None
-    lifetime_efficiency: float | None = None
+    lifetime_acceptance_ratio: float | None = None  # accepted over draft tokens
+    lifetime_efficiency: float | None = None  # emitted tokens over the maximum, K + 1 per draft
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Cumulative latency histograms of finished requests, in seconds; ``None`` for a missing series.
+    """Cumulative latency histograms of finished requests, in seconds; ``None`` for a missing series."""
 
-    Attributes:
-        time_to_first_token: from the arrival of a request to its first token.
-        time_per_output_token: mean over a request's tokens after the first. Not vLLM's
-            `inter_token_latency`, which observes steps: it grows with speculation, because a step that emits
-            three tokens is one observation.
-        end_to_end: from the arrival of a request to its end.
-    """
-
-    time_to_first_token: Histogram | None = None
+    time_to_first_token: Histogram | None = None  # from the arrival of a request to its first token
+    #: Mean over a request's tokens after the first. Not vLLM's `inter_token_latency`, which observes steps:
+    #: it grows with speculation, because a step that emits three tokens is one observation.
     time_per_output_token: Histogram | None = None
-    end_to_end: Histogram | None = None
+    end_to_end: Histogram | None = None  # from the arrival of a request to its end
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReading:
-    """The values of one engine in one response.
+    """The values of one engine in one response."""
 
-    Attributes:
-        key: the identity labels.
-        counters: cumulative counters.
-        load: gauges.
-        lifetime: vLLM V0 only.
-        latencies: ``None`` if they were not read.
-        counts_finished_requests: whether counters increase only when a request finishes.
-        defects: descriptions of invalid series, whose values were ignored.
-        steps: totals of engine steps.
-        drafting: how it drafts now; ``None`` for an engine whose counters show that.
-        derived: whether accepted and draft tokens are computed from other counters, so that they may fall.
-        uncounted: why its drafts cannot be counted, empty if they can.
-    """
-
-    key: EngineKey
-    counters: Counters = Counters()
-    load: Load = Load()
-    lifetime: Lifetime | None = None
-    latencies: Latencies | None = None
-    counts_finished_requests: bool = False
-    defects: tuple[str, ...] = ()
-    steps: Steps = Steps()
-    drafting: Drafting | None = None
+    key: EngineKey  # the identity labels
+    counters: Counters = Counters()  # cumulative counters
+    load: Load = Load()  # gauges
+    lifetime: Lifetime | None = None  # vLLM V0 only
+    latencies: Latencies | None = None  # ``None`` if they were not read
+    counts_finished_requests: bool = False  # whether counters increase only when a request finishes
+    defects: tuple[str, ...] = ()  # descriptions of invalid series, whose values were ignored
+    steps: Steps = Steps()  # totals of engine steps
+    drafting: Drafting | None = None  # how it drafts now; ``None`` for an engine whose counters show that
+    #: Whether accepted and draft tokens are computed from other counters, so that they may fall.
     derived: bool = False
-    uncounted: str = ""
+    uncounted: str = ""  # why its drafts cannot be counted, empty if they can
 
     @property
     def shows_speculation(self) -> bool:
@@ -200,21 +161,13 @@ class EngineReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One response of a server.
+    """One response of a server."""
 
-    Attributes:
-        dialect: the name of its dialect.
-        engines: one reading per engine, sorted by key.
-        speculative: false for diffusion models, whose counters do not count speculative decoding.
-        server: the kind of server.
-        life: what tells this process of the server from others, empty if it is not known.
-    """
-
-    dialect: str
-    engines: tuple[EngineReading, ...]
-    speculative: bool = True
-    server: Server = VLLM
-    life: str = ""
+    dialect: str  # the name of its dialect
+    engines: tuple[EngineReading, ...]  # one reading per engine, sorted by key
+    speculative: bool = True  # false for diffusion models, whose counters do not count speculative decoding
+    server: Server = VLLM  # the kind of server
+    life: str = ""  # what tells this process of the server from others, empty if it is not known
 
     @property
     def vllm(self) -> bool:

@@ -30,11 +30,7 @@ class Histogram:
         return self.sum / self.count if self.count > 0 else None
 
     def plus(self, other: Histogram, weight: float = 1.0) -> Histogram:
-        """Return the sum of both, with the observations of `other` counted `weight` times.
-
-        Raises:
-            ValueError: different bounds.
-        """
+        """Return the sum of both, `other` counted `weight` times; raise ValueError for other bounds."""
         if not self.bounds and not self.count:
             return other.scaled(weight)
         if self.bounds != other.bounds:
@@ -107,14 +103,11 @@ class Histogram:
         return math.sqrt(square / self.count)
 
 
-#: Schema of native histograms: 2^3 = 8 buckets per power of two.
-SCHEMA = 3
-
+SCHEMA = 3  # schema of native histograms: 2^3 = 8 buckets per power of two
 #: Upper bound of the zero bucket, for ratios and for seconds: 1 accepted of 16,384 draft tokens, or a token
 #: every 61 microseconds. It limits ratios to 112 buckets and times of up to ten minutes to 186. It is also
 #: the bound of a regular bucket, so it splits none.
 ZERO_THRESHOLD = 2.0**-14
-
 _BUCKETS: int = 2**SCHEMA
 _MANTISSA_BITS = 53
 
@@ -137,10 +130,8 @@ _BOUNDS = tuple(_bound(place) for place in range(_BUCKETS))
 def index_of(value: float) -> int | None:
     """Return the index of the native bucket of `value`, ``None`` for the zero bucket.
 
-    Bucket i contains the values above 2^((i-1)/8), up to 2^(i/8).
-
-    Raises:
-        ValueError: a value that is negative, infinite or NaN.
+    Bucket i contains the values above 2^((i-1)/8), up to 2^(i/8). Raises ValueError unless finite and from 0
+    up.
     """
     if not 0.0 <= value < math.inf:
         raise ValueError(f"{value} has no bucket: it must be finite and at least 0")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
     from prometheus_client.samples import NativeHistogram
 
-
 _VARINT, _FIXED64, _DELIMITED = 0, 1, 2
 _DOUBLE = struct.Struct("<d").pack
 
@@ -62,7 +61,6 @@ _TYPE = "application/vnd.google.protobuf"
 _MESSAGE = "io.prometheus.client.MetricFamily"
 
 CONTENT_TYPE = f"{_TYPE}; proto={_MESSAGE}; encoding=delimited"
-
 # --- content negotiation
 
 _TEXT_TYPES = ("application/openmetrics-text", "text/plain")
@@ -104,16 +102,11 @@ def _quality(wanted: dict[str, float], name: str) -> float:
 
 #: The supported types: their number, and the field of `Metric` with the value.
 _TYPES = {"counter": (0, 3), "gauge": (1, 2), "histogram": (4, 7)}
-
-#: The labels of a series, without `le`.
-_Key = tuple[tuple[str, str], ...]
+_Key = tuple[tuple[str, str], ...]  # the labels of a series, without `le`
 
 
 def encode(registry: Collector) -> bytes:
-    """Return the families of a registry that have samples, each message prefixed with its length.
-
-    Counters, gauges and histograms are supported, without timestamps and creation times.
-    """
+    """Return the families of a registry with samples, without timestamps, each after its length."""
     messages = [_family(family) for family in registry.collect() if family.samples]
     return b"".join(varint(len(message)) + message for message in messages)
 

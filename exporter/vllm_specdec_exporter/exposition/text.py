@@ -30,7 +30,6 @@ _REST = (
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
-
 #: Limits of the selected lines; 64 engines with K=16 have 2,000 lines of 200 bytes.
 MAX_LINES = 20_000
 MAX_LINE = 16 * 1024
@@ -64,11 +63,7 @@ class Selection:
         )
 
     def lines(self, body: bytes) -> Iterator[SampleLine]:
-        """Yield the selected samples of `body` in their order.
-
-        Raises:
-            MalformedExposition: a selected line cannot be parsed, or the text ends within a line.
-        """
+        """Yield the selected samples of `body` in their order, or raise MalformedExposition."""
         if body and not body.endswith((b"\n", b"\n# EOF")):  # OpenMetrics may end without a line feed
             last = body[-_MAX_QUOTED:].rpartition(b"\n")[2]
             raise MalformedExposition(f"the text ends within a line: {_quote(last)}")
@@ -98,12 +93,9 @@ def _prefix_tree(words: list[bytes]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
-    r"""Return the label pairs of the text between ``{`` and ``}``, sorted by name.
+    """Return the label pairs of the text between ``{`` and ``}``, sorted by name, with escapes resolved.
 
-    Escapes (``\\``, ``\"``, ``\n``) are resolved. Cached, because every poll returns the same blocks.
-
-    Raises:
-        MalformedExposition: not UTF-8, not ``name="value"`` pairs, or a duplicate name.
+    Cached, because every poll returns the same blocks. Raises MalformedExposition for anything else.
     """
     try:
         text = block.decode("utf-8")

@@ -40,14 +40,7 @@ class Activity:
 
 
 def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresholds: Thresholds) -> Activity:
-    """Judge the activity of an engine.
-
-    Args:
-        configured: whether speculation is known to be configured.
-        delta: the increases within the window, ``None`` before it has two samples.
-        window: the window's name, for the reason.
-        thresholds: for the minimum number of drafts.
-    """
+    """Judge the activity of an engine; `delta` is ``None`` before the window has two samples."""
     if not configured:
         return Activity(ActivityState.OFF, "the server shows no sign of speculation being configured")
     if delta is None:

@@ -250,26 +250,18 @@ def _why_varying(measures: Measures, shape: DraftShape | None) -> str:
     )
 
 
-#: Interval between two computations of the schedule, as a share of the judged window.
-_SHARE = 0.1
+_SHARE = 0.1  # interval between two computations of the schedule, as a share of the judged window
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentAdvice:
-    """The advice in force.
+    """The advice in force."""
 
-    Attributes:
-        advice: the published advice.
-        state: the hysteresis of the advised K.
-        k: the K of the engine when the advice was given.
-        scheduled_at: when the schedule was computed, in seconds.
-    """
-
-    advice: Advice = Advice(reason="no advice: nothing is known yet")
-    state: HysteresisState | None = None
-    k: int | None = None
+    advice: Advice = Advice(reason="no advice: nothing is known yet")  # the published advice
+    state: HysteresisState | None = None  # the hysteresis of the advised K
+    k: int | None = None  # the K of the engine when the advice was given
     schedule: tuple[ScheduleRow, ...] = ()
-    scheduled_at: float | None = None
+    scheduled_at: float | None = None  # when the schedule was computed, in seconds
 
 
 def update_advice(before: CurrentAdvice, case: Case, time: float, window: float) -> CurrentAdvice:

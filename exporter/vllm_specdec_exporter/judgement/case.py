@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape, Measures
     from .activity import Activity
 
-
 #: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
 #: count as a sample of the same traffic.
 ALIKE = 0.1
@@ -25,55 +24,31 @@ ALIKE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One engine at the newest sample.
+    """One engine at the newest sample."""
 
-    Attributes:
-        activity: whether the engine speculates.
-        measures: the judged window, ``None`` before it has two samples.
-        counters: cumulative counters at its end.
-        k: the present K, ``None`` where it is not known.
-        method: the speculative method, empty if not known.
-        profile: the cost of steps.
-        other_windows: the other windows, to check whether acceptance is steady.
-        speculation: the server's ``--speculative-config``, if given.
-        batch_sizes: the least and the most requests running in the window.
-        settled: whether the window is full.
-        model_name: the served name.
-        version: of the server, empty if not known.
-        vllm: whether the server is a vLLM, which accepts a ``--speculative-config``.
-        engines: engines that serve the model: ranks of data parallelism.
-        shape: draft lengths by K, from records of single requests.
-        speculative: False for a server whose counters are not those of speculative decoding.
-        defects: what was inconsistent in the newest sample.
-        mismatch: why the baseline does not fit the engine, empty if it does.
-        unadvisable: why no K can be advised, whatever is counted.
-        unmeasured: why the window has no measured speedup although there is a baseline.
-        uptime: the hours of this life of the engine.
-    """
-
-    activity: Activity
-    measures: Measures | None
-    counters: Counters
-    k: int | None
-    method: str
-    profile: CostProfile
+    activity: Activity  # whether the engine speculates
+    measures: Measures | None  # the judged window, ``None`` before it has two samples
+    counters: Counters  # cumulative counters at its end
+    k: int | None  # the present K, ``None`` where it is not known
+    method: str  # the speculative method, empty if not known
+    profile: CostProfile  # the cost of steps
     thresholds: Thresholds
-    other_windows: tuple[Measures, ...] = ()
-    speculation: Speculation = Speculation()
-    batch_sizes: tuple[float, float] | None = None
-    settled: bool = True
-    model_name: str = ""
-    version: str = ""
+    other_windows: tuple[Measures, ...] = ()  # the other windows, to check whether acceptance is steady
+    speculation: Speculation = Speculation()  # the server's ``--speculative-config``, if given
+    batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
+    settled: bool = True  # whether the window is full
+    model_name: str = ""  # the served name
+    version: str = ""  # of the server, empty if not known
     server: Server = VLLM
-    vllm: bool = True
-    engines: int = 1
-    shape: DraftShape | None = None
-    speculative: bool = True
-    defects: tuple[str, ...] = ()
-    mismatch: str = ""
-    unadvisable: str = ""
-    unmeasured: str = ""
-    uptime: Uptime = Uptime()
+    vllm: bool = True  # whether the server is a vLLM, which accepts a ``--speculative-config``
+    engines: int = 1  # engines that serve the model: ranks of data parallelism
+    shape: DraftShape | None = None  # draft lengths by K, from records of single requests
+    speculative: bool = True  # False for a server whose counters are not those of speculative decoding
+    defects: tuple[str, ...] = ()  # what was inconsistent in the newest sample
+    mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
+    unadvisable: str = ""  # why no K can be advised, whatever is counted
+    unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
+    uptime: Uptime = Uptime()  # the hours of this life of the engine
 
     def with_recorded_positions(self) -> Case:
         """Return the case with the positions of request records, if its server does not count positions.

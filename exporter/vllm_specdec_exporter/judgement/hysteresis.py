@@ -28,15 +28,10 @@ if TYPE_CHECKING:
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28
-#: Standard deviations that a change needs. Windows are tested every few minutes, for months.
-CERTAIN = 4.0
-#: Standard deviations at which a single window overrules the advised K.
-BEYOND_DOUBT = 5.0
-
-#: A smaller K saves work as well, so from two tokens fewer on a part of the gain suffices.
-_SHORTER = 0.25
-#: A K beyond the present one is extrapolated, so it must gain more.
-_FARTHER = 3.0
+CERTAIN = 4.0  # standard deviations that a change needs. Windows are tested every few minutes, for months.
+BEYOND_DOUBT = 5.0  # standard deviations at which a single window overrules the advised K
+_SHORTER = 0.25  # a smaller K saves work as well, so from two tokens fewer on a part of the gain suffices
+_FARTHER = 3.0  # a K beyond the present one is extrapolated, so it must gain more
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +61,16 @@ class HysteresisState:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The data that the advised K is chosen from.
+    """The data that the advised K is chosen from."""
 
-    Attributes:
-        survival: at index i, the share of the window's drafts in which position i was accepted.
-        drafts: drafts in the window.
-        counters: cumulative counters at its end.
-        cost: from a K to the time of its step, in plain steps, at the present load.
-        settled: whether the window is full; until then each sample chooses K anew.
-        varying: whether drafts are shorter than K, so that other K cannot be compared.
-        thresholds: for the minimum gain and the usual acceptance length of the method.
-    """
-
+    #: At index i, the share of the window's drafts in which position i was accepted.
     survival: tuple[float, ...]
-    drafts: float
-    counters: Counters
-    cost: Callable[[int], float]
-    settled: bool
-    varying: bool
-    thresholds: Thresholds
+    drafts: float  # drafts in the window
+    counters: Counters  # cumulative counters at its end
+    cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
+    settled: bool  # whether the window is full; until then each sample chooses K anew
+    varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
+    thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
 
     def in_window(self, sureness: float) -> Choice:
         """Return the speedup of every K, from the window."""
@@ -108,12 +94,8 @@ def apply_hysteresis(
 ) -> HysteresisState:
     """Return the advised K after another sample.
 
-    Args:
-        evidence: the data.
-        state: the state after the previous sample with the same K; ``None`` for the first one since the last
-            counter reset.
-        time: now, in seconds.
-        hold: seconds for which a change must have been pending before it is made.
+    `state` is that after the previous sample with the same K, ``None`` for the first since the last counter
+    reset; a change must have been pending for `hold` seconds before it is made.
     """
     present = AdvisedK(len(evidence.survival))
     held = state.advised if state else present

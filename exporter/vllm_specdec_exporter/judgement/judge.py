@@ -17,21 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The judgement of one engine.
+    """The judgement of one engine."""
 
-    Attributes:
-        activity: whether the engine speculates.
-        quality: the level of its acceptance; none unless the engine is active.
-        payoff: whether speculation pays; no verdict unless the engine is active.
-        advice: the advised K, and why.
-        findings: problems and hints, with what to do; problems first.
-    """
-
-    activity: Activity
-    quality: Quality = Quality()
-    payoff: Payoff = Payoff()
-    advice: Advice = Advice()
-    findings: tuple[Finding, ...] = ()
+    activity: Activity  # whether the engine speculates
+    quality: Quality = Quality()  # the level of its acceptance; none unless the engine is active
+    payoff: Payoff = Payoff()  # whether speculation pays; no verdict unless the engine is active
+    advice: Advice = Advice()  # the advised K, and why
+    findings: tuple[Finding, ...] = ()  # problems and hints, with what to do; problems first
 
 
 def judge(

@@ -56,14 +56,7 @@ class Payoff:
 def judge_payoff(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
 ) -> Payoff:
-    """Judge whether speculation pays within a window with enough drafts.
-
-    Args:
-        measures: the window to judge, with its estimated and measured speedup.
-        profile: the cost profile of the estimate.
-        thresholds: for the limits between the verdicts.
-        unmeasured: why there is no measured speedup although there is a baseline.
-    """
+    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives no speedup."""
     estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
     if measured.speedup is None and estimate.speedup is None:
         return Payoff(reasons=(_why_unknown(measures),))
@@ -176,10 +169,7 @@ class Rule:
 
 
 def apply_rules(measures: Measures, profile: CostProfile, thresholds: Thresholds) -> tuple[Rule, ...]:
-    """Return the published rules applied to a window.
-
-    If drafts vary, rules on deep positions are left out.
-    """
+    """Return the published rules applied to a window, without those on deep positions if drafts vary."""
     rules = []
     positions = measures.position_acceptance_ratio
     if positions and not measures.drafts_vary:

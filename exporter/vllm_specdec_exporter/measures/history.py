@@ -33,28 +33,19 @@ _TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The values of one engine at one time.
+    """The values of one engine at one time."""
 
-    Attributes:
-        time: in seconds.
-        counters: cumulative counters.
-        requests_running: requests in the batch; ``None`` without that series.
-        draft_load: sum over the drafts since the last reset of the requests that ran with each. The increase
-            divided by the increase of `drafts` is the mean batch size of these drafts.
-        latencies: of finished requests, if they are read.
-        match: comparison with the baseline at the same load, if there is a baseline.
-        steps: totals of engine steps.
-        kv_cache: share of the KV cache in use.
-    """
-
-    time: float
-    counters: Counters
-    requests_running: float | None = None
+    time: float  # in seconds
+    counters: Counters  # cumulative counters
+    requests_running: float | None = None  # requests in the batch; ``None`` without that series
+    #: Sum over the drafts since the last reset of the requests that ran with each. The increase divided by
+    #: the increase of `drafts` is the mean batch size of these drafts.
     draft_load: float = 0.0
-    latencies: Latencies | None = None
+    latencies: Latencies | None = None  # of finished requests, if they are read
+    #: Comparison with the baseline at the same load, if there is a baseline.
     match: BaselineComparison | None = None
-    steps: Steps = Steps()
-    kv_cache: float | None = None
+    steps: Steps = Steps()  # totals of engine steps
+    kv_cache: float | None = None  # share of the KV cache in use
 
     def after(self, previous: Sample) -> Sample:
         """Return this sample as the next one after `previous`, with `draft_load` set."""
@@ -78,17 +69,12 @@ def running_between(first: Sample, last: Sample) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The samples since the last counter reset, oldest first.
+    """The samples since the last counter reset, oldest first."""
 
-    Attributes:
-        samples: as far back as the longest window needs; empty after a response that lacked a series.
-        resets: number of counter resets seen, which also numbers the lives.
-        interrupted: whether the server was unreachable since the newest sample.
-    """
-
+    #: As far back as the longest window needs; empty after a response that lacked a series.
     samples: tuple[Sample, ...] = ()
-    resets: int = 0
-    interrupted: bool = False
+    resets: int = 0  # number of counter resets seen, which also numbers the lives
+    interrupted: bool = False  # whether the server was unreachable since the newest sample
 
     @property
     def newest(self) -> Sample | None:
@@ -256,10 +242,7 @@ class Delta:
 def window_delta(history: History, window: Window, slack: float) -> Delta | None:
     """Return the increase within `window`, or ``None`` if it contains fewer than two samples.
 
-    Args:
-        history: the samples since the last reset.
-        window: the time range.
-        slack: seconds by which the oldest sample may precede the window: half a poll interval.
+    The oldest sample may precede the window by `slack` seconds: half a poll interval.
     """
     newest = history.newest
     if newest is None:

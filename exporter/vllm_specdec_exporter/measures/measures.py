@@ -61,17 +61,11 @@ def recover(counters: Counters, earlier: Distribution | None = None) -> Distribu
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """The length of drafts, from request records.
+    """The length of drafts, from request records."""
 
-    Attributes:
-        drafts: number of drafts in the records.
-        mean_lengths: at index i, the mean tokens per draft with K = i + 1.
-        survival: at index i, the share of the drafts in which position i was accepted.
-    """
-
-    drafts: int
-    mean_lengths: tuple[float, ...]
-    survival: tuple[float, ...] = ()
+    drafts: int  # number of drafts in the records
+    mean_lengths: tuple[float, ...]  # at index i, the mean tokens per draft with K = i + 1
+    survival: tuple[float, ...] = ()  # at index i, the share of the drafts in which position i was accepted
 
     @property
     def mean_length(self) -> float:
@@ -84,10 +78,7 @@ class DraftShape:
         return replace(self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing)
 
     def length(self, k: int) -> float:
-        """Return the mean tokens per draft with this K.
-
-        Above the present K, assumes that every draft of K tokens is one token longer per further position.
-        """
+        """Return the mean tokens per draft with this K; above the present K, full drafts grow with it."""
         if k <= 0 or not self.mean_lengths:
             return 0.0
         if k <= len(self.mean_lengths):
@@ -98,9 +89,7 @@ class DraftShape:
 
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
 FULL_DRAFT_SHARE = 0.95
-
-#: Window name of the means over a server's whole life (vLLM V0).
-LIFETIME = "lifetime"
+LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +193,8 @@ def derive(window: str, delta: Delta) -> Measures:
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
     """Return the measures of vLLM V0's two gauges: means over the server's whole life.
 
-    Args:
-        acceptance_ratio: accepted over draft tokens since the start.
-        efficiency: emitted tokens over the maximum, K + 1 per draft.
-        k: draft tokens per draft; ``None`` if unknown, then there is no mean acceptance length.
+    `efficiency` is emitted tokens over the maximum, K + 1 per draft. Without `k` there is no mean acceptance
+    length.
     """
     return Measures(
         window=LIFETIME,

@@ -60,19 +60,12 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The hours of one life of an engine; those with few drafts or an unknown load are left out.
+    """The hours of one life of an engine; those with few drafts or an unknown load are left out."""
 
-    Attributes:
-        begun: the sample at which the present hour began.
-        first: the first hours, at most two.
-        latest: the latest hours after them, at most a day.
-        drifted: whether the length was seen to fall little by little, and did not recover.
-    """
-
-    begun: Sample | None = None
-    first: tuple[Hour, ...] = ()
-    latest: tuple[Hour, ...] = ()
-    drifted: bool = False
+    begun: Sample | None = None  # the sample at which the present hour began
+    first: tuple[Hour, ...] = ()  # the first hours, at most two
+    latest: tuple[Hour, ...] = ()  # the latest hours after them, at most a day
+    drifted: bool = False  # whether the length was seen to fall little by little, and did not recover
 
     def add(self, sample: Sample | None, *, unbroken: bool) -> Uptime:
         """Return the uptime after `sample`; `unbroken` is whether no gap precedes it."""

@@ -29,25 +29,17 @@ if TYPE_CHECKING:
     from ..engines.reading import EngineKey, EngineReading, Reading
     from .state import Derivation
 
-
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
-
-#: A window filled to this share counts as full.
-_FULL = 0.9
+_FULL = 0.9  # a window filled to this share counts as full
 
 
 @dataclass(frozen=True, slots=True)
 class PolledServer:
-    """A server at one poll.
+    """A server at one poll."""
 
-    Attributes:
-        reading: its metrics.
-        version: from ``/version``, empty if not known.
-        shapes: draft lengths by model, from records of single requests.
-    """
-
-    reading: Reading
-    version: str = ""
+    reading: Reading  # its metrics
+    version: str = ""  # from ``/version``, empty if not known
+    #: Draft lengths by model, from records of single requests.
     shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
     def mismatch(self, model_name: str, settings: Settings) -> str:

@@ -21,80 +21,50 @@ if TYPE_CHECKING:
     from ..engines.reading import Counters, Drafting, EngineReading
     from ..measures.history import Sample
 
-
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the pipeline.
+    """Settings of the pipeline."""
 
-    Attributes:
-        windows: the windows to publish, from the shortest to the longest.
-        judged: the window that is judged.
-        slack: seconds by which the oldest sample may lie before the window: half a poll interval.
-        speculation: the server's ``--speculative-config``, if given.
-        memory_ratio: memory of the draft model over that of the GPUs, if given.
-        baseline: the recorded speed without speculation, if given.
-        latencies: whether to read latency histograms; a baseline needs them.
-        server_info: whether to read SGLang's /server_info.
-    """
-
-    windows: tuple[Window, ...] = DEFAULT_WINDOWS
-    judged: Window = DEFAULT_WINDOWS[-1]
-    slack: float = 2.5
+    windows: tuple[Window, ...] = DEFAULT_WINDOWS  # the windows to publish, from the shortest to the longest
+    judged: Window = DEFAULT_WINDOWS[-1]  # the window that is judged
+    slack: float = 2.5  # seconds by which the oldest sample may lie before the window: half a poll interval
     thresholds: Thresholds = Thresholds()
-    speculation: Speculation = Speculation()
+    speculation: Speculation = Speculation()  # the server's ``--speculative-config``, if given
     costs: CostSettings = CostSettings()
-    memory_ratio: float | None = None
-    baseline: Baseline | None = None
-    latencies: bool = False
-    server_info: bool = False
+    memory_ratio: float | None = None  # memory of the draft model over that of the GPUs, if given
+    baseline: Baseline | None = None  # the recorded speed without speculation, if given
+    latencies: bool = False  # whether to read latency histograms; a baseline needs them
+    server_info: bool = False  # whether to read SGLang's /server_info
 
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What earlier polls showed of an engine with derived totals, since its counters were last reset.
+    """What earlier polls showed of an engine with derived totals, since its counters were last reset."""
 
-    Attributes:
-        excess: tokens in the difference that no draft can have had.
-        k: the newest K above 0.
-        changed: whether K changed.
-        paused_at: when it last was seen to draft nothing although it speculates, in seconds.
-    """
-
-    excess: float = 0.0
-    k: float | None = None
-    changed: bool = False
+    excess: float = 0.0  # tokens in the difference that no draft can have had
+    k: float | None = None  # the newest K above 0
+    changed: bool = False  # whether K changed
+    #: When it last was seen to draft nothing although it speculates, in seconds.
     paused_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """The state of one engine between polls.
+    """The state of one engine between polls."""
 
-    Attributes:
-        history: the samples since the last counter reset.
-        inconsistent_samples: number of inconsistent samples so far.
-        distribution: accepted tokens per draft since the reset.
-        reaching: the drafts that got to each position, see `EngineResult`.
-        latest_defects: inconsistencies of the newest sample.
-        steps: step times that were learned since the reset.
-        derivation: of an engine with derived totals, what earlier polls showed.
-        life: what tells the process of the server from others, empty if it is not known.
-        uptime: the hours since the reset.
-    """
-
-    history: History = History()
-    inconsistent_samples: int = 0
-    distribution: Distribution | None = None
-    reaching: tuple[float, ...] = ()
-    latest_defects: tuple[str, ...] = ()
+    history: History = History()  # the samples since the last counter reset
+    inconsistent_samples: int = 0  # number of inconsistent samples so far
+    distribution: Distribution | None = None  # accepted tokens per draft since the reset
+    reaching: tuple[float, ...] = ()  # the drafts that got to each position, see `EngineResult`
+    latest_defects: tuple[str, ...] = ()  # inconsistencies of the newest sample
     current_advice: CurrentAdvice = CurrentAdvice()
-    steps: EngineSteps = EngineSteps()
-    derivation: Derivation = Derivation()
-    life: str = ""
-    uptime: Uptime = Uptime()
+    steps: EngineSteps = EngineSteps()  # step times that were learned since the reset
+    derivation: Derivation = Derivation()  # of an engine with derived totals, what earlier polls showed
+    life: str = ""  # what tells the process of the server from others, empty if it is not known
+    uptime: Uptime = Uptime()  # the hours since the reset
 
     def of_life(self, life: str) -> EngineState:
         """Return the state for a response of the process `life`: another process has other counters."""
@@ -181,11 +151,7 @@ def settle(
 ) -> tuple[EngineReading, Derivation]:
     """Return the reading with totals that only rise, and what the next poll needs.
 
-    Args:
-        engine: a reading with derived totals.
-        earlier: the result of the poll before.
-        previous: the counters that were returned at the poll before; ``None`` if there are none.
-        time: of the reading, in seconds.
+    `earlier` is the result of the poll before, and `previous` the counters that it returned, if any.
     """
     now, drafting = engine.counters, engine.drafting
     if previous is not None and _restarted(previous, now):

@@ -12,9 +12,8 @@ from prometheus_client.utils import floatToGoString
 
 from ..exposition.histogram import SCHEMA, ZERO_THRESHOLD, Histogram
 from ..requests.result import Observed
-from .metrics import METRICS
-from .metrics.metric import Kind, Scope
-from .metrics.metric import Metric as MetricRow
+from .metrics import METRICS, Kind, Scope
+from .metrics import Metric as MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,12 +32,7 @@ _FAMILIES: dict[Kind, Callable[[str, str], Metric]] = {
 
 
 class ResultCollector(Collector):
-    """Publishes the latest result.
-
-    Args:
-        latest: returns the result.
-        native: whether histograms get native buckets too. The text formats cannot carry them.
-    """
+    """Publishes the latest result; with `native`, histograms get native buckets, which no text can carry."""
 
     def __init__(self, latest: Callable[[], ExporterResult], *, native: bool = False) -> None:
         self._latest = latest

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ..observe.result import EngineResult, ExporterResult, TargetResult
     from ..requests.result import ModelRequests
 
-#: Failures that are part of a server's normal life: not a warning.
-_NORMAL_FAILURES = frozenset({"refused"})
+_NORMAL_FAILURES = frozenset({"refused"})  # failures that are part of a server's normal life: not a warning
 
 #: The measures in an aggregate line, beside those by position.
 _MEASURES = (
@@ -29,8 +28,7 @@ _MEASURES = (
     "generation_tokens_per_second",
 )
 
-#: More changes than this in one poll are reported in one line.
-_MOST_LINES = 24
+_MOST_LINES = 24  # more changes than this in one poll are reported in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +97,7 @@ def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
 
 
 def aggregate(result: ExporterResult) -> Iterator[Event]:
-    """Yield a line for each target that is down, for each engine, and for each model with recent requests.
-
-    The values of an engine are those of the judged window.
-    """
+    """Yield a line for each target that is down, each engine by its judged window, and each model."""
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
         if not target.up:

@@ -29,15 +29,11 @@ class Point:
     mean_acceptance_length: float | None
 
 
-#: The points of each engine of a server, oldest first.
-LastHour = Mapping[EngineKey, tuple[Point, ...]]
+LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of a server, oldest first
 
 
 def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:
-    """Return the last hour with the results of a poll at the Unix time `time`.
-
-    An engine has at most 61 points; one without a point in the last hour is dropped.
-    """
+    """Return the last hour, 61 points an engine at most, with a poll at the Unix time `time`."""
     due = [engine for engine in engines if _is_due(hour.get(engine.key, ()), time)]
     if not due:
         return hour
@@ -65,10 +61,7 @@ def sparkline(
     form: Callable[[float], str],
     mark: float | None,
 ) -> Html:
-    """Return a line of a value over the last hour with its range in words, empty without two points.
-
-    `mark` is drawn as a horizontal line.
-    """
+    """Return a line over the last hour, its range in words, and a line at `mark`; or nothing."""
     known = [(point.time, value) for point in points if (value := read(point)) is not None]
     if len(known) < 2:
         return Html()

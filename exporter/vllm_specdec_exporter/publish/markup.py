@@ -10,6 +10,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,13 +43,9 @@ def join(*parts: str) -> Html:
 
 
 def element(name: str, /, *children: str, **attributes: str) -> Html:
-    """Return an element.
+    """Return an element; empty attributes are left out, and what is not `Html` is escaped.
 
-    Args:
-        name: of the element.
-        children: its content; what is not `Html` is escaped.
-        attributes: empty ones are left out. A trailing underscore is dropped (``class_``), other underscores
-            become dashes (``aria_label``).
+    A trailing underscore of an attribute is dropped (``class_``), other underscores become dashes.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items() if value
@@ -209,54 +206,8 @@ def table_section(
     return section(title, content, *below, anchor=anchor, beside=beside)
 
 
+_STYLE_SHEET = Path(__file__).with_name("report.css")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-
-_CSS = """
-:root { color-scheme: light dark; --page: #fff; --text: #1c2128; --dim: #57606a; --line: #d5dae0; --soft: #f4f5f7; }
-@media (prefers-color-scheme: dark) {
-  :root { --page: #12161c; --text: #e4e9ef; --dim: #9da7b3; --line: #333b45; --soft: #1b212a; }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0 auto; padding: 1.5rem clamp(0.75rem, 3vw, 2rem) 3rem; max-width: 64rem;
-  background: var(--page); color: var(--text); overflow-wrap: anywhere; font-variant-numeric: tabular-nums;
-  font: 0.9375rem/1.5 -apple-system, BlinkMacSystemFont, "Segoe UI", Roboto, "Noto Sans", Arial, sans-serif;
-}
-h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 0.2rem; }
-h2 { font-size: 1.125rem; margin: 2rem 0 0.6rem; padding-top: 0.6rem; border-top: 1px solid var(--line); }
-p, ul { margin: 0.4rem 0; }
-ul { padding-left: 1.2rem; }
-.subtitle, .note, figcaption { color: var(--dim); font-size: 0.875rem; }
-.lead { font-size: 1.0625rem; font-weight: 600; margin: 0.8rem 0; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1.2rem; }
-figure { margin: 0.6rem 0; break-inside: avoid; }
-figcaption { margin-bottom: 0.2rem; color: var(--text); font-weight: 600; }
-.plot { display: block; width: 100%; max-width: 46rem; height: auto; }
-.scroll { overflow-x: auto; position: relative; margin: 0.6rem 0; }
-table { border-collapse: collapse; width: 100%; font-size: 0.8125rem; }
-th { text-align: left; font-weight: 400; }
-thead th { color: var(--dim); vertical-align: bottom; border-bottom: 1px solid var(--line); }
-th, td { padding: 0.28rem 0 0.28rem 0.8rem; overflow-wrap: normal; vertical-align: top; }
-th:first-child { padding-left: 0; }
-tbody tr + tr > * { border-top: 1px solid var(--soft); }
-.numbers td, .numbers thead th + th { text-align: right; white-space: nowrap; }
-dl { margin: 0.6rem 0; display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 15rem), 1fr));
-  gap: 0.5rem 1.5rem; }
-dt { color: var(--dim); font-size: 0.8125rem; }
-dd { margin: 0; }
-.hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-.none { color: var(--dim); }
-@media print {
-  :root { color-scheme: light; --page: #fff; --text: #000; --dim: #444; --line: #999; --soft: #ddd; }
-  body { max-width: none; padding: 0; font-size: 9.5pt; }
-  .scroll { overflow: visible; }
-  table { font-size: 7.5pt; }
-  .numbers td, .numbers thead th + th { white-space: normal; }
-  h2 { break-after: avoid; }
-  tr { break-inside: avoid; }
-  .plots { grid-template-columns: 1fr 1fr; }
-}
-""".strip()  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +231,7 @@ def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: S
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="robots", content="noindex"),
         element("title", title),
-        element("style", Html(_CSS)),
+        element("style", Html(_STYLE_SHEET.read_text("utf-8").strip())),
     )
     header = element(
         "header",

@@ -34,7 +34,6 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 _TONES = {"bad": "#D55E00", "middle": "#E69F00", "good": "#009E73"}
-
 #: Replaced by ``currentColor`` in the SVG.
 _INK = "#010203"
 _WIDTH, _HEIGHT = 6.0, 3.4
@@ -93,11 +92,7 @@ class Bar:
 
 
 def require() -> None:
-    """Import matplotlib, so that a command that needs plots fails before its work, not after.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import matplotlib, so that a command without it fails before its work, not after; raise ConfigError."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -116,17 +111,9 @@ def lines(
 ) -> Html:
     """Return lines over a numeric axis, with the intervals of their points, as an ``<svg>`` element.
 
-    Args:
-        title: for screen readers; not drawn.
-        series: the lines; those without points are left out.
-        x_label: label of the horizontal axis, with the unit.
-        y_label: label of the vertical axis, with the unit.
-        description: what the plot shows, in a sentence, for screen readers.
-        bands: ranges of y to shade and to name.
-        y_range: the ends of the vertical axis, ``None`` for those of the data.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
+    `title` and `description` are for screen readers; labels have the unit; `bands` are ranges of y to shade
+    and to name; `y_range` has the ends of the vertical axis, ``None`` for those of the data. Raises
+    ConfigError without matplotlib.
     """
     shown = [one for one in series if one.points]
     with _drawing() as (figure, axes):
@@ -155,16 +142,8 @@ def bars_with_intervals(
 ) -> Html:
     """Return horizontal bars with their values beside them, as an ``<svg>`` element.
 
-    Args:
-        title: for screen readers; not drawn.
-        bars: from top to bottom; one without a value is labelled "none".
-        x_label: label of the axis, with the unit.
-        description: what the plot shows, in a sentence, for screen readers.
-        form: format of the values.
-        reference: a value to draw a line at, such as 1 for break-even, and its name.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
+    `title` and `description` are for screen readers; a bar without a value is labelled "none"; `reference` is
+    a value to draw a line at, such as 1 for break-even, and its name. Raises ConfigError without matplotlib.
     """
     height = max(1.6, 0.9 + 0.42 * len(bars))
     with _drawing(height) as (figure, axes):

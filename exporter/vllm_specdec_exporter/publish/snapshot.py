@@ -16,8 +16,7 @@ import msgspec
 
 from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
-from .metrics import METRICS
-from .metrics.metric import PREFIX, Metric, Scope
+from .metrics import METRICS, PREFIX, Metric, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,25 +40,18 @@ class Filter:
     """The parts of a snapshot to keep; an empty value keeps everything.
 
     `engine` and `window` do not apply to single requests, which belong to a model and have their own window.
-
-    Attributes:
-        model_name: engines and requests with this label.
-        engine: engines with this label.
-        window: the window of this name, of every engine.
-        metrics: these metrics, by name with or without the prefix.
     """
 
-    model_name: str = ""
-    engine: str = ""
-    window: str = ""
-    metrics: tuple[str, ...] = ()
+    model_name: str = ""  # engines and requests with this label
+    engine: str = ""  # engines with this label
+    window: str = ""  # the window of this name, of every engine
+    metrics: tuple[str, ...] = ()  # these metrics, by name with or without the prefix
 
 
 def parse_filter(query: Iterable[tuple[str, str]], windows: Sequence[str]) -> Filter:
     """Return the filter of a query string. ``metric`` may be repeated or hold a list with commas.
 
-    Raises:
-        FilterError: an unknown parameter, window or metric, or a parameter given twice.
+    Raises FilterError for an unknown parameter, window or metric, and for a parameter given twice.
     """
     single: dict[str, str] = {}
     metrics: list[str] = []
@@ -92,11 +84,7 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
 
 
 def decode(body: bytes) -> ExporterResult:
-    """Return the result that `encode` wrote; filtered fields have their defaults.
-
-    Raises:
-        ValueError: not a snapshot.
-    """
+    """Return the result that `encode` wrote, or raise ValueError; filtered fields have their defaults."""
     return msgspec.json.decode(body, type=ExporterResult)
 
 

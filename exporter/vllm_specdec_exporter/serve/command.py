@@ -45,7 +45,6 @@ _EXIT_CODES = (
 
 #: Prefix of the variables of the command `dashboards`, which may share an environment with the exporter.
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
-
 #: The most important flags, first in the help.
 _FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
 
@@ -108,11 +107,7 @@ class _Parts:
 
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
-    """Create the parts of the process. Nothing listens yet.
-
-    Raises:
-        ConfigError: settings or files cannot be used.
-    """
+    """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
     exporter = Exporter(load)
     return _Parts(exporter, _guard(exporter), _tap(exporter.config))
 
@@ -179,11 +174,7 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
 async def _start_tap(
     exporter: Exporter, tap: TapService | None, standby_tap: TapService | None, *, wait: bool
 ) -> TapService | None:
-    """Start the tap, and return it. The tap of the standby is kept if its settings are the same.
-
-    Raises:
-        OSError: it cannot listen, and `wait` is false.
-    """
+    """Start the tap, or keep that of the standby if its settings are the same; OSError unless `wait`."""
     if standby_tap is not None:
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
             tap = standby_tap

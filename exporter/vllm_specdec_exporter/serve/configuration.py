@@ -42,61 +42,36 @@ if TYPE_CHECKING:
     from ..economics.model import Model
     from .request_options import TapConfig
 
-#: Limit of samples kept per engine, for the longest window.
-MAX_SAMPLES = 20_000
+MAX_SAMPLES = 20_000  # limit of samples kept per engine, for the longest window
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """The checked configuration of `serve`.
+    """The checked configuration of `serve`."""
 
-    Attributes:
-        upstream: the servers and how to connect to them.
-        poll_interval: seconds between two polls of a server.
-        listen: host and port to serve on; an empty host is every address.
-        web_config_file: YAML file with TLS, users and headers for that address; empty for none.
-        max_requests: limit of concurrent requests, 0 for none.
-        process_metrics: whether `/metrics` also has `process_*` and `python_*`.
-        log_format: ``logfmt`` or ``json``.
-        log_level: ``debug``, ``info``, ``warning`` or ``error``.
-        log_interval: seconds between two aggregate lines, 0 for none.
-        shown: every setting without secrets, by the key in the file.
-        tap: the configuration of the tap, if configured.
-        push_token_file: file with the token for pushes; empty if pushes are rejected.
-        requests: how single requests are grouped and judged.
-    """
-
-    upstream: UpstreamConfig
-    poll_interval: float
+    upstream: UpstreamConfig  # the servers and how to connect to them
+    poll_interval: float  # seconds between two polls of a server
     settings: Settings
-    listen: tuple[str, int]
-    web_config_file: str
-    max_requests: int
-    process_metrics: bool
-    log_format: str
-    log_level: str
-    log_interval: float
-    shown: Mapping[str, object]
-    tap: TapConfig | None = None
-    push_token_file: str = ""
-    requests: RequestSettings = RequestSettings()
+    listen: tuple[str, int]  # host and port to serve on; an empty host is every address
+    web_config_file: str  # YAML file with TLS, users and headers for that address; empty for none
+    max_requests: int  # limit of concurrent requests, 0 for none
+    process_metrics: bool  # whether `/metrics` also has `process_*` and `python_*`
+    log_format: str  # ``logfmt`` or ``json``
+    log_level: str  # ``debug``, ``info``, ``warning`` or ``error``
+    log_interval: float  # seconds between two aggregate lines, 0 for none
+    shown: Mapping[str, object]  # every setting without secrets, by the key in the file
+    tap: TapConfig | None = None  # the configuration of the tap, if configured
+    push_token_file: str = ""  # file with the token for pushes; empty if pushes are rejected
+    requests: RequestSettings = RequestSettings()  # how single requests are grouped and judged
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
-    """Read and check the configuration; `file` is the path of the YAML file, empty for none.
-
-    Raises:
-        ConfigError: a value cannot be used.
-    """
+    """Read and check the configuration, with the YAML file at `file` if given; raise ConfigError."""
     return build(*gather(OPTIONS, flags, environment, read_file(file), file))
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
-    """Return the configuration from the values of the options, checked against each other.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the configuration from checked values; raise ConfigError if they contradict each other."""
     interval: float = values["poll.interval"]
     timeout: float = values["poll.timeout"] or min(4.0, 0.8 * interval)
     if timeout >= interval:
@@ -135,12 +110,9 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 
 
 def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
-    """Return how to connect to the servers, from the values of the ``vllm.*`` options.
+    """Return how to connect to the servers, by the ``vllm.*`` options; raise ConfigError.
 
     `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may stand for servers.
-
-    Raises:
-        ConfigError: values that contradict each other.
     """
     targets = _targets(values["vllm.url"])
     for target in targets:
@@ -157,11 +129,7 @@ def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool
 
 
 def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
-    """Return the settings of TLS only.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the settings of TLS only; raise ConfigError for a certificate without its key."""
     check_both_or_neither(values, "vllm.cert-file", "vllm.key-file")
     return UpstreamConfig(
         ca_file=values["vllm.ca-file"] or "",
@@ -174,11 +142,7 @@ def build_tls(values: Mapping[str, Any]) -> UpstreamConfig:
 def build_settings(
     values: Mapping[str, Any], windows: tuple[Window, ...], *, judged: Window, slack: float
 ) -> Settings:
-    """Return the settings of the pipeline from the options of speculation, cost, baseline and thresholds.
-
-    Raises:
-        ConfigError: files that cannot be used, or values that contradict each other.
-    """
+    """Return the settings of the pipeline; raise ConfigError for unusable files and contradictory values."""
     speculation: Speculation = values["spec.config"] or Speculation()
     costs = build_costs(values, speculation)
     return Settings(
@@ -256,11 +220,7 @@ def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
 
 
 def load_baseline(path: str) -> Baseline:
-    """Read and check a baseline file.
-
-    Raises:
-        BaselineError: it cannot be read, or is not a valid baseline.
-    """
+    """Read and check a baseline file; raise BaselineError if it cannot be used."""
     from ..economics.baseline import BaselineError, decode
 
     try:
@@ -271,11 +231,7 @@ def load_baseline(path: str) -> Baseline:
 
 
 def build_costs(values: Mapping[str, Any], speculation: Speculation) -> CostSettings:
-    """Return the cost settings from the values of the options.
-
-    Raises:
-        ConfigError: a file that cannot be used, or values that contradict each other.
-    """
+    """Return the cost settings; raise ConfigError for an unusable file and contradictory values."""
     profile = _profile(values, speculation)
     return CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values, profile))
 
@@ -337,11 +293,7 @@ def _read_config(path: str) -> Model:
 
 
 def memory_ratio(values: Mapping[str, Any]) -> float | None:
-    """Return the memory of the draft model over that of the GPUs, ``None`` if it is not given.
-
-    Raises:
-        ConfigError: one of the two is missing, or the draft model exceeds the GPUs.
-    """
+    """Return the memory of the draft model over that of the GPUs, if given; ConfigError if it exceeds 1."""
     check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
     draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
     if draft is not None and draft > gpus:

@@ -28,67 +28,40 @@ if TYPE_CHECKING:
 #: use, and at least how many.
 SHARE_OF_ONE_PEER = 0.25
 LEAST_OF_ONE_PEER = 2
-
 #: Limit of connections. A new one closes the longest idle one (at the limit of its address: of that address);
 #: if none is idle, the new one is refused.
 MOST_CONNECTIONS = 512
-
-#: Limit of concurrent TLS handshakes. A new one ends the oldest.
-MOST_HANDSHAKES = 128
-
-#: Deadline of a TLS handshake, in seconds.
-HANDSHAKE_SECONDS = 10.0
-
+MOST_HANDSHAKES = 128  # limit of concurrent TLS handshakes. A new one ends the oldest.
+HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds
 #: Deadline for the head of a request, from its first byte or that of the connection, in seconds.
 REQUEST_SECONDS = 10.0
-
 #: Limit of the head of a request, in bytes. Beyond it nothing is read, until the deadline.
 MAX_HEAD = 32 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
-
 #: Longest idle time between two requests, in seconds: longer than Prometheus keeps a connection.
 IDLE_SECONDS = 330.0
-
-#: Deadline for a client to receive a response, in seconds.
-RESPONSE_SECONDS = 30.0
-
-#: Longest wait for open connections at the end of the process, in seconds.
-SHUTDOWN_SECONDS = 0.5
-
+RESPONSE_SECONDS = 30.0  # deadline for a client to receive a response, in seconds
+SHUTDOWN_SECONDS = 0.5  # longest wait for open connections at the end of the process, in seconds
 #: Paths of Kubernetes' probes, which are exempt from the limit of requests.
 PROBES = frozenset({"/-/healthy", "/-/ready"})
-
 #: How often, and after how many seconds, a request tries again before the limit of requests rejects it.
 _TRIES = 10
 _RETRY_SECONDS = 0.1
-
-#: Least time between two log lines about rejected requests, in seconds.
-_LOG_SECONDS = 60.0
+_LOG_SECONDS = 60.0  # least time between two log lines about rejected requests, in seconds
 
 
 @dataclass(slots=True)
 class _State:
-    """The state of a connection.
+    """The state of a connection."""
 
-    Attributes:
-        peer: the key of the client.
-        since: when it was opened or became idle.
-        head_since: when the head that is being received began; ``None`` between heads.
-        head_bytes: how much of it was received.
-        head_end: its last bytes.
-        is_busy: whether a complete head has been received and its request is not answered.
-        waits: whether that request waits for its turn.
-        aborted: whether it is closed for a new one.
-    """
-
-    peer: str
-    since: float
-    head_since: float | None = None
-    head_bytes: int = 0
-    head_end: bytes = b""
-    is_busy: bool = False
-    waits: bool = False
-    aborted: bool = False
+    peer: str  # the key of the client
+    since: float  # when it was opened or became idle
+    head_since: float | None = None  # when the head that is being received began; ``None`` between heads
+    head_bytes: int = 0  # how much of it was received
+    head_end: bytes = b""  # its last bytes
+    is_busy: bool = False  # whether a complete head has been received and its request is not answered
+    waits: bool = False  # whether that request waits for its turn
+    aborted: bool = False  # whether it is closed for a new one
 
 
 class _Turns:
@@ -124,11 +97,7 @@ class _Turns:
 
 
 class ConnectionLimiter:
-    """Limits connections as their protocol factory, and requests as a middleware.
-
-    Args:
-        most_requests: limit of concurrent requests, 0 for none.
-    """
+    """Limits connections as their protocol factory, and requests (0: without a limit) as a middleware."""
 
     def __init__(self, most_requests: int) -> None:
         self._most_requests = most_requests

@@ -29,22 +29,14 @@ if TYPE_CHECKING:
     from .exporter import Exporter
     from .web_config.middleware import WebConfigMiddleware
 
-
 #: The last line of a response in OpenMetrics.
 _END = b"# EOF\n"
-
 #: zlib's `wbits` for gzip, and the level of Prometheus' own library.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
-
-#: A quality value (RFC 9110, 12.4.2).
-_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
-
-#: Longest list of what a client accepts that is read, in characters; Prometheus sends 300.
-_MAX_ACCEPT = 4096
-
-#: Longest time to encode metrics before other tasks run, in seconds.
-_SLICE_SECONDS = 0.0005
+_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")  # a quality value (RFC 9110, 12.4.2)
+_MAX_ACCEPT = 4096  # longest list of what a client accepts that is read, in characters; Prometheus sends 300
+_SLICE_SECONDS = 0.0005  # longest time to encode metrics before other tasks run, in seconds
 
 
 class _Shared:
@@ -92,10 +84,7 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
 
 
 def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
-    """Return a handler that responds with text or protobuf, by the header ``Accept``.
-
-    `native` has the metrics of `text` with native histograms, for protobuf.
-    """
+    """Return a handler that responds with `text`, or with `native` as protobuf, by the header ``Accept``."""
     shared = _Shared()
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -180,9 +169,7 @@ class _Families(Collector):
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 _SHARED: web.AppKey[_Shared] = web.AppKey("shared")
-
-#: Limit of requests that wait for the next reload.
-_MOST_RELOADS = 4
+_MOST_RELOADS = 4  # limit of requests that wait for the next reload
 
 _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",

@@ -26,28 +26,15 @@ if TYPE_CHECKING:
     from ..publish.last_hour import LastHour
     from .configuration import ServeConfig
 
-#: Least time between two reloads, in seconds. Requests within it share the next one.
-RELOAD_SECONDS = 1.0
-
-#: A result is stale after interval, timeout and this time, in seconds.
-GRACE = 1.0
+RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds. Requests within it share the next one.
+GRACE = 1.0  # a result is stale after interval, timeout and this time, in seconds
 
 
 class Exporter:
     """Polls every target of the configuration, and reloads the configuration on request.
 
-    Args:
-        load: reads and checks the configuration; raises `ConfigError`.
-        clock: monotonic time in seconds.
-        wall: Unix time in seconds.
-
-    Attributes:
-        config: the current configuration.
-        requests: the aggregation of single requests.
-        reloads_waiting: number of callers that wait for a reload.
-
-    Raises:
-        ConfigError: the configuration cannot be used.
+    `load` reads and checks the configuration, or raises ConfigError. `clock` is monotonic time, `wall` Unix
+    time, in seconds. `reloads_waiting` is the number of callers that wait for a reload.
     """
 
     def __init__(
@@ -175,12 +162,9 @@ class Exporter:
             await poller.close()
 
     async def reload(self) -> None:
-        """Read and apply the configuration; the state of targets that remain is kept.
+        """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
 
         The files are read after this call, and not more often than every `RELOAD_SECONDS`.
-
-        Raises:
-            ConfigError: the new configuration cannot be used; the old one stays.
         """
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_soon(), name="reload")

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
-
 _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _MAX_BYTES = 4096
 _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
@@ -32,17 +30,11 @@ _CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of a request.
+    """The result of a request."""
 
-    Attributes:
-        alive: whether the exporter is alive.
-        text: one line for the output.
-        is_final: whether the exporter has responded, so that no other address or scheme is tried.
-    """
-
-    alive: bool
-    text: str
-    is_final: bool = False
+    alive: bool  # whether the exporter is alive
+    text: str  # one line for the output
+    is_final: bool = False  # whether the exporter has responded, so that no other address or scheme is tried
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,11 +154,7 @@ def _left(end: float) -> float:
 
 
 def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[tuple[str, int], str]:
-    """Return the listen address and the path of the web configuration file; other settings may be invalid.
-
-    Raises:
-        ConfigError: one of the two, or the configuration file, cannot be used.
-    """
+    """Return the listen address and the path of the web configuration file; raise ConfigError if unusable."""
     values = values_of(WEB_OPTIONS, flags, environment)
     return values[LISTEN_ADDRESS.name], values[WEB_CONFIG_FILE.name] or ""
 
@@ -174,11 +162,7 @@ def web_values(flags: Mapping[str, Any], environment: Mapping[str, str]) -> tupl
 def values_of(
     options: Sequence[Option], flags: Mapping[str, Any], environment: Mapping[str, str]
 ) -> Mapping[str, Any]:
-    """Return the values of `options`; all other settings may be invalid.
-
-    Raises:
-        ConfigError: one of them, or the configuration file, cannot be used.
-    """
+    """Return the values of `options`, whatever the others; raise ConfigError if one is unusable."""
     file = flags.get("config_file") or environment.get(CONFIG_FILE_VARIABLE, "")
     if not file:
         return gather(options, flags, environment, None)[0]

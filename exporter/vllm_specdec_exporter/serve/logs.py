@@ -25,15 +25,9 @@ if TYPE_CHECKING:
 
     from ..publish.events import Event
 
-
-#: Limit of the buffer in bytes. Further lines are dropped and counted.
-MOST_WAITING = 256 * 1024
-
-#: Longest wait for buffered lines to be written at the end of the process, in seconds.
-FLUSH_SECONDS = 0.2
-
-#: Bytes that a writable pipe takes without blocking.
-_BLOCK = select.PIPE_BUF
+MOST_WAITING = 256 * 1024  # limit of the buffer in bytes. Further lines are dropped and counted.
+FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
+_BLOCK = select.PIPE_BUF  # bytes that a writable pipe takes without blocking
 
 
 class LineHandler(logging.Handler):

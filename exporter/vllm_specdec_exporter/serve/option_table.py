@@ -6,12 +6,10 @@ it. Other commands use its rows for the same settings.
 
 from __future__ import annotations
 
-from ..config.options import Option
+from ..config.options import Option, duration_option, file_option, switch_option
 from ..config.values import (
-    boolean,
     choice,
     duration,
-    file,
     header,
     mask_header,
     mask_url,
@@ -50,24 +48,12 @@ OPTIONS: tuple[Option, ...] = (
         repeatable=True,
         mask=mask_url,
     ),
-    Option("vllm.ca-file", file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
-    Option("vllm.cert-file", file, None, "Client certificate for https, PEM.", metavar="FILE"),
-    Option("vllm.key-file", file, None, "Private key of the client certificate, PEM.", metavar="FILE"),
+    file_option("vllm.ca-file", "Certificates to trust for https, PEM."),
+    file_option("vllm.cert-file", "Client certificate for https, PEM."),
+    file_option("vllm.key-file", "Private key of the client certificate, PEM."),
     Option("vllm.server-name", str, None, "Name to expect in the server's certificate.", metavar="NAME"),
-    Option(
-        "vllm.insecure-skip-verify",
-        boolean,
-        "false",
-        "Accept any certificate of the server (true or false).",
-        metavar="BOOL",
-    ),
-    Option(
-        "vllm.bearer-token-file",
-        file,
-        None,
-        "File with a bearer token for the server; read for every poll.",
-        metavar="FILE",
-    ),
+    switch_option("vllm.insecure-skip-verify", "Accept any certificate of the server"),
+    file_option("vllm.bearer-token-file", "File with a bearer token for the server; read for every poll."),
     Option(
         "vllm.header",
         header,
@@ -78,13 +64,12 @@ OPTIONS: tuple[Option, ...] = (
         separator="\n",
         mask=mask_header,
     ),
-    Option("poll.interval", duration(0.1), "5s", "Time between two polls of a server.", metavar="DURATION"),
-    Option(
+    duration_option("poll.interval", 0.1, "5s", "Time between two polls of a server."),
+    duration_option(
         "poll.timeout",
-        duration(0.05),
+        0.05,
         None,
         "Deadline of a whole poll. Default: 4s, or 80 % of the interval if that is less.",
-        metavar="DURATION",
     ),
     Option(
         "window",
@@ -94,13 +79,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="DURATION",
         repeatable=True,
     ),
-    Option(
-        "judgement.window",
-        duration(1),
-        None,
-        "Window that the judgement uses. Default: the longest.",
-        metavar="DURATION",
-    ),
+    duration_option("judgement.window", 1, None, "Window that the judgement uses. Default: the longest."),
     Option(
         "spec.config",
         parse_speculation,
@@ -108,12 +87,9 @@ OPTIONS: tuple[Option, ...] = (
         "The JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
         metavar="JSON",
     ),
-    Option(
+    switch_option(
         "spec.server-info",
-        boolean,
-        "false",
-        "Read method and top-k of SGLang from its /server_info, and keep nothing else of it (true or false).",
-        metavar="BOOL",
+        "Read method and top-k of SGLang from its /server_info, and keep nothing else of it",
     ),
     Option(
         "cost.profile",
@@ -122,7 +98,7 @@ OPTIONS: tuple[Option, ...] = (
         "Assumed cost of a step with drafts: the name of a profile; auto selects it by the method.",
         metavar="NAME",
     ),
-    Option("cost.file", file, None, "YAML file with your own cost profiles.", metavar="FILE"),
+    file_option("cost.file", "YAML file with your own cost profiles."),
     Option(
         "cost.hardware",
         parse_machine,
@@ -159,12 +135,9 @@ OPTIONS: tuple[Option, ...] = (
         "Memory of the server's GPUs, such as 160GB, for the same.",
         metavar="SIZE",
     ),
-    Option(
+    file_option(
         "baseline.file",
-        file,
-        None,
         "Result of the baseline command, recorded without speculation; needed to measure the speedup.",
-        metavar="FILE",
     ),
     Option(
         "threshold",
@@ -184,13 +157,7 @@ OPTIONS: tuple[Option, ...] = (
         "Limit of concurrent requests to the exporter; others except probes get status 503. 0 for no limit.",
         metavar="NUMBER",
     ),
-    Option(
-        "web.disable-exporter-metrics",
-        boolean,
-        "false",
-        "Leave process_* and python_* out of /metrics (true or false).",
-        metavar="BOOL",
-    ),
+    switch_option("web.disable-exporter-metrics", "Leave process_* and python_* out of /metrics"),
     *REQUEST_OPTIONS,
     STARTUP_ON_ERROR,
     Option(
@@ -203,11 +170,5 @@ OPTIONS: tuple[Option, ...] = (
         "Lowest level to log: debug, info, warning or error.",
         metavar="LEVEL",
     ),
-    Option(
-        "log.interval",
-        duration(0),
-        "1m",
-        "Time between two aggregate log lines; 0s for none.",
-        metavar="DURATION",
-    ),
+    duration_option("log.interval", 0, "1m", "Time between two aggregate log lines; 0s for none."),
 )

@@ -32,16 +32,11 @@ if TYPE_CHECKING:
     from ..publish.last_hour import LastHour
     from .upstream import Upstream
 
-
 #: Failures that do not suggest a restart of the server. After any other, the next response may be from
 #: another process, whose counters may already exceed the old values.
 _SAME_SERVER = frozenset({"timeout", "too_large", "malformed", "credentials", "internal"})
-
-#: A response of more bytes is parsed in a thread, so that it does not block the loop.
-_LARGE = 256 * 1024
-
-#: Requests for a server's version before it is assumed to have none.
-_VERSION_TRIES = 3
+_LARGE = 256 * 1024  # a response of more bytes is parsed in a thread, so that it does not block the loop
+_VERSION_TRIES = 3  # requests for a server's version before it is assumed to have none
 
 
 class Poller:
@@ -50,18 +45,13 @@ class Poller:
     Args:
         name: the value of the label `target`.
         upstream: the client.
-        settings: the settings of the pipeline.
+        settings: of the pipeline, for the next poll.
         interval: seconds between polls.
         patience: seconds after which the last poll is stale.
         clock: monotonic time in seconds.
         wall: Unix time in seconds.
         log: writes events to the log.
         shapes: returns the draft lengths of each model, if single requests are observed.
-
-    Attributes:
-        settings: the settings of the pipeline for the next poll.
-        latest: the result of the last poll.
-        last_hour: a point a minute of each engine, for the status page.
     """
 
     def __init__(

@@ -35,15 +35,7 @@ if TYPE_CHECKING:
 
 
 class RequestIntake:
-    """Aggregates the observed requests, if there is a tap or pushes are accepted.
-
-    Args:
-        config: the current configuration.
-        clock: monotonic time in seconds.
-
-    Attributes:
-        tap: the tap, once attached.
-    """
+    """Aggregates the observed requests, if there is a tap or pushes are accepted; `clock` is in seconds."""
 
     def __init__(self, config: ServeConfig, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -121,14 +113,9 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
     return loads
 
 
-#: Deadline to receive a push, in seconds.
-_BODY_SECONDS = 30.0
-
-#: Limit of a push, also after decompression: aiohttp's own for a body.
-_MAX_BODY = 1024**2
-
-#: Limit of errors listed in a response.
-_MOST_ERRORS = 10
+_BODY_SECONDS = 30.0  # deadline to receive a push, in seconds
+_MAX_BODY = 1024**2  # limit of a push, also after decompression: aiohttp's own for a body
+_MOST_ERRORS = 10  # limit of errors listed in a response
 
 
 def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
@@ -181,12 +168,7 @@ class _TooLargeError(ValueError):
 
 
 def _decompress(body: bytes, encoding: str) -> bytes:
-    """Return a decompressed body.
-
-    Raises:
-        zlib.error: it is not encoded as `encoding`, or that is neither gzip nor deflate.
-        _TooLargeError: it is larger than the limit.
-    """
+    """Return a decompressed body; raise zlib.error for another encoding than gzip and deflate."""
     if encoding not in ("gzip", "deflate"):
         raise zlib.error(f"{encoding} is not supported")
     bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS

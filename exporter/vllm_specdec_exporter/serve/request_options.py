@@ -7,11 +7,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..config.options import ConfigError, Option, check_both_or_neither
+from ..config.options import (
+    ConfigError,
+    Option,
+    check_both_or_neither,
+    duration_option,
+    file_option,
+    switch_option,
+)
 from ..config.values import (
-    boolean,
-    duration,
-    file,
     format_address,
     header_name,
     loopback_hosts,
@@ -38,45 +42,28 @@ if TYPE_CHECKING:
 
     from ..config.values import Target
 
-#: Limit of tenants with their own label value.
-MOST_TENANTS = 100
-
+MOST_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-
-#: Limit of bounds of one histogram.
-_MOST_BOUNDS = 40
+_MOST_BOUNDS = 40  # limit of bounds of one histogram
 
 
 @dataclass(frozen=True, slots=True)
 class TapConfig:
-    """The configuration of the tap.
+    """The configuration of the tap."""
 
-    Attributes:
-        listen: host and port to listen on; an empty host is every address.
-        upstream: the server.
-        server_name: the name to expect in its certificate instead of the address's host.
-        ask_for_usage: whether to request the usage of streams, and remove the extra event from the response.
-        drain_seconds: deadline of requests under way when the tap stops.
-        cert_file: certificate for clients, PEM; empty for plain HTTP.
-        key_file: its private key.
-    """
-
-    listen: tuple[str, int]
-    upstream: Target
-    server_name: str = ""
+    listen: tuple[str, int]  # host and port to listen on; an empty host is every address
+    upstream: Target  # the server
+    server_name: str = ""  # the name to expect in its certificate instead of the address's host
+    #: Whether to request the usage of streams, and remove the extra event from the response.
     ask_for_usage: bool = False
-    drain_seconds: float = 25.0
-    cert_file: str = ""
-    key_file: str = ""
+    drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
+    cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
+    key_file: str = ""  # its private key
 
 
 def parse_upstream(text: str) -> Target:
-    """Return the server that the tap relays to: an address without a path.
-
-    Raises:
-        ValueError: another kind of address.
-    """
+    """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
     target = parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
         raise ValueError(
@@ -125,43 +112,30 @@ TAP_OPTIONS: tuple[Option, ...] = (
         metavar="URL",
         mask=mask_url,
     ),
-    Option(
+    switch_option(
         "tap.ask-for-usage",
-        boolean,
-        "false",
         "Add stream_options.include_usage to streamed requests without it, and remove the extra event from "
         "the response; otherwise, such streams are not recorded. Not with vLLM's "
-        "--enable-force-include-usage (true or false).",
-        metavar="BOOL",
+        "--enable-force-include-usage",
     ),
-    Option(
+    duration_option(
         "tap.drain-timeout",
-        duration(0),
+        0,
         "25s",
         "Time for requests under way in the tap to finish when the exporter stops.",
-        metavar="DURATION",
     ),
-    Option("tap.cert-file", file, None, "Certificate of the tap for https, PEM.", metavar="FILE"),
-    Option("tap.key-file", file, None, "Private key of that certificate, PEM.", metavar="FILE"),
+    file_option("tap.cert-file", "Certificate of the tap for https, PEM."),
+    file_option("tap.key-file", "Private key of that certificate, PEM."),
 )
 
 REQUEST_OPTIONS: tuple[Option, ...] = (
     *TAP_OPTIONS,
-    Option(
+    file_option(
         "push.bearer-token-file",
-        file,
-        None,
         "File with the bearer token for POST /api/v1/requests; read for every push. Without it, pushes are "
         "rejected.",
-        metavar="FILE",
     ),
-    Option(
-        "requests.window",
-        duration(60),
-        "30m",
-        "Window over which single requests are judged.",
-        metavar="DURATION",
-    ),
+    duration_option("requests.window", 60, "30m", "Window over which single requests are judged."),
     Option(
         "requests.temperature-bound",
         number(0),
@@ -215,11 +189,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return the configuration of the tap, ``None`` if there is no tap; `targets` are polled.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the tap's configuration, ``None`` without a tap; raise ConfigError for contradictory values."""
     if values["tap.listen-address"] is None:
         _refuse_without_tap(values)
         return None
@@ -269,11 +239,7 @@ def _check_addresses(tap: tuple[str, int], web: tuple[str, int] | None, upstream
 
 
 def build_requests(values: Mapping[str, Any]) -> RequestSettings:
-    """Return the settings for grouping and judging requests.
-
-    Raises:
-        ConfigError: values that contradict each other.
-    """
+    """Return the settings for grouping and judging requests; raise ConfigError for contradictory values."""
     tenants = values["requests.tenant"]
     if tenants and not values["requests.tenant-header"] and not values["push.bearer-token-file"]:
         raise ConfigError("--requests.tenant needs --requests.tenant-header: the header with the tenant")

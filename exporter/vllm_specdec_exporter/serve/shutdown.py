@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .tap.tap import TapService
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
 #: All signals with a handler here that end a process without one.
 _ALL_SIGNALS = (*_STOP_SIGNALS, signal.SIGHUP)
 
@@ -74,11 +73,7 @@ class Interruption:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Delay signals within the block until its end.
-
-        Raises:
-            KeyboardInterrupt: a signal arrived.
-        """
+        """Delay signals within the block; raise KeyboardInterrupt at its end if one arrived."""
         self._is_held = True
         try:
             yield
@@ -91,15 +86,10 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """The state of the shutdown.
+    """The state of the shutdown."""
 
-    Attributes:
-        stop: set by the first SIGTERM or SIGINT.
-        hurry: set by the second.
-    """
-
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)  # set by the first SIGTERM or SIGINT
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # set by the second
 
     @classmethod
     @contextlib.contextmanager

@@ -28,18 +28,11 @@ if TYPE_CHECKING:
 
 # asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
 SSLProtocol.max_size = 32 * 1024
-
 #: Returns the protocol of a new connection.
 Factory = Callable[[], asyncio.Protocol]
-
 _BACKLOG = 1024
-
-#: Delay before the next `accept` after a lack of descriptors or memory, in seconds.
-_PAUSE_SECONDS = 1.0
-
-
-#: The same while the listener is full.
-_FULL_SECONDS = 0.1
+_PAUSE_SECONDS = 1.0  # delay before the next `accept` after a lack of descriptors or memory, in seconds
+_FULL_SECONDS = 0.1  # the same while the listener is full
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +104,9 @@ class Listener:
     def serve(
         self, factory: Factory, context: ssl.SSLContext | None = None, handshake_seconds: float | None = None
     ) -> None:
-        """Serve new connections with `factory`, over TLS with a `context`.
+        """Serve new connections with `factory`, over TLS with a `context`; OSError if a socket cannot listen.
 
         Connections that exist, and those within their handshake, do not change. None is refused meanwhile.
-
-        Raises:
-            OSError: a socket cannot listen; nothing has changed.
         """
         new = [] if self._accepting else self._sockets
         for bound in new:
@@ -212,11 +202,7 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> _Addresses:
-        """Return the addresses of a host.
-
-        Raises:
-            OSError: the name cannot be resolved.
-        """
+        """Return the addresses of a host; raise OSError if the name cannot be resolved."""
         query = host, port, family
         future = self._pending.get(query)
         if future is None:
@@ -225,11 +211,7 @@ class Resolver(AbstractResolver):
         return list(await asyncio.shield(future))
 
     async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return the addresses of a host name or literal address as `aiohappyeyeballs` takes them.
-
-        Raises:
-            OSError: the name cannot be resolved.
-        """
+        """Return the addresses of a host name or literal address for `aiohappyeyeballs`, or raise OSError."""
         with contextlib.suppress(ValueError):
             ip_address(host)
             return [_address(host, port)]

@@ -41,9 +41,7 @@ if TYPE_CHECKING:
 
     Prepared = TypeVar("Prepared")
 
-#: Time between two attempts, in seconds. SIGHUP starts one at once.
-RETRY_SECONDS = 5.0
-
+RETRY_SECONDS = 5.0  # time between two attempts, in seconds. SIGHUP starts one at once.
 #: The options that the tap needs.
 _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
@@ -59,11 +57,7 @@ def waits_on_error(flags: Mapping[str, Any], environment: Mapping[str, str]) -> 
 
 
 def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
-    """Stand by until a signal, after invalid flags.
-
-    Returns:
-        The exit code; ``None`` if the process must exit at once, without --startup.on-error=wait.
-    """
+    """Stand by after invalid flags until a signal; return the exit code, ``None`` to exit at once."""
     parser = Parser(prog="", description="")
     add_flags(parser, (STARTUP_ON_ERROR, *WEB_OPTIONS, *_TAP_OPTIONS))
     try:
@@ -85,10 +79,7 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 
 
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener, ``None`` if the address cannot be bound. Errors are logged, or written to stderr.
-
-    It is tried once; with `stop`, until that event is set.
-    """
+    """Return a listener, ``None`` if the address cannot be bound; with `stop`, retry until it is set."""
     logged = False
     while True:
         try:
@@ -114,18 +105,9 @@ async def wait_for(
     environment: Mapping[str, str],
     shutdown: Shutdown,
 ) -> tuple[Prepared, TapService | None] | None:
-    """Return the result of `prepare`; stand by while it raises `ConfigError`.
+    """Return the result of `prepare`; stand by while it raises `ConfigError`. ``None`` after a signal.
 
-    Meanwhile a tap relays if its own settings can be used, and is returned too.
-
-    Args:
-        prepare: reads the configuration; raises `ConfigError` if it cannot be used.
-        flags: values of the flags by option name, for the listen address and the tap.
-        environment: the process environment, for the same.
-        shutdown: ends the standby.
-
-    Returns:
-        ``None`` after SIGTERM or SIGINT.
+    Meanwhile a tap relays if its own settings, from flags and environment, can be used; it is returned too.
     """
     try:
         return prepare(), None

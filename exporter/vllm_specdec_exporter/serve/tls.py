@@ -22,29 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpstreamConfig:
-    """How to connect to the servers.
+    """How to connect to the servers."""
 
-    Attributes:
-        targets: the servers to poll.
-        ca_file: certificates to trust instead of the system's.
-        cert_file: client certificate, with `key_file`.
-        key_file: its private key.
-        server_name: the name to expect in the server's certificate instead of the address's host.
-        insecure_skip_verify: whether to accept any certificate.
-        bearer_token_file: file whose content is sent as bearer token; read for every poll.
-        headers: further request headers.
-        timeout: deadline of a whole poll, in seconds.
-    """
-
-    targets: tuple[Target, ...] = ()
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    server_name: str = ""
-    insecure_skip_verify: bool = False
-    bearer_token_file: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    timeout: float = 4.0
+    targets: tuple[Target, ...] = ()  # the servers to poll
+    ca_file: str = ""  # certificates to trust instead of the system's
+    cert_file: str = ""  # client certificate, with `key_file`
+    key_file: str = ""  # its private key
+    server_name: str = ""  # the name to expect in the server's certificate instead of the address's host
+    insecure_skip_verify: bool = False  # whether to accept any certificate
+    bearer_token_file: str = ""  # file whose content is sent as bearer token; read for every poll
+    headers: tuple[tuple[str, str], ...] = ()  # further request headers
+    timeout: float = 4.0  # deadline of a whole poll, in seconds
 
     def request_headers(self, defaults: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the configured headers, and the `defaults` that are not configured. Names may repeat."""
@@ -57,17 +45,11 @@ class UpstreamConfig:
 
 
 class CertificateFiles:
-    """Certificate files, loaded again when they change.
+    """Certificate files, loaded again when they change; raises ValueError if they cannot be used now.
 
     If the new files cannot be used, the loaded certificate stays. Loading is tried again each time, because
-    the cause may be temporary; each version of the files is logged once.
-
-    Args:
-        paths: the files; an empty path is ignored.
-        load: loads the files; raises ValueError, which names them, if they cannot be used.
-
-    Raises:
-        ValueError: they cannot be used now.
+    the cause may be temporary; each version of the files is logged once. `load` raises ValueError, which
+    names the files; an empty path is ignored.
     """
 
     def __init__(self, paths: Sequence[str], load: Callable[[], None]) -> None:
@@ -97,11 +79,7 @@ class CertificateFiles:
 
 
 def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
-    """Load a certificate with its key, a `pair` of files, into `context`; `flags` name them in errors.
-
-    Raises:
-        ValueError: they hold no certificate with its key.
-    """
+    """Load a certificate with its key, a `pair` of files, or raise ValueError, in which `flags` name them."""
     try:
         # Without a password, OpenSSL prompts for that of an encrypted key on the terminal.
         context.load_cert_chain(*pair, password=lambda: "")
@@ -113,10 +91,7 @@ def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tupl
 def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
     """Return a client's TLS context that trusts the system's certificates, or those of a file.
 
-    `flag` names the file in the message; with `insecure`, any certificate is accepted.
-
-    Raises:
-        ValueError: the file holds no certificates.
+    `flag` names the file in the ValueError if it holds none; with `insecure`, any certificate is accepted.
     """
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
@@ -129,11 +104,7 @@ def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSL
 
 
 class UpstreamTLS:
-    """The TLS context for https servers, which follows changes of the files.
-
-    Raises:
-        ValueError: files that hold no usable certificate or key.
-    """
+    """The TLS context for https servers, which follows changes of the files; ValueError for unusable ones."""
 
     def __init__(self, config: UpstreamConfig) -> None:
         self._config = config
@@ -150,11 +121,7 @@ class UpstreamTLS:
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
-    """Return the TLS context for https servers.
-
-    Raises:
-        ValueError: files that hold no usable certificate or key.
-    """
+    """Return the TLS context for https servers; raise ValueError for unusable files."""
     context = client_context(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
     if config.cert_file:
         load_certificate(

@@ -40,7 +40,6 @@ _LONGEST_MESSAGE = 300
 _CLOSED = "the connection was closed before a response came"
 #: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
 _CLOSE_ITERATIONS = 10
-
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
 
@@ -66,12 +65,8 @@ class UpstreamResponse:
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-
-#: Least length of a value that is masked: shorter ones are words such as `Basic` or `true`.
-_LEAST_SECRET = 6
-
-#: The header that names this program.
-AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}
+_LEAST_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
+AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}  # the header that names this program
 
 
 def new_session(
@@ -136,11 +131,7 @@ class Upstream:
         return text
 
     async def fetch(self) -> UpstreamResponse:
-        """Return the server's metrics.
-
-        Raises:
-            PollError: no complete, valid response within the deadline; credentials are masked.
-        """
+        """Return the server's metrics, or raise PollError, with credentials masked."""
         try:
             return await self._get(self._target.url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
@@ -313,11 +304,7 @@ class Inflater:
         return self._stream.eof
 
     def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes decompressed from `chunk`; gzip data may have several members.
-
-        Raises:
-            zlib.error: it has another format.
-        """
+        """Return at most `limit` bytes decompressed from `chunk`, of several gzip members; or zlib.error."""
         found = bytearray()
         while chunk and len(found) < limit:
             if self._stream.eof:

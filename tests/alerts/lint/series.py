@@ -14,8 +14,7 @@ from vllm_specdec_exporter.economics.baseline_match import QUANTILES
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.observe.result import REASONS
-from vllm_specdec_exporter.publish.metrics import METRICS
-from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
 from vllm_specdec_exporter.requests.observation import RecordState, Source
 from vllm_specdec_exporter.requests.result import Outcome
 

@@ -69,10 +69,7 @@ _LINKS = (
 def render(
     result: ExporterResult, now: float, query: PageQuery = _PLAIN, hours: Sequence[LastHour] = ()
 ) -> str:
-    """Return the page as one HTML document, rendered at the Unix time `now`.
-
-    `hours` has the last hour of each target.
-    """
+    """Return the page as HTML, rendered at the Unix time `now`; `hours` has the last hour of each target."""
     head = element(
         "head",
         element("meta", charset="utf-8"),

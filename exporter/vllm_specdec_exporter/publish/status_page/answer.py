@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from ...observe.result import EngineResult
 
 _QUANTILES = (0.5, 0.95, 0.99)
-#: A relative change of the shortest window against the judged one that is called a trend.
-_TREND = 0.1
+_TREND = 0.1  # a relative change of the shortest window against the judged one that is called a trend
 #: Why an engine has its level.
 _LEVEL_WORDS = {
     QualityLevel.POOR: "a criterion for poor acceptance holds",

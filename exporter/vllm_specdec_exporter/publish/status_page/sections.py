@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ...measures.measures import Measures
 
-
 _NO_COST = "no drafts in this window, or the number of running requests is unknown"
 _NO_DRAFTS, _NO_COUNTER = "no drafts in this window", "the server has no such counter, or no time passed"
 #: Rows of the windows: head, value, format, and the reason of a missing value.

@@ -43,19 +43,12 @@ _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """How the page is shown.
+    """How the page is shown."""
 
-    Attributes:
-        refresh: whole seconds between reloads, 0 for never.
-        chosen: whether the address says so.
-        engine: anchor of the engine that is shown in detail, empty for the worst one.
-        opened: keys of `FOLDS`.
-    """
-
-    refresh: int = math.ceil(DEFAULT_REFRESH)
-    chosen: bool = False
-    engine: str = ""
-    opened: frozenset[str] = frozenset()
+    refresh: int = math.ceil(DEFAULT_REFRESH)  # whole seconds between reloads, 0 for never
+    chosen: bool = False  # whether the address says so
+    engine: str = ""  # anchor of the engine that is shown in detail, empty for the worst one
+    opened: frozenset[str] = frozenset()  # keys of `FOLDS`
 
     def link(self, anchor: str = "") -> str:
         """Return the address of the page, relative to itself."""
@@ -68,10 +61,7 @@ class PageQuery:
         return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
 
     def fold(self, key: str, *content: str, anchor: str = "") -> Html:
-        """Return a part with a link that opens or closes it; closed, it is its title alone.
-
-        `anchor` is needed where the page has several parts of this key.
-        """
+        """Return a part with a link that opens or closes it; several parts of one key need an `anchor`."""
         is_open = key in self.opened
         anchor = anchor or f"open-{key}"
         link = element(
@@ -84,10 +74,7 @@ class PageQuery:
 
 
 def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRESH) -> PageQuery:
-    """Return what the parameters `refresh`, `engine` and `open` say.
-
-    Whatever is invalid is ignored, so that the page never fails because of it.
-    """
+    """Return what the parameters `refresh`, `engine` and `open` say; what is invalid is ignored."""
     try:
         seconds = float(query["refresh"])
         chosen = math.isfinite(seconds)
@@ -112,20 +99,13 @@ NOT_SHOWN = "the server does not show this"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An engine as the sections show it.
-
-    Attributes:
-        anchor: prefix of the identifiers of its elements.
-        minimum_drafts: drafts that a window must hold to be judged, if known.
-        query: how the page is shown.
-        hour: the last hour, oldest first.
-    """
+    """An engine as the sections show it."""
 
     engine: EngineResult
-    anchor: str
-    minimum_drafts: float | None = None
-    query: PageQuery = PageQuery()
-    hour: tuple[Point, ...] = ()
+    anchor: str  # prefix of the identifiers of its elements
+    minimum_drafts: float | None = None  # drafts that a window must hold to be judged, if known
+    query: PageQuery = PageQuery()  # how the page is shown
+    hour: tuple[Point, ...] = ()  # the last hour, oldest first
 
     @property
     def judged(self) -> Measures | None:

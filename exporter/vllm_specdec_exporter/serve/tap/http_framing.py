@@ -11,7 +11,6 @@ from enum import Enum, auto
 
 #: Limit of a head, in bytes.
 MAX_HEAD = 64 * 1024
-
 END_OF_HEAD = b"\r\n\r\n"
 #: A line end that is not HTTP's; with it, the end of the head is ambiguous.
 LONE_LF = re.compile(rb"(?<!\r)\n")
@@ -23,19 +22,12 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The head of a request whose body has a known end.
+    """The head of a request whose body has a known end."""
 
-    Attributes:
-        method: as sent.
-        path: as sent.
-        headers: names in lower case; values of repeated headers are joined with commas.
-        length: bytes of the body; ``None`` if it is chunked.
-    """
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    length: int | None
+    method: str  # as sent
+    path: str  # as sent
+    headers: dict[str, str]  # names in lower case; values of repeated headers are joined with commas
+    length: int | None  # bytes of the body; ``None`` if it is chunked
 
 
 def parse_request(head: bytes) -> RequestHead | None:
@@ -86,7 +78,6 @@ def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
 
 #: Limit of the line with the size of a chunk, in bytes.
 MAX_SIZE_LINE = 4096
-
 _SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]*)?\r\n")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r\n")
@@ -126,11 +117,7 @@ class ChunkedEnd:
         self.done = False
 
     def feed(self, data: bytes) -> int:
-        """Return how many bytes of `data` belong to the body.
-
-        Raises:
-            AmbiguousFramingError: parsers may disagree on where the body ends.
-        """
+        """Return how many bytes of `data` belong to the body, or raise AmbiguousFramingError."""
         at = 0
         while at < len(data) and not self.done:
             if self._left:

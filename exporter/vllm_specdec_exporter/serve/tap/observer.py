@@ -28,15 +28,9 @@ if TYPE_CHECKING:
     from ...requests.grouping import Classification
     from ...requests.observation import Observation
 
-
-#: Bytes of bodies that all connections together may buffer.
-MAX_HELD = 32 * 1024 * 1024
-
-#: Limit of different defects in the log.
-_MAX_LOGGED = 100
-
-#: Statuses whose responses have no body.
-_BODILESS = (204, 304)
+MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
+_MAX_LOGGED = 100  # limit of different defects in the log
+_BODILESS = (204, 304)  # statuses whose responses have no body
 
 #: Why a request for text may pass without an observation: values of the label `reason`.
 UNOBSERVED = {
@@ -53,27 +47,17 @@ UNOBSERVED = {
 
 @dataclass(slots=True)
 class ObservationContext:
-    """Shared state of all observers of a tap.
+    """Shared state of all observers of a tap."""
 
-    Attributes:
-        report: receives observations.
-        classification: how requests are classified.
-        clock: a monotonic clock, in seconds.
-        wall: Unix time in seconds.
-        requests: requests that passed.
-        unobserved: requests for text that passed without an observation, by reason.
-        held: buffered bytes.
-        logged: where the defects in the log occurred.
-    """
-
-    report: Callable[[Observation], None]
-    classification: Classification
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    requests: int = 0
+    report: Callable[[Observation], None]  # receives observations
+    classification: Classification  # how requests are classified
+    clock: Callable[[], float]  # a monotonic clock, in seconds
+    wall: Callable[[], float]  # Unix time in seconds
+    requests: int = 0  # requests that passed
+    #: Requests for text that passed without an observation, by reason.
     unobserved: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(UNOBSERVED, 0)))
-    held: int = 0
-    logged: set[str] = field(default_factory=set)
+    held: int = 0  # buffered bytes
+    logged: set[str] = field(default_factory=set)  # where the defects in the log occurred
 
 
 class Observer:

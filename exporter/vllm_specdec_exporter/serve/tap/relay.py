@@ -76,7 +76,6 @@ ERRORS = {
 
 #: Time between the end of the responses and closing, for a client that is still sending, in seconds.
 LINGER_SECONDS = 5.0
-
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
 

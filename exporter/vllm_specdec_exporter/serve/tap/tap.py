@@ -32,17 +32,11 @@ if TYPE_CHECKING:
     from ..request_options import TapConfig
     from ..tls import UpstreamConfig
 
-
-#: Timeout of a connection to the server, in seconds.
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.
 _NEXT_ADDRESS_SECONDS = 0.25
-
-#: Descriptors beside connections: files, sockets of polls, the event loop's.
-_OTHER_FILES = 64
-
-#: Interval at which a shutdown checks the open connections, in seconds.
-_POLL_SECONDS = 0.05
+_OTHER_FILES = 64  # descriptors beside connections: files, sockets of polls, the event loop's
+_POLL_SECONDS = 0.05  # interval at which a shutdown checks the open connections, in seconds
 
 
 class Tap:
@@ -52,9 +46,6 @@ class Tap:
         config: the tap's settings.
         tls: returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
         before_accept: called for each new client connection.
-
-    Attributes:
-        listening: whether clients can connect.
     """
 
     def __init__(
@@ -77,29 +68,16 @@ class Tap:
         self._cut = False
         self.listening = False
 
-    @property
-    def upstream_name(self) -> str:
-        """The server's address, without secrets."""
-        return self.config.upstream.name
-
     def use(self, classification: Classification, report: Callable[[Observation], None]) -> None:
         """Set how requests are classified and where observations go; before that they are dropped."""
         self._context.classification = classification
         self._context.report = report
 
-    def serve(self, listener: Listener, context: ssl.SSLContext | None = None) -> None:
-        """Relay the connections of `listener`, with TLS if there is a `context`.
-
-        Raises:
-            OSError: the listener failed.
-        """
-        listener.serve(self._accept, context)
-
     def result(self) -> TapResult:
         """Return the current counts."""
         return TapResult(
             address=format_address(*self.config.listen),
-            upstream=self.upstream_name,
+            upstream=self.config.upstream.name,
             listening=self.listening,
             connections=len(self._clients),
             connections_total=self._connections_total,
@@ -139,7 +117,8 @@ class Tap:
         """Close connections without waiting for requests in progress."""
         self._cut = True
 
-    def _accept(self) -> ClientSide:
+    def accept(self) -> ClientSide:
+        """Return the protocol of a new connection of a client."""
         if self._before_accept is not None:
             self._before_accept()
         return ClientSide(
@@ -180,29 +159,18 @@ class Tap:
         self._errors[reason] += 1
         if reason != self._last_error:
             self._last_error = reason
-            server, error = self.upstream_name, ERRORS[reason]
+            server, error = self.config.upstream.name, ERRORS[reason]
             logs.log(
                 logging.WARNING, "tap cannot reach the server", server=server, reason=reason, error=error
             )
 
 
-#: Time between two attempts to listen, in seconds.
-RETRY_SECONDS = 2.0
-
-#: Listen backlog, the same as that of vLLM's server.
-_BACKLOG = 2048
+RETRY_SECONDS = 2.0  # time between two attempts to listen, in seconds
+_BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
 
 
 class TapService:
-    """One tap, from its listener to its last connection.
-
-    Args:
-        config: the tap's settings.
-        upstream: certificates for a server with TLS.
-
-    Raises:
-        ConfigError: a certificate or key cannot be loaded.
-    """
+    """One tap, from its listener to its last connection; ConfigError if a certificate is unusable."""
 
     def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
         self.config = config
@@ -222,11 +190,7 @@ class TapService:
         return self.config == config and self._trust == _trust(upstream)
 
     async def open(self) -> None:
-        """Listen.
-
-        Raises:
-            OSError: the address cannot be listened on.
-        """
+        """Listen, or raise OSError."""
         _raise_descriptor_limit()
         host, port = self.config.listen
         try:
@@ -235,14 +199,14 @@ class TapService:
             raise OSError("not a host name") from error
         context = self._certificate.context if self._certificate is not None else None
         try:
-            self.tap.serve(listener, context)
+            listener.serve(self.tap.accept, context)
         except OSError:
             listener.close()
             raise
         self._listener = listener
         self.tap.listening = True
         addresses = ",".join(listener.addresses)
-        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.tap.upstream_name)
+        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.config.upstream.name)
 
     def keep_trying(self) -> None:
         """Retry in the background until the address can be listened on."""
@@ -291,13 +255,9 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
 
 
 class ClientTLS:
-    """The certificate towards clients, reloaded when its files change.
+    """The certificate towards clients, reloaded when its files change; unusable files raise ValueError.
 
-    Attributes:
-        context: the TLS settings; new connections use the certificate that was loaded last.
-
-    Raises:
-        ValueError: the files are not a certificate with its key.
+    New connections use the certificate in `context`, which was loaded last.
     """
 
     def __init__(self, cert_file: str, key_file: str) -> None:

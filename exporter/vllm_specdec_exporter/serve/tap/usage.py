@@ -16,10 +16,8 @@ from . import http_framing as http
 
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
 MAX_HELD_BODY = 8 * 1024 * 1024
-
 #: Chunks below so many bytes may lack that many of them in a row; then rewriting would cost too much time.
 SMALL_CHUNK, MOST_LACKING = 16, 160_000
-
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 _ANY_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
 _ACCEPT_ENCODING = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")

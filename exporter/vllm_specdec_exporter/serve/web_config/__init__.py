@@ -23,8 +23,7 @@ LISTEN_ADDRESS = Option(
     "web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"
 )
 
-#: Default limit of concurrent requests, as in Prometheus' own exporters.
-MOST_REQUESTS = 40
+MOST_REQUESTS = 40  # default limit of concurrent requests, as in Prometheus' own exporters
 
 WEB_CONFIG_FILE = Option(
     "web.config.file",
@@ -57,11 +56,7 @@ class WebConfigFileError(ConfigError):
 
 
 def load_web_config(path: str) -> tuple[WebConfigFile, Loaded]:
-    """Read and check a web configuration file.
-
-    Raises:
-        WebConfigFileError: it cannot be used.
-    """
+    """Read and check a web configuration file; raise WebConfigFileError if it cannot be used."""
     # Imported only if there is such a file.
     from .document import WebConfigFile
     from .fields import WebConfigError

@@ -21,7 +21,6 @@ from .document import bcrypt_cost
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-
 T = TypeVar("T")
 
 
@@ -44,12 +43,7 @@ class BackgroundThread:
         self._stopped = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return the result of `function`, or raise its exception.
-
-        Raises:
-            StoppedError: `stop` was called, before or meanwhile.
-            RuntimeError: `function` raised a `BaseException` that is not an `Exception`.
-        """
+        """Return the result of `function`, or raise its exception, or StoppedError if `stop` was called."""
         if self._stopped:
             raise StoppedError
         loop = asyncio.get_running_loop()
@@ -120,7 +114,6 @@ def _settle(
 
 
 Item = TypeVar("Item")
-
 #: Limits of the queue: entries in all, and of one client.
 MAX_WAITING = 16
 MAX_OF_ONE_PEER = 2
@@ -137,14 +130,7 @@ class FairQueue(Generic[Item]):
         self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def put(self, peer: str, item: Item) -> Item | None:
-        """Add `item` of `peer`.
-
-        Returns:
-            The item that was removed to make room, of a client with more entries than this one.
-
-        Raises:
-            TooBusyError: the queue is full.
-        """
+        """Add `item` of `peer`, or raise TooBusyError; return the item that was removed to make room."""
         own = len(self._waiting.get(peer, ()))
         if own >= MAX_OF_ONE_PEER:
             raise TooBusyError
@@ -168,14 +154,9 @@ class FairQueue(Generic[Item]):
         return item
 
 
-#: Limit of cached valid credentials.
-MAX_CACHED = 100
-
+MAX_CACHED = 100  # limit of cached valid credentials
 #: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
 _BCRYPT_BYTES = 72
-
-
-__all__ = ["MAX_CACHED", "MAX_WAITING", "Authenticator", "TooBusyError", "parse_header"]
 
 
 @dataclass(eq=False, slots=True)
@@ -223,12 +204,9 @@ class Authenticator:
     async def allows(
         self, header: str | None, peer: str = "", gone: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Return whether the value of an ``Authorization`` header is valid.
+        """Return whether an ``Authorization`` header is valid; TooBusyError if the queue is full.
 
         `peer` is the key of the client for the round robin; `gone` returns whether it has disconnected.
-
-        Raises:
-            TooBusyError: the queue is full.
         """
         credentials = parse_header(header)
         if credentials is None:

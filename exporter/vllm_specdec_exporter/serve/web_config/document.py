@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-
 #: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
 MAX_BCRYPT_COST = 18
-
 _BCRYPT = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 _HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
@@ -36,25 +34,16 @@ _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The content of a web configuration file.
+    """The content of a web configuration file."""
 
-    Attributes:
-        tls: the TLS settings; ``None`` for plain HTTP.
-        headers: response headers to add, by name.
-        users: bcrypt hashes of passwords by user name; empty for no authentication.
-    """
-
-    tls: TLSSettings | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    tls: TLSSettings | None = None  # the TLS settings; ``None`` for plain HTTP
+    headers: tuple[tuple[str, str], ...] = ()  # response headers to add, by name
+    #: Bcrypt hashes of passwords by user name; empty for no authentication.
     users: tuple[tuple[str, str], ...] = ()
 
 
 def parse(document: object, folder: str = "") -> WebConfig:
-    """Check and return the content of a file, as `parse_yaml` returns it; relative paths are in `folder`.
-
-    Raises:
-        WebConfigError: a setting cannot be used.
-    """
+    """Return the content of a file, of which `parse_yaml` returns `document`; raise WebConfigError."""
     sections = mapping(document, "the file", _SECTIONS)
     http = mapping(sections.get("http_server_config"), "http_server_config", ("http2", "headers"))
     # HTTP/2 is not supported. The setting only allows it, and clients negotiate HTTP/1.1.
@@ -67,11 +56,7 @@ def parse(document: object, folder: str = "") -> WebConfig:
 
 
 def bcrypt_cost(hashed: str) -> int:
-    """Return the cost of a bcrypt hash: log2 of its rounds.
-
-    Raises:
-        ValueError: not a bcrypt hash.
-    """
+    """Return the cost of a bcrypt hash, log2 of its rounds; raise ValueError for anything else."""
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
         raise ValueError("not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one")
@@ -111,32 +96,19 @@ def _users(value: object) -> tuple[tuple[str, str], ...]:
     return tuple(users)
 
 
-#: Attempts to read files that change meanwhile.
-_ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read."""
-
-    digests: tuple[tuple[str, str], ...]
+_ATTEMPTS = 5  # attempts to read files that change meanwhile
+#: Path and SHA-256 digest of each file; the error instead of the digest if it cannot be read.
+Contents = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A valid web configuration.
+    """A valid web configuration."""
 
-    Attributes:
-        config: the content of the file.
-        context: the TLS context; ``None`` for plain HTTP.
-        contents: the digests of the files.
-        named: the sections that the file names; all of them if it is ``{}``.
-    """
-
-    config: WebConfig
-    context: ssl.SSLContext | None
-    contents: Contents
-    named: frozenset[str] = frozenset()
+    config: WebConfig  # the content of the file
+    context: ssl.SSLContext | None  # the TLS context; ``None`` for plain HTTP
+    contents: Contents  # the digests of the files
+    named: frozenset[str] = frozenset()  # the sections that the file names; all of them if it is ``{}``
 
 
 class WebConfigFile:
@@ -155,7 +127,7 @@ class WebConfigFile:
         text, digest = _read(self.path)
         if digest != self._files[0]:  # avoids parsing the YAML every second
             self._files = (digest, self._named(text))
-        return Contents(((self.path, digest), *((name, _read(name)[1]) for name in self._files[1])))
+        return ((self.path, digest), *((name, _read(name)[1]) for name in self._files[1]))
 
     def _named(self, text: bytes | None) -> tuple[str, ...]:
         try:
@@ -165,11 +137,7 @@ class WebConfigFile:
         return config.tls.files if config.tls else ()
 
     def load(self) -> Loaded:
-        """Read a consistent version of all files.
-
-        Raises:
-            WebConfigError: they cannot be used.
-        """
+        """Read a consistent version of all files, or raise WebConfigError."""
         for _ in range(_ATTEMPTS):
             before = self.look()
             try:

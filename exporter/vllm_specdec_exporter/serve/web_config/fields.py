@@ -15,7 +15,6 @@ from ...config.yaml_text import StrictCharacters, reason
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
 
-
 #: The booleans of YAML 1.1.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
@@ -27,16 +26,10 @@ class WebConfigError(ValueError):
 def mapping(
     value: object, where: str, known: Collection[str] | None, inline: Mapping[str, str] | None = None
 ) -> Mapping[str, object]:
-    """Return a section, empty if it is missing.
+    """Return a section, empty if it is missing; WebConfigError for anything else, and unknown settings.
 
-    Args:
-        value: the value in the document.
-        where: its path, for errors.
-        known: the allowed settings; ``None`` for any.
-        inline: settings of the format that are not supported, and which to use instead.
-
-    Raises:
-        WebConfigError: not a section, or an unknown setting in it.
+    `where` is its path, for errors; `known` the allowed settings, ``None`` for any; `inline` has settings of
+    the format that are not supported, and which to use instead.
     """
     if value is None or value == "":
         return {}
@@ -104,8 +97,7 @@ def quote(text: str) -> str:
     return json.dumps(text)
 
 
-#: Null values of YAML, if not in quotes.
-_NULLS = frozenset({"~", "null", "Null", "NULL"})
+_NULLS = frozenset({"~", "null", "Null", "NULL"})  # null values of YAML, if not in quotes
 
 
 class _Loader(StrictCharacters, yaml.BaseLoader):
@@ -132,11 +124,7 @@ def _blank(node: Any) -> None:
 
 
 def parse_yaml(text: bytes) -> object:
-    """Return a YAML document as mappings, lists and strings; `None` for an empty one.
-
-    Raises:
-        WebConfigError: not YAML, or a duplicate key.
-    """
+    """Return a YAML document as mappings, lists and strings; WebConfigError also for a duplicate key."""
     try:
         # Safe: this loader constructs no Python objects.
         return yaml.load(text.decode("utf-8"), Loader=_Loader)  # noqa: S506

@@ -38,13 +38,10 @@ class ConnectionPolicy:
         self._retired: WeakSet[asyncio.Transport] = WeakSet()
 
     def open(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
-        """Accept new connections by `loaded`.
+        """Accept new connections by `loaded`, or raise OSError and change nothing.
 
         Connections with older TLS settings are closed after their current response, or at once if they are
         idle and the rules for client certificates have changed.
-
-        Raises:
-            OSError: the sockets cannot listen; nothing has changed.
         """
         before, self._loaded = self._loaded, loaded
         try:
@@ -86,7 +83,7 @@ class ConnectionPolicy:
 
 def same_tls(one: Loaded, other: Loaded) -> bool:
     """Return whether two configurations have the same TLS settings and files."""
-    return (one.config.tls, one.contents.digests[1:]) == (other.config.tls, other.contents.digests[1:])
+    return (one.config.tls, one.contents[1:]) == (other.config.tls, other.contents[1:])
 
 
 def client_rules(loaded: Loaded) -> tuple[object, ...]:
@@ -94,28 +91,18 @@ def client_rules(loaded: Loaded) -> tuple[object, ...]:
     tls = loaded.config.tls
     if tls is None:
         return ()
-    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents.digests).get(tls.client_ca_file)
+    return tls.client_auth, tls.client_allowed_sans, dict(loaded.contents).get(tls.client_ca_file)
 
 
-#: Time between two checks of the files, in seconds.
-LOOK_SECONDS = 1.0
-
+LOOK_SECONDS = 1.0  # time between two checks of the files, in seconds
 #: Paths without authentication: Kubernetes' probes cannot send a password, and pushes need their bearer token
 #: in the same header.
 OPEN_PATHS = PROBES | {PUSH_PATH}
-
-#: Longest wait for a hash that is being computed at the end of the process, in seconds.
-_STOP_SECONDS = 0.2
+_STOP_SECONDS = 0.2  # longest wait for a hash that is being computed at the end of the process, in seconds
 
 
 class WebConfigMiddleware:
-    """Authenticates requests, adds response headers, and reloads the web configuration.
-
-    Args:
-        source: the files.
-        loaded: the loaded web configuration.
-        report: called after each check of the files with the result of the last read.
-    """
+    """Authenticates requests, adds response headers, and reloads the files; `report` gets each result."""
 
     def __init__(self, source: WebConfigFile, loaded: Loaded, report: Callable[[Reload], None]) -> None:
         self._source = source

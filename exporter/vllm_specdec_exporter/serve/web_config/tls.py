@@ -17,7 +17,6 @@ from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, p
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-
 #: Cipher suites of TLS 1.2 that Go considers secure, with OpenSSL's names.
 CIPHERS = MappingProxyType(
     {
@@ -41,7 +40,6 @@ TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "T
 CURVES = MappingProxyType(
     {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 )
-
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _OBSOLETE_VERSIONS = ("TLS10", "TLS11")
@@ -77,31 +75,19 @@ class ClientAuth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TLSSettings:
-    """The settings of TLS.
+    """The settings of TLS."""
 
-    Attributes:
-        cert_file: certificate with its chain, PEM.
-        key_file: its private key, PEM.
-        client_auth: how client certificates are checked.
-        client_ca_file: CA of client certificates, PEM; empty if they are not verified.
-        client_allowed_sans: alternative names of which one must match; empty for any.
-        min_version: ``TLS12`` or ``TLS13``.
-        max_version: the same.
-        ciphers: OpenSSL's names of the cipher suites of TLS 1.2; empty for its default.
-        prefer_server_ciphers: whether the server's order of cipher suites counts, or the client's.
-        curve: OpenSSL's name of the curve of the key exchange; empty for its default.
-    """
-
-    cert_file: str
-    key_file: str
-    client_auth: ClientAuth = ClientAuth.NONE
-    client_ca_file: str = ""
+    cert_file: str  # certificate with its chain, PEM
+    key_file: str  # its private key, PEM
+    client_auth: ClientAuth = ClientAuth.NONE  # how client certificates are checked
+    client_ca_file: str = ""  # CA of client certificates, PEM; empty if they are not verified
+    #: Alternative names of which one must match; empty for any.
     client_allowed_sans: frozenset[str] = frozenset()
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-    ciphers: tuple[str, ...] = ()
-    prefer_server_ciphers: bool = True
-    curve: str = ""
+    min_version: str = "TLS12"  # ``TLS12`` or ``TLS13``
+    max_version: str = "TLS13"  # the same
+    ciphers: tuple[str, ...] = ()  # OpenSSL's names of the cipher suites of TLS 1.2; empty for its default
+    prefer_server_ciphers: bool = True  # whether the server's order of cipher suites counts, or the client's
+    curve: str = ""  # OpenSSL's name of the curve of the key exchange; empty for its default
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -110,11 +96,7 @@ class TLSSettings:
 
 
 def parse_tls(value: object, folder: str) -> TLSSettings | None:
-    """Check the section and return its settings; `None` for plain HTTP.
-
-    Raises:
-        WebConfigError: a setting cannot be used.
-    """
+    """Return the settings of the section, `None` for plain HTTP; WebConfigError if one cannot be used."""
     section = mapping(value, "tls_server_config", _SETTINGS, _INLINE)
     if not section:
         return None
@@ -231,11 +213,7 @@ _VERIFY = {
 
 
 def make_context(settings: TLSSettings) -> ssl.SSLContext:
-    """Return the TLS context for `settings`.
-
-    Raises:
-        WebConfigError: a file cannot be read or used.
-    """
+    """Return the TLS context for `settings`; raise WebConfigError if a file cannot be read or used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.maximum_version = _VERSIONS[settings.max_version]

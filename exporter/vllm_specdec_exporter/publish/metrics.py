@@ -1,0 +1,230 @@
+"""The metric table: every metric of the exporter, declared once in `metrics.toml`.
+
+The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are derived from it.
+"""
+
+from __future__ import annotations
+
+import platform
+import tomllib
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..economics.cost import Basis
+from ..judgement.activity import ActivityState
+from ..judgement.advice import Action
+from ..judgement.payoff import PayoffVerdict
+from ..judgement.quality import QualityLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..economics.baseline_match import LatencyRatio
+    from ..economics.choice import CandidateK
+    from ..economics.speculative_config import ScheduleRow
+    from ..economics.speedup import Estimate
+    from ..economics.step_time import StepFit
+    from ..judgement.payoff import Payoff
+    from ..observe.result import Deployment, Discovered
+    from ..requests.result import ObservationCount, TapResult
+
+    #: Values of a metric's own labels, and the sample's value.
+    Samples = Iterable[tuple[tuple[str, ...], float]]
+
+PREFIX = "vllm_specdec_"
+#: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
+#: vary from poll to poll and would create a series each.
+SCHEDULED_BATCHES = tuple(2**power for power in range(11))
+
+
+class Kind(StrEnum):
+    """The Prometheus metric types in use."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Scope(StrEnum):
+    """The object that has the samples of a metric. It determines the identity labels.
+
+    The exporter, a target, an engine of a target, or a window of an engine; or, of single requests: all of
+    them, a group, a tenant, a model, or the recent window of a model.
+    """
+
+    EXPORTER = "exporter"
+    TARGET = "target"
+    ENGINE = "engine"
+    WINDOW = "window"
+    REQUESTS = "requests"
+    GROUP = "group"
+    TENANT = "tenant"
+    MODEL = "model"
+    RECENT = "recent"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table."""
+
+    name: str  # as exposed, without the prefix; the name of a counter ends in `_total`
+    kind: Kind  # Prometheus type
+    scope: Scope  # the object that has the samples
+    help: str  # what it measures, with range and unit
+    field: str  # dotted path from the object of `scope` to the value, as in the snapshot
+    #: Returns the samples of that value. The value of a histogram is a `Distribution` or an `Observed`, which
+    #: the collector expands itself.
+    expand: Callable[[Any], Samples]
+    #: The metric's own labels, in the order of the label values that `expand` returns.
+    labels: tuple[str, ...] = ()
+    #: The vLLM series that it is computed from, shown in HELP and in the reference.
+    upstream: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name as exposed."""
+        return PREFIX + self.name
+
+    @property
+    def full_help(self) -> str:
+        """The HELP text, which ends with the upstream series."""
+        return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
+
+    def value(self, result: object) -> Any:
+        """Return the value of this metric in an object of its scope."""
+        return attrgetter(self.field)(result)
+
+    def samples(self, result: object) -> Samples:
+        """Return the samples of this metric in an object of its scope."""
+        return self.expand(self.value(result))
+
+
+def _one(value: float | None) -> Samples:
+    return () if value is None else (((), float(value)),)
+
+
+def _each(values: Iterable[float | None], first: int = 0) -> Samples:
+    """Return a sample for each value that is not ``None``, labelled by its index counted from `first`."""
+    return [((str(index),), value) for index, value in enumerate(values, first) if value is not None]
+
+
+def _by_name(values: Mapping[str, float]) -> Samples:
+    return [((name,), float(value)) for name, value in values.items()]
+
+
+def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
+    """Return a function from a state to its samples: 1 for the present one, 0 for all others."""
+    return lambda present: [((state.value,), float(state is present)) for state in states]
+
+
+def _by_basis(found: Payoff | Estimate) -> Samples:
+    if found.speedup is None or found.basis is None:
+        return ()
+    return [((found.basis.value,), found.speedup)]
+
+
+def _interval(payoff: Payoff) -> Samples:
+    if payoff.basis is not Basis.MODELLED or payoff.speedup_low is None or payoff.speedup_high is None:
+        return ()
+    return [(("low",), payoff.speedup_low), (("high",), payoff.speedup_high)]
+
+
+def _terms(fit: StepFit | None) -> Samples:
+    if fit is None:
+        return ()
+    return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
+
+
+def _fit_error(fit: StepFit | None) -> Samples:
+    return () if fit is None else [((), fit.error)]
+
+
+def _speedups(options: Iterable[CandidateK]) -> Samples:
+    return [((str(option.num_speculative_tokens),), option.speedup) for option in options]
+
+
+def _schedule(rows: tuple[ScheduleRow, ...]) -> Samples:
+    return [
+        ((str(size),), float(row.num_speculative_tokens))
+        for size in SCHEDULED_BATCHES
+        for row in rows
+        if row.first <= size <= row.last
+    ]
+
+
+def _deployment(known: Deployment) -> Samples:
+    labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
+    return [(labels, 1.0)]
+
+
+def _build(version: str) -> Samples:
+    return [((version, platform.python_version()), 1.0)]
+
+
+def _discovery(names: Iterable[Discovered]) -> Samples:
+    return [((each.name,), float(each.up)) for each in names]
+
+
+def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
+    return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
+
+
+def _percentiles(values: Mapping[str, float]) -> Samples:
+    return [((f"{100 * float(quantile):g}",), value) for quantile, value in values.items()]
+
+
+def _observations(counts: Iterable[ObservationCount]) -> Samples:
+    return [((item.source, item.record), float(item.requests)) for item in counts]
+
+
+#: How a value becomes samples: the metric's own labels, and `Metric.expand`.
+BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
+    "": ((), _one),
+    "position": (("position",), _each),
+    "k": (("num_speculative_tokens",), partial(_each, first=1)),
+    "basis": (("basis",), _by_basis),
+    "interval": (("bound",), _interval),
+    "step_fit": (("term",), _terms),
+    "step_fit_error": ((), _fit_error),
+    "options": (("num_speculative_tokens",), _speedups),
+    "schedule": (("batch_size",), _schedule),
+    # Not "quantile": promtool rejects that label outside summaries.
+    "latency_ratios": (("latency", "percentile"), _latency_ratios),
+    "percentile": (("percentile",), _percentiles),
+    "activity": (("state",), _one_hot(ActivityState)),
+    "quality": (("level",), _one_hot(QualityLevel)),
+    "payoff": (("verdict",), _one_hot(PayoffVerdict)),
+    "action": (("action",), _one_hot(Action)),
+    "outcome": (("outcome",), _by_name),
+    "reason": (("reason",), _by_name),
+    "threshold": (("name",), _by_name),
+    "discovery": (("name",), _discovery),
+    "observations": (("source", "record"), _observations),
+    "deployment": (("method", "draft_model", "dialect", "upstream_version", "cost_profile"), _deployment),
+    "build": (("version", "python_version"), _build),
+}
+
+
+def _of_tap(attribute: str, expand: Callable[[Any], Samples]) -> Callable[[TapResult | None], Samples]:
+    """Return a function from the tap to the samples of an attribute: none without a tap."""
+    return lambda tap: () if tap is None else expand(getattr(tap, attribute))
+
+
+def _row(name: str, entry: Mapping[str, Any]) -> Metric:
+    labels, expand = BREAKDOWNS[entry.get("by", "")]
+    if "tap" in entry:
+        expand = _of_tap(entry["tap"], expand)
+    kind = Kind(entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE))
+    field, upstream = entry.get("field", name), tuple(entry.get("upstream", ()))
+    return Metric(name, kind, Scope(entry["scope"]), entry["help"], field, expand, labels, upstream)
+
+
+#: Every metric, in the order of the exposition and of the reference.
+METRICS = tuple(
+    _row(name, entry)
+    for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+)
