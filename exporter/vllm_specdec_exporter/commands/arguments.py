@@ -26,6 +26,29 @@ URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
 
 
+def add_flag(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    text: str,
+    default: str | list[str] | None = None,
+    parse: Callable[[str], Any] | None = None,
+    **options: Any,
+) -> None:
+    """Add the flag of ``--name METAVAR``; without a METAVAR or choices it is a switch.
+
+    The default is text that `parse` converts, and stands at the end of the help. Dots in the name become
+    underscores of the attribute.
+    """
+    name, _, metavar = flag.partition(" ")
+    if not metavar and "choices" not in options:
+        options["action"] = "store_true"
+    else:
+        own = {"metavar": metavar or None, "type": converter(parse) if parse else None, "default": default}
+        options = own | options
+    options.setdefault("dest", name.lstrip("-").replace(".", "_").replace("-", "_"))
+    parser.add_argument(name, help=f"{text} Default: {default}.".lstrip() if default else text, **options)
+
+
 def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the argument ``url``; `text` says what the server is."""
     text = f"{text} Default: {DEFAULT_URL}. [${URL.variable}]"
@@ -114,10 +137,8 @@ def number_between(least: float, most: float, allowed: str = "") -> Callable[[st
 
 def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
-    parser.add_argument("--json", action="store_true", help=f"Print {what} as JSON instead.")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
-    )
+    add_flag(parser, "--json", f"Print {what} as JSON instead.")
+    add_flag(parser, "--color", "Colours.", "auto", choices=("auto", "always", "never"))
 
 
 def wants_color(args: argparse.Namespace) -> bool:

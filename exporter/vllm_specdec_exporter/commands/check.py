@@ -33,7 +33,7 @@ from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.tls import tls_context
 from ..serve.upstream import Upstream
-from .arguments import URL, add_output_flags, add_url, fail, flags_of, seconds_of, wants_color
+from .arguments import URL, add_flag, add_output_flags, add_url, fail, flags_of, seconds_of, wants_color
 
 if TYPE_CHECKING:
     import argparse
@@ -80,13 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
     add_url(parser, "Server to look at.")
-    parser.add_argument(
-        "--for", dest="duration", metavar="DURATION", help=f"How long to watch. Default: {_DEFAULT_DURATION}."
-    )
-    parser.add_argument(
-        "--exporter",
-        metavar="URL",
-        help="Print what a running exporter knows instead, single requests included. Of the flags below, "
+    watch = f"How long to watch. Default: {_DEFAULT_DURATION}."  # None if not given: --exporter refuses it
+    add_flag(parser, "--for DURATION", watch, dest="duration")
+    add_flag(
+        parser,
+        "--exporter URL",
+        "Print what a running exporter knows instead, single requests included. Of the flags below, "
         "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
     add_output_flags(parser)

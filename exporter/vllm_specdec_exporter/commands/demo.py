@@ -26,7 +26,7 @@ from ..client.api import SnapshotError, get_metrics
 from ..config.options import ConfigError
 from ..publish.wording import action_words
 from ..serve.shutdown import Interruption
-from .arguments import seconds_of
+from .arguments import add_flag, seconds_of
 from .simulate.simulation import SCENARIOS
 
 if TYPE_CHECKING:
@@ -75,15 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 stopped by Ctrl-C, SIGTERM or --for; 1 a program did not start or exited; 2 bad usage."
     )
-    shown = "Scenario of the simulator. Default: tour."
-    parser.add_argument("--scenario", default="tour", metavar="NAME", choices=SCENARIOS, help=shown)
-    parser.add_argument("--speed", default="1", metavar="X", help="Simulated seconds per second. Default: 1.")
-    parser.add_argument(
-        "--for", dest="duration", metavar="DURATION", help="Stop after this time. Default: never."
-    )
-    parser.add_argument(
-        "--every", default="5s", metavar="DURATION", help="Interval of the summary lines. Default: 5s."
-    )
+    add_flag(parser, "--scenario NAME", "Scenario of the simulator.", "tour", choices=SCENARIOS)
+    add_flag(parser, "--speed X", "Simulated seconds per second.", "1")
+    add_flag(parser, "--for DURATION", "Stop after this time. Default: never.", dest="duration")
+    add_flag(parser, "--every DURATION", "Interval of the summary lines.", "5s")
 
 
 def run(args: argparse.Namespace) -> int:

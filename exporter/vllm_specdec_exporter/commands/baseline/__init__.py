@@ -23,7 +23,7 @@ from ...publish.wording import printable
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS
 from ...serve.upstream import PollError, Upstream
-from ..arguments import URL, add_url, check_writable, fail, flags_of, seconds_of, write_file
+from ..arguments import URL, add_flag, add_url, check_writable, fail, flags_of, seconds_of, write_file
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -158,31 +158,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"be recorded; {USAGE} bad usage; {UNREACHABLE} the server cannot be reached or understood."
     )
     add_url(parser, "Server without speculation.")
-    parser.add_argument(
-        "--out", default="baseline.json", metavar="FILE", help="File to write. Default: baseline.json."
-    )
-    parser.add_argument(
-        "--for",
-        dest="duration",
-        default="10m",
-        metavar="DURATION",
-        help="How long to record; Ctrl-C ends it earlier and keeps what there is. Default: 10m.",
-    )
-    parser.add_argument(
-        "--interval", default="1s", metavar="DURATION", help="Time between two samples. Default: 1s."
-    )
-    parser.add_argument(
-        "--settle",
-        default="30s",
-        metavar="DURATION",
-        help="Time behind a server's last draft that is left out. Default: 30s.",
-    )
-    parser.add_argument(
-        "--model", default="", metavar="NAME", help="Model to record, where there are several."
-    )
-    parser.add_argument(
-        "--append", action="store_true", help="Add to the file: more load levels, or more requests for each."
-    )
+    add_flag(parser, "--out FILE", "File to write.", "baseline.json")
+    how_long = "How long to record; Ctrl-C ends it earlier and keeps what there is."
+    add_flag(parser, "--for DURATION", how_long, "10m", dest="duration")
+    add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
+    add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
+    add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
+    add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
     add_flags(parser, [option for option in _OPTIONS if option is not URL])
 
 

@@ -33,7 +33,16 @@ from ...measures.history import Window
 from ...publish import plots, snapshot
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import add_output_flags, fail, number_between, parsed, seconds_of, wants_color, write_file
+from ..arguments import (
+    add_flag,
+    add_output_flags,
+    fail,
+    number_between,
+    parsed,
+    seconds_of,
+    wants_color,
+    write_file,
+)
 from .comparison import Comparison, compare
 from .report import render, render_page
 from .side import Side, SideError, side_of
@@ -76,25 +85,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it. "
         "The first is the reference.",
     )
-    parser.add_argument(
-        "--for", dest="duration", default="30s", metavar="DURATION", help="How long to watch. Default: 30s."
-    )
-    parser.add_argument(
-        "--model", default="", metavar="NAME", help="Compare this model, where a side has several."
-    )
-    parser.add_argument(
-        "--claim",
-        metavar="SPEEDUP",
-        help="Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each "
-        "further side over the first.",
+    add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
+    add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
+    add_flag(
+        parser,
+        "--claim SPEEDUP",
+        "Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each further "
+        "side over the first.",
     )
     add_output_flags(parser, "the comparison")
-    parser.add_argument("--html", metavar="FILE", help="Write a report with plots as well.")
-    parser.add_argument(
-        "--save",
-        metavar="FILE",
-        help="Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS.",
-    )
+    add_flag(parser, "--html FILE", "Write a report with plots as well.")
+    save = "Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS."
+    add_flag(parser, "--save FILE", save)
     add_flags(parser, OPTIONS)
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from ...config.options import ConfigError, Option, add_flags, gather
 from ...config.values import boolean, duration, file, mask_url, whole_number
 from ...publish.wording import printable, wrap
+from ..arguments import add_flag
 from .client import Connection, Grafana, GrafanaError, parse_url, read_token
 from .files import (
     FOLDER,
@@ -75,46 +76,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or the token is invalid."
     )
     group = parser.add_argument_group("which dashboards")
-    group.add_argument(
-        "--select", action="append", default=[], metavar="NAMES", help="Names, such as overview,requests."
-    )
-    group.add_argument("--datasource", metavar="UID", help="Initial data source. Default: Grafana's default.")
-    group.add_argument(
-        "--runbooks",
-        metavar="URL",
-        help="Address of your runbooks, for the links of alerts. Default: the rule in Grafana.",
-    )
-    group.add_argument(
-        "--from", dest="source", type=Path, metavar="DIR", help="Folder with your own dashboards."
-    )
-    group.add_argument(
-        "--folder", default=FOLDER, metavar="NAME", help=f"Folder in Grafana. Default: {FOLDER}."
-    )
-    group.add_argument(
-        "--home",
-        action="store_true",
-        help=f"Make {HOME} the home of the organization; with --out, print how to do that.",
-    )
+    names = "Names, such as overview,requests."
+    add_flag(group, "--select NAMES", names, action="append", default=[])
+    add_flag(group, "--datasource UID", "Initial data source. Default: Grafana's default.")
+    runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
+    add_flag(group, "--runbooks URL", runbooks)
+    add_flag(group, "--from DIR", "Folder with your own dashboards.", parse=Path, dest="source")
+    add_flag(group, "--folder NAME", "Folder in Grafana.", FOLDER)
+    home = f"Make {HOME} the home of the organization; with --out, print how to do that."
+    add_flag(group, "--home", home)
     group = parser.add_argument_group("as files")
-    group.add_argument("--out", type=Path, metavar="DIR", help="Write JSON files to a folder.")
-    group.add_argument(
-        "--provisioning",
-        type=Path,
-        metavar="FILE",
-        help="Also write a dashboard provider, for Grafana's folder provisioning/dashboards.",
-    )
-    group.add_argument(
-        "--path", metavar="PATH", help="Path of the --out folder for Grafana, for --provisioning."
-    )
-    group.add_argument(
-        "--configmaps",
-        metavar="NAMESPACE",
-        help="Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart.",
-    )
-    group.add_argument("--force", action="store_true", help="Overwrite other files.")
+    add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
+    provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
+    add_flag(group, "--provisioning FILE", provider, parse=Path)
+    add_flag(group, "--path PATH", "Path of the --out folder for Grafana, for --provisioning.")
+    maps = "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart."
+    add_flag(group, "--configmaps NAMESPACE", maps)
+    add_flag(group, "--force", "Overwrite other files.")
     group = parser.add_argument_group("into a Grafana")
-    group.add_argument("--push", metavar="URL", help="Save them in the Grafana at this address.")
-    group.add_argument("--dry-run", action="store_true", help="Only print what --push would do.")
+    add_flag(group, "--push URL", "Save them in the Grafana at this address.")
+    add_flag(group, "--dry-run", "Only print what --push would do.")
     add_flags(parser, OPTIONS)
 
 

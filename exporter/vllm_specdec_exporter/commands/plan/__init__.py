@@ -20,7 +20,7 @@ from ...economics.hardware import parse_machine
 from ...economics.model import from_architecture, from_parameters
 from ...economics.profiles import BUILTIN
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
-from ..arguments import number_between, parsed
+from ..arguments import add_flag, number_between, parsed
 from .checklist import Facts, Objective
 from .estimates import Gpus, PlannedLoad, usual_depth
 from .methods import METHODS, Drafter, estimate_head
@@ -93,43 +93,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
-    options = (
-        ("--target-params", "SIZE", "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."),
-        ("--target-config", "FILE", "config.json of the target (Hugging Face), instead of its size."),
-        ("--target-model", "NAME", "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems."),
-        ("--target-precision", "NAME", f"{precisions}. Default: what the config.json says, else bf16."),
-        ("--draft-params", "SIZE", "Parameters of the draft model or of the heads."),
-        ("--draft-config", "FILE", "config.json of the draft model, instead of its size."),
-        (
-            "--draft-precision",
-            "NAME",
-            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
-        ),
-        ("--draft-model", "NAME", "What vLLM shall load as drafter, for the configuration to paste."),
-        ("--gpu", "NAME", "The GPU, such as h100: its memory, and the speedup to expect on it."),
-        ("--gpu-memory", "SIZE", "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."),
-        ("--context", "TOKENS", "Tokens that a request holds, prompt and answer together."),
-        ("--batch", "N", "Requests at the same time."),
-        ("--kv-precision", "NAME", "Of keys and values. Default: 16 bits; fp32 for a target in fp32."),
-        ("--num-speculative-tokens", "K", "Default: what is typical of the method."),
-        (
-            "--acceptance",
-            "RATIO",
-            "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
-        ),
-    )
-    for flag, metavar, text in options:
-        parser.add_argument(flag, metavar=metavar, help=text)
-    parser.add_argument("--gpus", metavar="N", default="1", help="GPUs that hold the models. Default: 1.")
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        metavar="RATIO",
-        default="0.9",
-        help="Share of the memory that vLLM may use, as its option of this name. Default: 0.9.",
-    )
-    parser.add_argument(
-        "--method", choices=tuple(METHODS), default="draft_model", help="Default: draft_model."
-    )
+    for flag, text in {
+        "--target-params SIZE": "Parameters of the target, such as 70B, 1.5B, 500M or 70e9.",
+        "--target-config FILE": "config.json of the target (Hugging Face), instead of its size.",
+        "--target-model NAME": "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems.",
+        "--target-precision NAME": f"{precisions}. Default: what the config.json says, else bf16.",
+        "--draft-params SIZE": "Parameters of the draft model or of the heads.",
+        "--draft-config FILE": "config.json of the draft model, instead of its size.",
+        "--draft-precision NAME": "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
+        "--draft-model NAME": "What vLLM shall load as drafter, for the configuration to paste.",
+        "--gpu NAME": "The GPU, such as h100: its memory, and the speedup to expect on it.",
+        "--gpu-memory SIZE": "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30.",
+        "--context TOKENS": "Tokens that a request holds, prompt and answer together.",
+        "--batch N": "Requests at the same time.",
+        "--kv-precision NAME": "Of keys and values. Default: 16 bits; fp32 for a target in fp32.",
+        "--num-speculative-tokens K": "Default: what is typical of the method.",
+        "--acceptance RATIO": "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
+    }.items():
+        add_flag(parser, flag, text)
+    add_flag(parser, "--gpus N", "GPUs that hold the models.", "1")
+    share = "Share of the memory that vLLM may use, as its option of this name."
+    add_flag(parser, "--gpu-memory-utilization RATIO", share, "0.9")
+    add_flag(parser, "--method", "", "draft_model", choices=tuple(METHODS))
     parser.add_argument(
         "--cost.profile",
         "--cost-profile",
@@ -138,31 +123,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"Cost profile: {', '.join(BUILTIN)}. Default: the method's, fitted to the sizes.",
     )
-    parser.add_argument("--json", action="store_true", help="Print everything as one JSON object instead.")
-    _add_facts(parser)
+    add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
-
-def _add_facts(parser: argparse.ArgumentParser) -> None:
     facts = parser.add_argument_group("facts", "What is not told counts as not known.")
-    facts.add_argument(
-        "--temperature",
-        action="append",
-        metavar="T",
-        help="Sampling temperature in production; repeat it for the range or for a sample.",
-    )
-    facts.add_argument(
-        "--objective",
-        choices=tuple(Objective),
-        help="What matters most: time per output token, throughput, TTFT.",
-    )
-    for flag, text in (
-        ("--same-family", "Target and draft are of one family; heads: trained for this very target."),
-        ("--same-tokenizer", "Target and draft share the tokenizer."),
-        ("--uniform-batch", "The requests of a batch are alike."),
-        ("--validated-at-temperature", "Acceptance was measured at production's temperature."),
-        ("--monitored", "Acceptance is monitored."),
-    ):
-        facts.add_argument(flag, choices=("yes", "no"), help=text)
+    warmth = "Sampling temperature in production; repeat it for the range or for a sample."
+    add_flag(facts, "--temperature T", warmth, action="append")
+    objective = "What matters most: time per output token, throughput, TTFT."
+    add_flag(facts, "--objective", objective, choices=tuple(Objective))
+    for flag, text in {
+        "--same-family": "Target and draft are of one family; heads: trained for this very target.",
+        "--same-tokenizer": "Target and draft share the tokenizer.",
+        "--uniform-batch": "The requests of a batch are alike.",
+        "--validated-at-temperature": "Acceptance was measured at production's temperature.",
+        "--monitored": "Acceptance is monitored.",
+    }.items():
+        add_flag(facts, flag, text, choices=("yes", "no"))
 
 
 def run(args: argparse.Namespace) -> int:

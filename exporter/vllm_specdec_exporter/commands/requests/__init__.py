@@ -29,7 +29,7 @@ from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
-from ..arguments import add_output_flags, number_between, parsed, wants_color
+from ..arguments import add_flag, add_output_flags, number_between, parsed, wants_color
 from .entries import Recording, lines
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '{"request": ..., "response": ...}, a line of vLLM run-batch (the file with its requests comes '
         "first), or an observation as POST /api/v1/requests takes it.",
     )
-    parser.add_argument(
-        "--batch",
-        metavar="N",
-        help="Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
+    add_flag(
+        parser,
+        "--batch N",
+        "Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
         f"are told for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
     )
     add_output_flags(parser)
