@@ -41,17 +41,11 @@ class DeliveryOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The result of a push.
+    """The result of a push."""
 
-    Attributes:
-        outcome: whether it was accepted.
-        rejected: requests in it that the exporter rejected.
-        reason: why it failed, or why requests were rejected; else empty.
-    """
-
-    outcome: DeliveryOutcome
-    rejected: int = 0
-    reason: str = ""
+    outcome: DeliveryOutcome  #: whether it was accepted
+    rejected: int = 0  #: requests in it that the exporter rejected
+    reason: str = ""  #: why it failed, or why requests were rejected; else empty
 
 
 class Address:

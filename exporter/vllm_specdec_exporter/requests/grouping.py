@@ -84,19 +84,13 @@ def parse_rule(text: str) -> TypeRule:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """How requests are classified.
+    """How requests are classified."""
 
-    Attributes:
-        type_header: request header (lower case) that names the type, empty for none.
-        rules: used in order if that header is absent.
-        tenant_header: request header (lower case) that names the tenant, empty for none.
-        tenants: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored
-            unless the operator has configured it.
-    """
-
-    type_header: str = TYPE_HEADER.lower()
-    rules: tuple[TypeRule, ...] = ()
-    tenant_header: str = ""
+    type_header: str = TYPE_HEADER.lower()  #: request header (lower case) that names the type, empty for none
+    rules: tuple[TypeRule, ...] = ()  #: used in order if that header is absent
+    tenant_header: str = ""  #: request header (lower case) that names the tenant, empty for none
+    #: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
+    #: operator has configured it
     tenants: frozenset[str] = frozenset()
 
     def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
@@ -152,15 +146,10 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Temperatures:
-    """Buckets of temperature.
+    """Buckets of temperature."""
 
-    Attributes:
-        bounds: inclusive upper bounds, ascending.
-        default: temperature of requests without one, ``None`` if not known.
-    """
-
-    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS
-    default: float | None = None
+    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  #: inclusive upper bounds, ascending
+    default: float | None = None  #: temperature of requests without one, ``None`` if not known
 
     def bucket(self, temperature: float | None) -> str:
         """Return the bucket of a temperature: ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`."""
@@ -187,15 +176,10 @@ def _text(bound: float) -> str:
 
 @dataclass(slots=True)
 class LabelLimiter:
-    """Admits the first values of a label; all later ones become `OTHER`.
+    """Admits the first values of a label; all later ones become `OTHER`."""
 
-    Attributes:
-        limit: how many values are admitted.
-        always: values that are admitted in any case and do not count.
-    """
-
-    limit: int
-    always: frozenset[str] = frozenset()
+    limit: int  #: how many values are admitted
+    always: frozenset[str] = frozenset()  #: values that are admitted in any case and do not count
     _known: set[str] = field(default_factory=set)
 
     def admit(self, value: str) -> str:
@@ -298,16 +282,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """How requests are grouped and judged.
+    """How requests are grouped and judged."""
 
-    Attributes:
-        classification: how types and tenants are assigned.
-        temperatures: buckets of temperature.
-        bounds: upper bounds of histograms.
-        window_seconds: length of the judged window.
-    """
-
-    classification: Classification = Classification()
-    temperatures: Temperatures = Temperatures()
-    bounds: Bounds = Bounds()
-    window_seconds: float = 1800.0
+    classification: Classification = Classification()  #: how types and tenants are assigned
+    temperatures: Temperatures = Temperatures()  #: buckets of temperature
+    bounds: Bounds = Bounds()  #: upper bounds of histograms
+    window_seconds: float = 1800.0  #: length of the judged window

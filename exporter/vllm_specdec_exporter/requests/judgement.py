@@ -114,15 +114,10 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class PositionAcceptance:
-    """The acceptance of a position, by two denominators.
+    """The acceptance of a position, by two denominators."""
 
-    Attributes:
-        where_drafted: over the drafts that had it drafted, 0 to 1.
-        of_all_drafts: over all drafts, as in vLLM's `/metrics`, 0 to 1.
-    """
-
-    where_drafted: float
-    of_all_drafts: float
+    where_drafted: float  #: over the drafts that had it drafted, 0 to 1
+    of_all_drafts: float  #: over all drafts, as in vLLM's `/metrics`, 0 to 1
 
     @property
     def bias(self) -> float:
@@ -132,17 +127,11 @@ class PositionAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class SmallerK:
-    """Lengths with a K up to the current one.
+    """Lengths with a K up to the current one."""
 
-    Attributes:
-        num_speculative_tokens: the K.
-        draft_length: mean drafted tokens per draft.
-        acceptance_length: mean tokens per draft, 1 to 1 + K.
-    """
-
-    num_speculative_tokens: int
-    draft_length: float
-    acceptance_length: float
+    num_speculative_tokens: int  #: the K
+    draft_length: float  #: mean drafted tokens per draft
+    acceptance_length: float  #: mean tokens per draft, 1 to 1 + K
 
 
 def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:

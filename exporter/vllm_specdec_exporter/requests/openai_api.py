@@ -35,18 +35,12 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestFields:
-    """The fields of a request.
-
-    Attributes:
-        temperature: the requested temperature, ``None`` if absent.
-        choices: the requested number of choices.
-        fields: names of the fields that are not empty.
-    """
+    """The fields of a request."""
 
     model_name: str = ""
-    temperature: float | None = None
-    choices: int = 1
-    fields: frozenset[str] = frozenset()
+    temperature: float | None = None  #: the requested temperature, ``None`` if absent
+    choices: int = 1  #: the requested number of choices
+    fields: frozenset[str] = frozenset()  #: names of the fields that are not empty
 
 
 #: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not there.
@@ -186,32 +180,19 @@ _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 @dataclass(frozen=True, slots=True)
 class ResponseFields:
-    """The fields of a response, or of one event of a streamed response.
+    """The fields of a response, or of one event of a streamed response."""
 
-    Attributes:
-        request_id: the server's identifier, empty if a client may have chosen it.
-        tokens: whether it has generated tokens, or their end.
-        only_role: whether it only names the role, before any token.
-        completion_tokens: generated tokens, if present.
-        only_usage: whether it has usage, no choices and no error: the event of ``include_usage``.
-        record: the record of speculation, if present.
-        malformed: whether it has a record that contradicts itself.
-        ttft_seconds: the server's own measurement including the queue, if present.
-        tpot_seconds: the server's own measurement, if present.
-        failed: whether it is an error.
-    """
-
-    request_id: str = ""
+    request_id: str = ""  #: the server's identifier, empty if a client may have chosen it
     model_name: str = ""
-    tokens: bool = False
-    only_role: bool = False
-    completion_tokens: int | None = None
-    only_usage: bool = False
-    record: DraftRecord | None = None
-    malformed: bool = False
-    ttft_seconds: float | None = None
-    tpot_seconds: float | None = None
-    failed: bool = False
+    tokens: bool = False  #: whether it has generated tokens, or their end
+    only_role: bool = False  #: whether it only names the role, before any token
+    completion_tokens: int | None = None  #: generated tokens, if present
+    only_usage: bool = False  #: whether it has usage, no choices and no error: the event of ``include_usage``
+    record: DraftRecord | None = None  #: the record of speculation, if present
+    malformed: bool = False  #: whether it has a record that contradicts itself
+    ttft_seconds: float | None = None  #: the server's own measurement including the queue, if present
+    tpot_seconds: float | None = None  #: the server's own measurement, if present
+    failed: bool = False  #: whether it is an error
 
 
 def read_response(body: bytes | bytearray) -> ResponseFields:

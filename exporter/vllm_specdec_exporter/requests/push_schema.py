@@ -75,17 +75,11 @@ class _Push(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The contents of a push.
+    """The contents of a push."""
 
-    Attributes:
-        observations: the valid requests.
-        errors: index and error of each invalid request.
-        warnings: index and warning of valid requests with a defect.
-    """
-
-    observations: tuple[Observation, ...]
-    errors: tuple[tuple[int, str], ...] = ()
-    warnings: tuple[tuple[int, str], ...] = ()
+    observations: tuple[Observation, ...]  #: the valid requests
+    errors: tuple[tuple[int, str], ...] = ()  #: index and error of each invalid request
+    warnings: tuple[tuple[int, str], ...] = ()  #: index and warning of valid requests with a defect
 
 
 _PUSH = msgspec.json.Decoder(_Push)

@@ -30,18 +30,13 @@ _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-
 
 @dataclass(frozen=True, slots=True)
 class ActConfig:
-    """The validated configuration.
-
-    Attributes:
-        token_file: the bearer token of clients; ``None`` to accept every client.
-        log_file: the file for events; ``None`` for standard output.
-    """
+    """The validated configuration."""
 
     settings: RunnerSettings
     state: State
     listen: tuple[str, int]
-    token_file: Path | None
-    log_file: Path | None
+    token_file: Path | None  #: the bearer token of clients; ``None`` to accept every client
+    log_file: Path | None  #: the file for events; ``None`` for standard output
 
 
 def add_flags_of_act(parser: argparse.ArgumentParser) -> None:

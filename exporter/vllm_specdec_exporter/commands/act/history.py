@@ -47,15 +47,10 @@ _SEEN_RESOLUTION = HOUR
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How often commands may run.
+    """How often commands may run."""
 
-    Attributes:
-        per_model: minimum seconds between two actions on one model, from 0 to 30 days.
-        per_hour: maximum number of actions in any hour over all models, at least 1.
-    """
-
-    per_model: float = HOUR
-    per_hour: int = 4
+    per_model: float = HOUR  #: minimum seconds between two actions on one model, from 0 to 30 days
+    per_hour: int = 4  #: maximum number of actions in any hour over all models, at least 1
 
 
 class CommandState(StrEnum):
@@ -68,31 +63,20 @@ class CommandState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """The record of one decision.
+    """The record of one decision."""
 
-    Attributes:
-        state: the state of its last command.
-        started: when its last command began, Unix seconds.
-        seen: when its alert was last received, Unix seconds; at least `started`.
-    """
-
-    state: CommandState
+    state: CommandState  #: the state of its last command
     failures: int
-    started: float
-    seen: float
+    started: float  #: when its last command began, Unix seconds
+    seen: float  #: when its alert was last received, Unix seconds; at least `started`
 
 
 @dataclass(frozen=True, slots=True)
 class ActionHistory:
-    """The past actions.
+    """The past actions."""
 
-    Attributes:
-        decisions: the records by decision.
-        starts: when commands began within the last hour, Unix seconds, rising.
-    """
-
-    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)
-    starts: tuple[float, ...] = ()
+    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)  #: the records by decision
+    starts: tuple[float, ...] = ()  #: when commands began within the last hour, Unix seconds, rising
 
     def prune(self, now: float) -> ActionHistory:
         """Return the history without old records and those beyond the maximum.

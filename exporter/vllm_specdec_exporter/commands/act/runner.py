@@ -33,23 +33,15 @@ _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "ale
 
 @dataclass(frozen=True, slots=True)
 class ActEvent:
-    """The result of one alert.
+    """The result of one alert."""
 
-    Attributes:
-        kind: the result in one word.
-        why: the reason in a sentence.
-        evaluated: the alert.
-        command: the argument list that was or would be run; ``None`` without one.
-        exit_code: of the command; negative for a signal, ``None`` if it did not run.
-        output: the end of its output.
-    """
-
-    kind: EventKind
-    why: str
-    evaluated: EvaluatedAlert
+    kind: EventKind  #: the result in one word
+    why: str  #: the reason in a sentence
+    evaluated: EvaluatedAlert  #: the alert
+    #: the argument list that was or would be run; ``None`` without one
     command: tuple[str, ...] | None = None
-    exit_code: int | None = None
-    output: str = ""
+    exit_code: int | None = None  #: of the command; negative for a signal, ``None`` if it did not run
+    output: str = ""  #: the end of its output
 
     @property
     def action(self) -> str:
@@ -76,21 +68,14 @@ class ActEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """The configuration of the runner.
+    """The configuration of the runner."""
 
-    Attributes:
-        execute: whether commands are run; otherwise it is a dry run.
-        executor: returns the command of a decision; ``None`` only in a dry run.
-        timeout: seconds that a command may take.
-        limits: how often commands may run.
-        state_file: the file that keeps the state across restarts; ``None`` for none.
-    """
-
-    execute: bool = False
+    execute: bool = False  #: whether commands are run; otherwise it is a dry run
+    #: returns the command of a decision; ``None`` only in a dry run
     executor: Script | Kubernetes | None = None
-    timeout: float = 60.0
-    limits: Limits = Limits()
-    state_file: Path | None = None
+    timeout: float = 60.0  #: seconds that a command may take
+    limits: Limits = Limits()  #: how often commands may run
+    state_file: Path | None = None  #: the file that keeps the state across restarts; ``None`` for none
 
 
 class Runner:

@@ -41,70 +41,43 @@ _SAME_PERIOD = 0.8
 
 @dataclass(frozen=True, slots=True)
 class LatencyComparison:
-    """One kind of latency of a side over that of the reference; below 1 the side is faster.
+    """One kind of latency of a side over that of the reference; below 1 the side is faster."""
 
-    Attributes:
-        name: which one.
-        ratio: mean over mean.
-        difference_seconds: mean less mean.
-        p50_ratio: median over median: as coarse as the server's buckets, without an interval.
-        p95_ratio: 95th percentiles, likewise.
-        p99_ratio: 99th percentiles, likewise.
-    """
-
-    name: str
-    ratio: Interval | None
-    difference_seconds: Interval
+    name: str  #: which one
+    ratio: Interval | None  #: mean over mean
+    difference_seconds: Interval  #: mean less mean
+    #: median over median: as coarse as the server's buckets, without an interval
     p50_ratio: float | None = None
-    p95_ratio: float | None = None
-    p99_ratio: float | None = None
+    p95_ratio: float | None = None  #: 95th percentiles, likewise
+    p99_ratio: float | None = None  #: 99th percentiles, likewise
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A side against the reference.
-
-    Attributes:
-        gain: of speculation, if exactly one of them speculates.
-        claim: the result for the claimed speedup, if there is one.
-        latencies: those that exist on both sides.
-        throughput_ratio: generated tokens per second over those of the reference.
-        acceptance_ratio_difference: acceptance ratio less that of the reference.
-        acceptance_length_difference: mean acceptance length less that of the reference.
-        load: their loads.
-    """
+    """A side against the reference."""
 
     side: str
     reference: str
     speed: Speed
-    gain: Gain | None
-    claim: Claim | None
-    latencies: tuple[LatencyComparison, ...]
-    throughput_ratio: float | None
-    acceptance_ratio_difference: Interval | None
-    acceptance_length_difference: Interval | None
-    load: LoadComparison
+    gain: Gain | None  #: of speculation, if exactly one of them speculates
+    claim: Claim | None  #: the result for the claimed speedup, if there is one
+    latencies: tuple[LatencyComparison, ...]  #: those that exist on both sides
+    throughput_ratio: float | None  #: generated tokens per second over those of the reference
+    acceptance_ratio_difference: Interval | None  #: acceptance ratio less that of the reference
+    acceptance_length_difference: Interval | None  #: mean acceptance length less that of the reference
+    load: LoadComparison  #: their loads
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Sides side by side.
+    """Sides side by side."""
 
-    Attributes:
-        format: version of this document.
-        version: of the exporter.
-        sides: the reference first.
-        pairs: every further side against the reference, in order.
-        warnings: reasons not to compare them.
-        notes: background for reading the comparison.
-    """
-
-    format: str
-    version: str
-    sides: tuple[Side, ...]
-    pairs: tuple[Pair, ...]
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    format: str  #: version of this document
+    version: str  #: of the exporter
+    sides: tuple[Side, ...]  #: the reference first
+    pairs: tuple[Pair, ...]  #: every further side against the reference, in order
+    warnings: tuple[str, ...]  #: reasons not to compare them
+    notes: tuple[str, ...]  #: background for reading the comparison
 
     @property
     def conclusive(self) -> bool:

@@ -26,16 +26,11 @@ _QUANTILES = ("p50", "p95", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of every side; ``None`` if it does not exist.
-
-    Attributes:
-        cells: its values, side by side.
-        of: the quantity above that it belongs to, empty for a separate one.
-    """
+    """One quantity of every side; ``None`` if it does not exist."""
 
     name: str
-    cells: tuple[str | None, ...]
-    of: str = ""
+    cells: tuple[str | None, ...]  #: its values, side by side
+    of: str = ""  #: the quantity above that it belongs to, empty for a separate one
 
     @property
     def whole_name(self) -> str:

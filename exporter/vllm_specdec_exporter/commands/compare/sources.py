@@ -32,18 +32,12 @@ _GRACE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ResultSource:
-    """The source of a side.
-
-    Attributes:
-        target: the server to observe, ``None`` for a file.
-        path: the file.
-        server: the server in the file, by its address; empty for the only one.
-    """
+    """The source of a side."""
 
     name: str
-    target: Target | None = None
-    path: str = ""
-    server: str = ""
+    target: Target | None = None  #: the server to observe, ``None`` for a file
+    path: str = ""  #: the file
+    server: str = ""  #: the server in the file, by its address; empty for the only one
 
     @property
     def shown(self) -> str:

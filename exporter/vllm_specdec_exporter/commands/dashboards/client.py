@@ -21,23 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The address and the credentials of a Grafana.
+    """The address and the credentials of a Grafana."""
 
-    Attributes:
-        url: address with the sub-path if any, without a trailing slash.
-        token: token of a service account; empty for none.
-        ca_file: certificates to trust instead of the system's.
-        insecure: whether to accept any certificate.
-        org_id: the organization; ``None`` for that of the token.
-        timeout: limit of a request, in seconds.
-    """
-
-    url: str
-    token: str = field(default="", repr=False)
-    ca_file: str = ""
-    insecure: bool = False
-    org_id: int | None = None
-    timeout: float = 30.0
+    url: str  #: address with the sub-path if any, without a trailing slash
+    token: str = field(default="", repr=False)  #: token of a service account; empty for none
+    ca_file: str = ""  #: certificates to trust instead of the system's
+    insecure: bool = False  #: whether to accept any certificate
+    org_id: int | None = None  #: the organization; ``None`` for that of the token
+    timeout: float = 30.0  #: limit of a request, in seconds
 
 
 def read_token(path: str) -> str:

@@ -39,16 +39,11 @@ class PushOptions:
 
 @dataclass(slots=True)
 class PushProgress:
-    """The progress of a push.
+    """The progress of a push."""
 
-    Attributes:
-        waiting: uids without a result.
-        underway: the uid that is being saved; after an interruption its result is unknown.
-        done: uids by result.
-    """
-
-    waiting: list[str]
-    underway: str = ""
+    waiting: list[str]  #: uids without a result
+    underway: str = ""  #: the uid that is being saved; after an interruption its result is unknown
+    #: uids by result
     done: dict[str, list[str]] = field(default_factory=lambda: {result: [] for result in RESULTS})
 
     @property

@@ -26,24 +26,16 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed.
+    """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed."""
 
-    Attributes:
-        temperatures: sampling temperatures in production, from 0 up.
-        same_family: whether target and draft are of one family (for a head: trained for this target).
-        same_tokenizer: whether they share the tokenizer.
-        uniform_batch: whether the requests of a batch are alike.
-        validated: whether acceptance was measured at production's temperature.
-        monitored: whether acceptance is monitored.
-    """
-
-    temperatures: tuple[float, ...] = ()
+    temperatures: tuple[float, ...] = ()  #: sampling temperatures in production, from 0 up
     objective: Objective | None = None
+    #: whether target and draft are of one family (for a head: trained for this target)
     same_family: bool | None = None
-    same_tokenizer: bool | None = None
-    uniform_batch: bool | None = None
-    validated: bool | None = None
-    monitored: bool | None = None
+    same_tokenizer: bool | None = None  #: whether they share the tokenizer
+    uniform_batch: bool | None = None  #: whether the requests of a batch are alike
+    validated: bool | None = None  #: whether acceptance was measured at production's temperature
+    monitored: bool | None = None  #: whether acceptance is monitored
 
     @property
     def median_temperature(self) -> float | None:

@@ -67,19 +67,12 @@ _NOW = 0.0
 
 @dataclass(frozen=True, slots=True)
 class RequestsConfig:
-    """The validated configuration.
+    """The validated configuration."""
 
-    Attributes:
-        files: paths, or `STDIN`.
-        settings: thresholds and the cost of steps.
-        requests: how requests are grouped.
-        batch: requests in the batch; ``None`` if not given.
-    """
-
-    files: tuple[str, ...]
-    settings: Settings
-    requests: RequestSettings
-    batch: float | None
+    files: tuple[str, ...]  #: paths, or `STDIN`
+    settings: Settings  #: thresholds and the cost of steps
+    requests: RequestSettings  #: how requests are grouped
+    batch: float | None  #: requests in the batch; ``None`` if not given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

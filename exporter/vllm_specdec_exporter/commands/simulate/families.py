@@ -25,51 +25,32 @@ SERVERS = ("vllm", "vllm-rust", "vllm-v0", "sglang", "lmdeploy", "llamacpp")
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """The label of several samples with the same owner.
+    """The label of several samples with the same owner."""
 
-    Attributes:
-        label: Its name.
-        values: Its values; ``positions`` for one per draft position.
-    """
-
-    label: str
-    values: tuple[str, ...] | Literal["positions"]
+    label: str  #: Its name
+    values: tuple[str, ...] | Literal["positions"]  #: Its values; ``positions`` for one per draft position
 
 
 class FamilySpec(msgspec.Struct, frozen=True):
-    """One metric family.
+    """One metric family."""
 
-    Attributes:
-        name: Family name; for a counter without `_total`.
-        type: counter, gauge, histogram or summary.
-        scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
-        source: Key of the values in the simulation; empty for the name without its prefix.
-        variant: Label of several samples with the same owner, if any.
-        buckets: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
-        created: Whether there is a creation time.
-        requires: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
-        omit_model_name: Whether samples lack the label `model_name`.
-        constant: Values that never change, one per variant.
-        combine: How several engines are combined into one sample: sum, mean or max.
-        real: Whether the value is a real number, not a count.
-        bare: Whether a counter's sample lacks the suffix `_total`.
-    """
-
-    name: str
-    type: str
+    name: str  #: Family name; for a counter without `_total`
+    type: str  #: counter, gauge, histogram or summary
     help: str
-    scope: str
-    source: str = ""
-    variant: Variant | None = None
+    scope: str  #: `engine` (a sample per engine), `model` (one per model) or `server` (one)
+    source: str = ""  #: Key of the values in the simulation; empty for the name without its prefix
+    variant: Variant | None = None  #: Label of several samples with the same owner, if any
     labels: dict[str, str] = {}
+    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length
     buckets: tuple[float, ...] | Literal["1-2-5"] = ()
-    created: bool = False
+    created: bool = False  #: Whether there is a creation time
+    #: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing
     requires: str = ""
-    omit_model_name: bool = False
-    constant: tuple[float, ...] = ()
-    combine: str = "sum"
-    real: bool = False
-    bare: bool = False
+    omit_model_name: bool = False  #: Whether samples lack the label `model_name`
+    constant: tuple[float, ...] = ()  #: Values that never change, one per variant
+    combine: str = "sum"  #: How several engines are combined into one sample: sum, mean or max
+    real: bool = False  #: Whether the value is a real number, not a count
+    bare: bool = False  #: Whether a counter's sample lacks the suffix `_total`
 
     @property
     def key(self) -> str:
@@ -236,36 +217,23 @@ def format_cpp(value: float, family: FamilySpec) -> str:
 
 @dataclass(frozen=True)
 class SimulatedDialect:
-    """The format of one server's metrics.
-
-    Attributes:
-        server: Data file with the families.
-        content_type: HTTP content type of the answer.
-        number: Formats a value.
-        openmetrics: Whether the format is OpenMetrics, not the classic text.
-        underscores: Whether sample names have `_` in place of `:`.
-        created: Whether creation times are published.
-        multiprocess: Whether several processes write the values: without `process_*` and `python_*` families,
-            histograms first and gauges last.
-        empty_families: Whether families without samples have HELP and TYPE lines.
-        identity_first: Whether labels begin with `model_name`, `engine`; otherwise they are
-            sorted by name.
-        histogram: The parts of a histogram in order.
-        version: The version in GET /version; empty if there is no such path.
-    """
+    """The format of one server's metrics."""
 
     name: str
-    server: str
-    content_type: str
-    number: Callable[[float, FamilySpec], str]
-    openmetrics: bool = False
-    underscores: bool = False
-    created: bool = False
+    server: str  #: Data file with the families
+    content_type: str  #: HTTP content type of the answer
+    number: Callable[[float, FamilySpec], str]  #: Formats a value
+    openmetrics: bool = False  #: Whether the format is OpenMetrics, not the classic text
+    underscores: bool = False  #: Whether sample names have `_` in place of `:`
+    created: bool = False  #: Whether creation times are published
+    #: Whether several processes write the values: without `process_*` and `python_*` families, histograms
+    #: first and gauges last
     multiprocess: bool = False
-    empty_families: bool = True
+    empty_families: bool = True  #: Whether families without samples have HELP and TYPE lines
+    #: Whether labels begin with `model_name`, `engine`; otherwise they are sorted by name
     identity_first: bool = False
-    histogram: tuple[str, ...] = _PYTHON_HISTOGRAM
-    version: str = "0.32.0"
+    histogram: tuple[str, ...] = _PYTHON_HISTOGRAM  #: The parts of a histogram in order
+    version: str = "0.32.0"  #: The version in GET /version; empty if there is no such path
 
     def families(self) -> tuple[FamilySpec, ...]:
         """Return the families of the dialect in their order."""

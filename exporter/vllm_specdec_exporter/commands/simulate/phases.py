@@ -21,24 +21,16 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a phase.
+    """One parameter of a phase."""
 
-    Attributes:
-        kind: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean length), `weights`
-            (relative frequencies), `probabilities` (one, or one per position) or `choice`.
-        default: The value if none is given; None for that of the server.
-        help: Its meaning, with its unit.
-        minimum: Smallest value of a number.
-        maximum: Largest value of a count.
-        choices: The values of a choice.
-    """
-
+    #: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean length), `weights`
+    #: (relative frequencies), `probabilities` (one, or one per position) or `choice`
     kind: str
-    default: ParameterValue
-    help: str
-    minimum: float = 0.0
-    maximum: float = 1_000_000.0
-    choices: tuple[str, ...] = ()
+    default: ParameterValue  #: The value if none is given; None for that of the server
+    help: str  #: Its meaning, with its unit
+    minimum: float = 0.0  #: Smallest value of a number
+    maximum: float = 1_000_000.0  #: Largest value of a count
+    choices: tuple[str, ...] = ()  #: The values of a choice
 
     def parse(self, name: str, value: object) -> ParameterValue:
         """Return the value given by a user in its type; raises ScenarioError."""
@@ -143,22 +135,14 @@ _K = Parameter("count", 2, "new K; 0: the initial K", maximum=64)
 
 @dataclass(frozen=True)
 class PhaseKind:
-    """A kind of phase.
+    """A kind of phase."""
 
-    Attributes:
-        name: Name in scenarios and in the HTTP API.
-        help: Description.
-        restarts: Whether the server restarts at the start of the phase.
-        speculates: Whether the server speculates.
-        ramps: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase.
-    """
-
-    name: str
-    help: str
+    name: str  #: Name in scenarios and in the HTTP API
+    help: str  #: Description
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    restarts: bool = False
-    speculates: bool = True
-    ramps: bool = False
+    restarts: bool = False  #: Whether the server restarts at the start of the phase
+    speculates: bool = True  #: Whether the server speculates
+    ramps: bool = False  #: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase
 
     def parse(self, given: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the values of all parameters, with defaults for those that are not given.

@@ -156,27 +156,16 @@ _RESOLUTION = 1e-9
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        models: Served models; each has its own engines.
-        engines: Engines per model.
-        num_speculative_tokens: K; 0 for a server without speculation.
-        scenario: The phases.
-        loop: Whether the scenario starts again; None for the value of the scenario.
-        method: Name of the speculation method; only reported.
-        engine: Properties of the engines.
-        start_time: Unix time at which the simulation starts, in seconds.
-    """
-
-    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)
-    engines: int = 1
-    num_speculative_tokens: int = 4
-    scenario: Scenario = SCENARIOS["healthy"]
-    loop: bool | None = None
-    method: str = "eagle3"
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    start_time: float = 1_800_000_000.0
+    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)  #: Served models; each has its own engines
+    engines: int = 1  #: Engines per model
+    num_speculative_tokens: int = 4  #: K; 0 for a server without speculation
+    scenario: Scenario = SCENARIOS["healthy"]  #: The phases
+    loop: bool | None = None  #: Whether the scenario starts again; None for the value of the scenario
+    method: str = "eagle3"  #: Name of the speculation method; only reported
+    engine: EngineConfig = field(default_factory=EngineConfig)  #: Properties of the engines
+    start_time: float = 1_800_000_000.0  #: Unix time at which the simulation starts, in seconds
 
 
 class ServerDownError(RuntimeError):

@@ -39,17 +39,11 @@ class OtherTraffic(Exception):  # noqa: N818 - it names the fault
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """The end of a sweep.
+    """The end of a sweep."""
 
-    Attributes:
-        record: all results.
-        left: number of cells without a valid result.
-        stopped: why it ended early; empty if it did not.
-    """
-
-    record: SweepRecord
-    left: int
-    stopped: str = ""
+    record: SweepRecord  #: all results
+    left: int  #: number of cells without a valid result
+    stopped: str = ""  #: why it ended early; empty if it did not
 
     @property
     def clean(self) -> bool:

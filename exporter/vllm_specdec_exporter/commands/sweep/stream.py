@@ -19,49 +19,31 @@ class StreamError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StreamedDrafts:
-    """vLLM's record of the drafts of one request.
-
-    Attributes:
-        histogram: at index j, the drafts with j accepted tokens.
-    """
+    """vLLM's record of the drafts of one request."""
 
     drafts: int
     draft_tokens: int
     accepted_tokens: int
-    histogram: tuple[int, ...] = ()
+    histogram: tuple[int, ...] = ()  #: at index j, the drafts with j accepted tokens
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
-    """The client's view of one request.
+    """The client's view of one request."""
 
-    Attributes:
-        request: its number in the cell, from 0.
-        prompt: the index of its prompt in the set, from 0.
-        error: why the response is incomplete; empty if it is complete.
-        prompt_tokens: from the server's usage.
-        completion_tokens: from the server's usage.
-        ttft_seconds: from sending the request to the first token.
-        tpot_seconds: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
-        events: number of events with tokens; vLLM sends one for each step.
-        event_seconds: median time between two of them; ``None`` for a single one.
-        seconds: from sending the request to the end of the response.
-        finish_reason: ``length``, ``stop``.
-        drafts: the server's record of the drafts, if given.
-    """
-
-    request: int
-    prompt: int
-    error: str = ""
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    ttft_seconds: float | None = None
+    request: int  #: its number in the cell, from 0
+    prompt: int  #: the index of its prompt in the set, from 0
+    error: str = ""  #: why the response is incomplete; empty if it is complete
+    prompt_tokens: int = 0  #: from the server's usage
+    completion_tokens: int = 0  #: from the server's usage
+    ttft_seconds: float | None = None  #: from sending the request to the first token
+    #: (last token - first token) / (completion tokens - 1); ``None`` for a single token
     tpot_seconds: float | None = None
-    events: int = 0
-    event_seconds: float | None = None
-    seconds: float = 0.0
-    finish_reason: str = ""
-    drafts: StreamedDrafts | None = None
+    events: int = 0  #: number of events with tokens; vLLM sends one for each step
+    event_seconds: float | None = None  #: median time between two of them; ``None`` for a single one
+    seconds: float = 0.0  #: from sending the request to the end of the response
+    finish_reason: str = ""  #: ``length``, ``stop``
+    drafts: StreamedDrafts | None = None  #: the server's record of the drafts, if given
 
 
 class Stream:
