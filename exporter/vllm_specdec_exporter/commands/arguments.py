@@ -72,11 +72,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
-    """Return the seconds of a duration flag.
-
-    Raises:
-        ConfigError: no duration, or one outside `least` to `most`.
-    """
+    """Return the seconds of a duration flag; ConfigError outside `least` to `most`."""
     seconds = parsed(flag, text, parse_duration)
     if not least <= seconds <= most:
         limits = f"from {format_duration(least)}"
@@ -86,11 +82,7 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
 
 
 def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
-    """Return the value of a flag.
-
-    Raises:
-        ConfigError: `parse` raised ValueError.
-    """
+    """Return the value of a flag; a ValueError of `parse` becomes a ConfigError."""
     try:
         return parse(text)
     except ValueError as error:
@@ -154,11 +146,7 @@ def fail(command: str, message: object, code: int) -> int:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Check that `write_file` can write a file, before the work whose result it gets.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise ConfigError if `write_file` could not write a file, before the work whose result it gets."""
     try:
         files.try_to_write(path)
     except OSError as error:
@@ -166,11 +154,7 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def write_file(flag: str, path: Path, body: bytes) -> None:
-    """Write the file that a flag names, atomically.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the file that a flag names, atomically; ConfigError if it cannot be written."""
     try:
         files.write(path, body)
     except (OSError, ValueError) as error:

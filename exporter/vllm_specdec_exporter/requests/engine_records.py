@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_record(document: object) -> DraftRecord:
-    """Return the record in `document`, of any engine.
-
-    Raises:
-        RecordError: invalid counts, or counts that contradict each other.
-    """
+    """Return the record in `document`, of any engine; RecordError if its counts contradict each other."""
     if isinstance(document, dict):
         for name, adapter in _ADAPTERS.items():
             if document.get(name) is not None:

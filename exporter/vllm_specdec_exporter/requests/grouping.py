@@ -61,11 +61,7 @@ class TypeRule:
 
 
 def parse_rule(text: str) -> TypeRule:
-    """Return the rule in `text`.
-
-    Raises:
-        ValueError: an invalid rule; the message has the allowed syntax.
-    """
+    """Return the rule in `text`; ValueError with the allowed syntax if it is invalid."""
     name, equals, rest = text.partition("=")
     where, colon, pattern = rest.partition(":")
     name, where, pattern = name.strip(), where.strip().lower(), pattern.strip()

@@ -92,11 +92,7 @@ def decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspec
 
 
 def read_request(body: bytes | bytearray) -> RequestFields:
-    """Return the fields of the JSON of a request.
-
-    Raises:
-        UnreadableError: invalid JSON.
-    """
+    """Return the fields of the JSON of a request; UnreadableError if it is invalid."""
     try:
         fields = decode_fields(body)
         temperature = _NUMBER.decode(fields.get("temperature", b"null"))
@@ -196,11 +192,7 @@ class ResponseFields:
 
 
 def read_response(body: bytes | bytearray) -> ResponseFields:
-    """Return the fields of the JSON of a response, or of the data of an event.
-
-    Raises:
-        UnreadableError: invalid JSON.
-    """
+    """Return the fields of the JSON of a response, or of an event's data; UnreadableError if invalid."""
     if body == _DONE:
         return ResponseFields()
     try:

@@ -87,11 +87,7 @@ def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(args: argparse.Namespace) -> ActConfig:
-    """Return the configuration.
-
-    Raises:
-        ConfigError: a flag is not valid, or a file cannot be used.
-    """
+    """Return the configuration; ConfigError if a flag is not valid, or a file cannot be used."""
     executor = _executor(args)
     timeout = seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0)
     per_model = seconds_of("--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER)

@@ -237,11 +237,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(body: bytes) -> State:
-    """Return the state in the content of a state file.
-
-    Raises:
-        StateError: not a state file, one of another version, or one with invalid values.
-    """
+    """Return the state in the content of a state file; StateError if it is none of this version."""
     try:
         found = msgspec.json.decode(body, type=_Format).format
         if found == FORMAT:
@@ -253,11 +249,7 @@ def decode_state(body: bytes) -> State:
 
 
 def load_state(path: Path) -> State:
-    """Read a state file; one that does not exist is empty.
-
-    Raises:
-        StateError: it cannot be read, or its content is not valid.
-    """
+    """Read a state file; one that does not exist is empty, one that cannot be used a StateError."""
     try:
         return decode_state(path.read_bytes())
     except FileNotFoundError:
@@ -267,11 +259,7 @@ def load_state(path: Path) -> State:
 
 
 def save_state(path: Path, state: State) -> None:
-    """Replace a state file atomically.
-
-    Raises:
-        OSError: it cannot be written; the old content stays.
-    """
+    """Replace a state file atomically; OSError if it cannot be written, and the old content stays."""
     files.write(path, encode_state(state), mode=0o600)
 
 

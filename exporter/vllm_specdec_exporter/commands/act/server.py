@@ -34,11 +34,7 @@ class TokenError(Exception):
 
 
 def read_token(path: Path) -> bytes:
-    """Return the bearer token (RFC 6750) in a file: its content without surrounding white space.
-
-    Raises:
-        TokenError: the file cannot be read, or does not contain one word of printable ASCII.
-    """
+    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
     try:
         with path.open("rb") as stream:
             body = stream.read(_MAX_TOKEN_BYTES + 1)

@@ -77,11 +77,7 @@ class Recorder:
         self._previous = None
 
     def include(self, buckets: Iterable[LoadBucket]) -> None:
-        """Add buckets of another engine of the model, or of another recording.
-
-        Raises:
-            BaselineError: their histograms have other buckets.
-        """
+        """Add buckets of another engine or recording; BaselineError if their histograms have others."""
         for bucket in buckets:
             sums = self._buckets.setdefault(_place(bucket.requests_running), _Sums())
             try:

@@ -111,11 +111,7 @@ def _name(row: Row) -> str:
 
 
 def render_page(comparison: Comparison) -> str:
-    """Return the report on `comparison` as one self-contained HTML document.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Return the report as one self-contained HTML document; ConfigError without matplotlib."""
     sections = []
     said = [f"{pair.side}: {detail}" for pair in comparison.pairs for detail in details(pair)]
     if said:

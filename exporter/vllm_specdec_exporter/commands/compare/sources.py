@@ -48,11 +48,7 @@ class ResultSource:
 
 
 def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
-    """Parse sources: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``.
-
-    Raises:
-        ConfigError: too few or too many, an invalid address or name, or a duplicate.
-    """
+    """Parse sources: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; ConfigError if they are not valid."""
     if not 2 <= len(words) <= _MOST:
         raise ConfigError(
             f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"

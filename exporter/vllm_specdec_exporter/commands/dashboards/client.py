@@ -32,11 +32,7 @@ class Connection:
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file, without surrounding white space.
-
-    Raises:
-        ValueError: the file cannot be read, or does not contain one word of ASCII.
-    """
+    """Return the token in a file, one word of ASCII, or raise ValueError."""
     try:
         token = Path(path).read_text("ascii").strip()
     except OSError as error:
@@ -49,11 +45,7 @@ def read_token(path: str) -> str:
 
 
 def parse_url(text: str) -> str:
-    """Return a Grafana's address as `Connection` takes it.
-
-    Raises:
-        ValueError: not a valid address; the message does not contain it.
-    """
+    """Return a Grafana's address as `Connection` takes it; ValueError, without the address, if invalid."""
     try:
         parts = urlsplit(text.strip())
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -128,11 +120,7 @@ class Grafana(SessionClient):
         return new_session(aiohttp.TCPConnector(ssl=self._tls or True, limit=1), headers)
 
     async def version(self) -> str:
-        """Return the version; empty if Grafana hides it.
-
-        Raises:
-            GrafanaError: there is no Grafana at the address.
-        """
+        """Return the version, empty if Grafana hides it; GrafanaError if there is no Grafana."""
         found = await self._request("GET", "/api/health")
         if "database" not in found:
             raise self._error("the server is not Grafana; give the address of Grafana's start page")

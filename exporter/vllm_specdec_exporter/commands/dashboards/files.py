@@ -73,11 +73,7 @@ def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
 
 
 def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
-    """Return the dashboards with these names or uids, in their order; without names, all.
-
-    Raises:
-        ConfigError: a name is unknown.
-    """
+    """Return the dashboards with these names or uids, without names all; ConfigError for unknown names."""
     for name in names:
         if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
             known = ", ".join(dashboard.name for dashboard in dashboards)
@@ -86,11 +82,7 @@ def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashb
 
 
 def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
-    """Return the dashboard with another default of its variable `datasource`.
-
-    Raises:
-        ConfigError: it has no such variable.
-    """
+    """Return the dashboard with another default of its variable `datasource`, or raise ConfigError."""
     document = copy.deepcopy(dict(dashboard.document))
     variables = [
         variable

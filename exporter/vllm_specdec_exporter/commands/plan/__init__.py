@@ -41,11 +41,7 @@ _MAX_CONFIG = 16 * 1024 * 1024
 
 
 def read_config(flag: str, path: str) -> Architecture:
-    """Return the architecture in a `config.json`.
-
-    Raises:
-        ConfigError: the file cannot be read, is not JSON, or has an unsupported configuration.
-    """
+    """Return the architecture in a `config.json`; ConfigError if it cannot be read or understood."""
     where = f"{flag} {json.dumps(path)}"
     try:
         with Path(path).open("rb") as file:
@@ -151,11 +147,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_question(args: argparse.Namespace) -> Question:
-    """Return the question on the command line.
-
-    Raises:
-        ConfigError: something is missing or invalid.
-    """
+    """Return the question on the command line; ConfigError if something is missing or invalid."""
     method = METHODS[args.method]
     target = _target(args)
     k = _maybe(args, "num_speculative_tokens", whole(1, _DEEPEST))

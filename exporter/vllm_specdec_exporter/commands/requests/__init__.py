@@ -167,11 +167,7 @@ def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file.
-
-    Raises:
-        ConfigError: it cannot be opened, or not read to its end.
-    """
+    """Open a file; ConfigError if it cannot be opened, or not read to its end."""
     try:
         if path == STDIN:
             yield sys.stdin.buffer

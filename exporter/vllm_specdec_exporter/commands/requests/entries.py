@@ -60,11 +60,7 @@ class FileEntry(NamedTuple):
 
 
 def lines(file: BinaryIO) -> Iterator[FileLine]:
-    """Yield the lines of a buffered file that are not blank.
-
-    Raises:
-        OSError: it cannot be read, or not to its end.
-    """
+    """Yield the lines of a buffered file that are not blank; OSError if it cannot be read to its end."""
     if file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP:  # type: ignore[attr-defined]
         file = gzip.GzipFile(fileobj=file)  # type: ignore[assignment]
     number = 0

@@ -145,11 +145,7 @@ class PhaseKind:
     ramps: bool = False  #: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase
 
     def parse(self, given: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the values of all parameters, with defaults for those that are not given.
-
-        Raises:
-            ScenarioError: A parameter is unknown or its value is not allowed.
-        """
+        """Return the values of all parameters, by default their defaults, or raise ScenarioError."""
         values = {name: parameter.default for name, parameter in self.parameters.items()}
         for name, value in given.items():
             if name not in values:
@@ -197,11 +193,7 @@ class Phase:
 
 
 def make_phase(name: object, given: Mapping[str, object] | None = None, seconds: object = None) -> Phase:
-    """Return a phase of a kind in `PHASES`, of a length in seconds; ``None``: without end.
-
-    Raises:
-        ScenarioError: An argument is not allowed.
-    """
+    """Return a phase of a kind in `PHASES`, of a length in seconds or without end, or raise ScenarioError."""
     if not isinstance(name, str) or name not in PHASES:
         raise ScenarioError(f"unknown phase {name!r}; the phases are {', '.join(PHASES)}")
     length: float | None = None

@@ -32,11 +32,7 @@ class Scenario:
 
 
 def parse_scenario(document: object, default_name: str) -> Scenario:
-    """Return the scenario of a YAML document.
-
-    Raises:
-        ScenarioError: The document is not a valid scenario.
-    """
+    """Return the scenario of a YAML document, or raise ScenarioError."""
     if not isinstance(document, dict):
         raise ScenarioError(f"a scenario is a mapping with {', '.join(_SCENARIO_KEYS)}")
     for key in document:
@@ -84,11 +80,7 @@ _MAX_FILE_BYTES = 1_000_000
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario from a YAML file.
-
-    Raises:
-        ScenarioError: The file cannot be read, or is not a valid scenario.
-    """
+    """Read a scenario from a YAML file, or raise ScenarioError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)

@@ -121,11 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
-    """Return the plan of the command line.
-
-    Raises:
-        ConfigError: a flag is invalid.
-    """
+    """Return the plan of the command line; ConfigError if a flag is invalid."""
     try:
         zones = Zones(args.zone_disable_below, args.zone_benefit_above)
     except ValueError as error:
@@ -163,11 +159,7 @@ def _sets(given: list[str]) -> list[str]:
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
-    """Return the server from flags and environment.
-
-    Raises:
-        ConfigError: a setting is invalid.
-    """
+    """Return the server from flags and environment; ConfigError if a setting is invalid."""
     flags = flags_of(args)
     if args.header:
         flags["vllm.header"] = [*(flags["vllm.header"] or []), *args.header]

@@ -113,11 +113,7 @@ class Client(SessionClient):
         return new_session(connector, self._headers, read_bufsize=_MAX_LINE)
 
     async def models(self) -> tuple[ServedModel, ...]:
-        """Return the models of ``GET /v1/models``.
-
-        Raises:
-            EndpointError: there are none, or the request failed.
-        """
+        """Return the models of ``GET /v1/models``, at least one, or raise EndpointError."""
         try:
             async with asyncio.timeout(_MODELS_SECONDS), self._request("GET", "/v1/models") as response:
                 if response.status != 200:
@@ -149,11 +145,7 @@ class Client(SessionClient):
         return StreamedAnswer(request, place, error=words, seconds=time.monotonic() - started)
 
     async def probe(self, sampling: Sampling, prompt: Prompt) -> StreamedAnswer:
-        """Send one request like `ask`, to check that the endpoint accepts it.
-
-        Raises:
-            EndpointError: it does not.
-        """
+        """Send one request like `ask`; EndpointError if the endpoint does not accept it."""
         try:
             return await self._ask(sampling, prompt, 0, 0)
         except StreamError as error:

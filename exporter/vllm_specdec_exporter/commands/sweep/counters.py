@@ -100,11 +100,7 @@ class CounterReader:
         self._clock = clock
 
     async def read(self) -> CounterSample:
-        """Read the metrics.
-
-        Raises:
-            CountersError: they cannot be read.
-        """
+        """Read the metrics; CountersError if they cannot be read."""
         try:
             answer = await self._upstream.fetch()
             now = self._clock()

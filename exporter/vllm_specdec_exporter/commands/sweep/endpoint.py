@@ -57,11 +57,7 @@ class Endpoint:
         return replace(self.upstream, bearer_token_file=token)
 
     def authorization(self) -> dict[str, str]:
-        """Return the headers with the API key.
-
-        Raises:
-            ConfigError: the file is invalid.
-        """
+        """Return the headers with the API key; ConfigError if the file is invalid."""
         path = self.api_key_file or self.upstream.bearer_token_file
         if not path:
             return {}
@@ -137,11 +133,7 @@ def _no_models(name: str, error: EndpointError) -> str:
 
 
 def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
-    """Return the model of that name, or the only one if the name is empty.
-
-    Raises:
-        ConfigError: there is no such model, or more than one.
-    """
+    """Return the model of that name, or the only one if the name is empty; else ConfigError."""
     known = ", ".join(model.name for model in models)
     if not name:
         if len(models) == 1:

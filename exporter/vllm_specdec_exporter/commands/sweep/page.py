@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def render(record: SweepRecord, zones: Zones) -> str:
-    """Return the report as one HTML document.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Return the report as one HTML document; ConfigError without matplotlib."""
     started = min((result.started for result in record.cells), default=0.0)
     when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC" if started else ""
     sections = [Section("What was measured", (_facts(record),))]

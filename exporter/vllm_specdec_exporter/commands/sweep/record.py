@@ -138,11 +138,7 @@ class SweepRecord:
         return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
 
     def place(self, result: CellResult) -> tuple[int, int, int]:
-        """Return the index of a cell in the grid.
-
-        Raises:
-            ValueError: it is not in the grid.
-        """
+        """Return the index of a cell in the grid; ValueError if it is not in it."""
         setup = self.setup
         return (
             list(setup.prompts).index(result.prompts),
@@ -172,11 +168,7 @@ def setup_of(plan: SweepPlan, api: str) -> Setup:
 
 
 def decode(body: bytes) -> SweepRecord:
-    """Return the record in a file's content.
-
-    Raises:
-        ValueError: it is invalid; the message follows the name of the file.
-    """
+    """Return the record in a file's content; ValueError, to follow the name of the file, if invalid."""
     try:
         head = msgspec.json.decode(body)
         ours = isinstance(head, dict) and head.get("format") == FORMAT
@@ -230,11 +222,7 @@ FILE = "sweep.json"
 
 
 def load(directory: Path) -> SweepRecord | None:
-    """Return the record in `directory`, ``None`` if there is none.
-
-    Raises:
-        ConfigError: there is one that cannot be used.
-    """
+    """Return the record in `directory`, ``None`` without; ConfigError if it cannot be used."""
     path = directory / FILE
     try:
         return decode(path.read_bytes())
@@ -247,11 +235,7 @@ def load(directory: Path) -> SweepRecord | None:
 
 
 def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
-    """Check that the record in `directory` is of the same sweep.
-
-    Raises:
-        ConfigError: it is not; the message has the differences.
-    """
+    """Raise ConfigError with the differences if the record in `directory` is of another sweep."""
     found = server_differences(old.server, server) + setup_differences(old.setup, setup)
     if found:
         raise ConfigError(
@@ -261,11 +245,7 @@ def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup:
 
 
 def save(path: Path, body: bytes) -> None:
-    """Write a file atomically.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write a file atomically; ConfigError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, body)

@@ -56,11 +56,7 @@ class Stream:
         self._summary: dict[str, Any] | None = None
 
     def feed(self, line: bytes, time: float) -> None:
-        """Handle one line that was received at `time`.
-
-        Raises:
-            StreamError: the line is not an event, or reports a failed request.
-        """
+        """Handle a line received at `time`; StreamError if it is no event, or reports a failed request."""
         if not line.startswith(b"data:"):
             return
         data = line.removeprefix(b"data:").strip()
@@ -90,11 +86,7 @@ class Stream:
             self._finish_reason = finish
 
     def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
-        """Return the response that ended at `time`.
-
-        Raises:
-            StreamError: the stream ended early.
-        """
+        """Return the response that ended at `time`; StreamError if it ended early."""
         if self._summary is None:
             raise StreamError("the stream ended without usage")
         usage = self._summary["usage"]
