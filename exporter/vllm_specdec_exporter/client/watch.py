@@ -54,15 +54,7 @@ class Labels(TypedDict, total=False):
 
 
 class RequestWatcher:
-    """Creates a `RequestWatch` for each request that may be observed.
-
-    Args:
-        reporter: receives the observations.
-        labels: how requests are classified.
-
-    Raises:
-        ValueError: an invalid rule, or an unknown label.
-    """
+    """Creates a `RequestWatch` for each request that may be observed; ValueError for invalid labels."""
 
     def __init__(self, reporter: Reporter, labels: Labels) -> None:
         if unknown := labels.keys() - Labels.__annotations__.keys():

@@ -36,7 +36,7 @@ def add_flag(
 ) -> None:
     """Add the flag of ``--name METAVAR``; without a METAVAR or choices it is a switch.
 
-    The default is text that `parse` converts, and stands at the end of the help. Dots in the name become
+    The default is text that `parse` converts, and follows help of whole sentences. Dots in the name become
     underscores of the attribute.
     """
     name, _, metavar = flag.partition(" ")
@@ -46,7 +46,9 @@ def add_flag(
         own = {"metavar": metavar or None, "type": converter(parse) if parse else None, "default": default}
         options = own | options
     options.setdefault("dest", name.lstrip("-").replace(".", "_").replace("-", "_"))
-    parser.add_argument(name, help=f"{text} Default: {default}.".lstrip() if default else text, **options)
+    if default and text[-1:] in ("", "."):
+        text = f"{text} Default: {default}.".lstrip()
+    parser.add_argument(name, help=text, **options)
 
 
 def add_url(parser: argparse.ArgumentParser, text: str) -> None:
@@ -56,11 +58,7 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags as `options.gather` takes them, with the argument ``url`` as ``--vllm.url``.
-
-    Raises:
-        ConfigError: the argument is no address.
-    """
+    """Return the flags for `options.gather`, ``url`` as ``--vllm.url``; ConfigError if it is no address."""
     flags = dict(vars(args))
     if args.url is not None:
         try:

@@ -214,15 +214,12 @@ async def _measure(
 
 
 def step_time(cell: CellResult) -> StepTime:
-    """Return the step time of a cell.
+    """Return the step time of a cell; CalibrationError if it was not measured.
 
     Each step emits one token beside the accepted ones, with or without a draft, and the first step of a
     request has none. vLLM sends one event for each step, so the time between events is the step time; its
     median leaves out the steps that computed prompts of other requests. For servers that send other events
     it follows from the time per output token.
-
-    Raises:
-        CalibrationError: the cell was not measured.
     """
     if cell.status is not Status.OK or cell.tpot.mean is None or not cell.generated_tokens:
         reasons = "; ".join(cell.reasons) or "no time per output token"

@@ -183,12 +183,7 @@ def _config(args: argparse.Namespace) -> CheckConfig:
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
-    """Return the result of a running exporter.
-
-    Raises:
-        ConfigError: no address, or flags that cannot be combined with one.
-        SnapshotError: the exporter returned no result.
-    """
+    """Return the result of a running exporter; ConfigError for flags of no use with it, or SnapshotError."""
     flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER} | {
         "url": "URL",
         "duration": "--for",

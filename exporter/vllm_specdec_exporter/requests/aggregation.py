@@ -198,8 +198,7 @@ class RequestAggregator:
     def add(self, observation: Observation, source: Source, time: float) -> tuple[GroupOverflow, ...]:
         """Count a request that ended at `time`, in seconds of a monotonic clock.
 
-        Returns:
-            Labels that became `other` because a limit is reached.
+        Returns its labels that became `other` because a limit is reached.
         """
         self._observations[(source.value, observation.state.value)] += 1
         key, overflow = self._limiter.place(observation)

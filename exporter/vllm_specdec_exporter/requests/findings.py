@@ -35,9 +35,8 @@ def route(
 ) -> Routing | None:
     """Return which requests to send to a server without speculation.
 
-    Returns:
-        ``None`` with too few requests, if no or every judged group loses, or if the acceptance of the
-        remaining requests would not be higher.
+    ``None`` with too few requests, if no or every judged group loses, or if the acceptance of the remaining
+    requests would not be higher.
     """
     if whole.count < thresholds.minimum_requests:
         return None

@@ -50,10 +50,7 @@ class DraftRecord:
 def parse_record(document: object) -> DraftRecord:
     """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
 
-    Its means are not read: they follow from the counts.
-
-    Raises:
-        RecordError: invalid counts, or counts that contradict each other.
+    Its means are not read: they follow from the counts. RecordError if these contradict each other.
     """
     if not isinstance(document, dict):
         raise RecordError("the record is not an object")

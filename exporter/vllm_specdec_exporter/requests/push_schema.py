@@ -31,11 +31,7 @@ MOST_REQUESTS = 1000
 
 
 class PushError(ValueError):
-    """An invalid push. The message has what is allowed.
-
-    Attributes:
-        count: requests in it; 1 if unknown.
-    """
+    """An invalid push of `count` requests, 1 if unknown. The message has what is allowed."""
 
     def __init__(self, message: str, count: int = 1) -> None:
         super().__init__(message)
@@ -87,11 +83,7 @@ _REQUEST = msgspec.json.Decoder(PushedRequest)
 
 
 def read_push(body: bytes, wall: float) -> Pushed:
-    """Return the contents of a push; its requests ended at the Unix time `wall`.
-
-    Raises:
-        PushError: invalid JSON, or too many requests.
-    """
+    """Return the contents of a push whose requests ended at the Unix time `wall`, or raise PushError."""
     try:
         items = _PUSH.decode(body).requests
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -161,13 +153,7 @@ _MALFORMED: dict[str, Any] = {}
 
 
 def encode(item: Observation | PushedRequest) -> bytes:
-    """Return the JSON of one request.
-
-    Only the counts of a record are sent.
-
-    Raises:
-        ValueError: invalid values, or the request is too large.
-    """
+    """Return the JSON of one request, of a record only its counts; ValueError if it cannot be sent."""
     request = _of_observation(item) if isinstance(item, Observation) else _cleaned(item)
     try:
         text = _encode(request)

@@ -227,10 +227,7 @@ def worst_first(request: WorstRequest) -> tuple[float, int]:
 class Slices(Generic[T]):
     """The last `seconds`, in slices that are dropped one by one. Times are those of a monotonic clock.
 
-    Args:
-        seconds: length of the window.
-        create: makes an empty slice.
-        drop: called with each slice that is dropped.
+    `create` makes an empty slice; `drop` is called with each slice that is dropped.
     """
 
     def __init__(

@@ -109,11 +109,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock file of a state file: two processes would overwrite each other's state.
-
-    Raises:
-        ConfigError: another process holds it, or it cannot be created.
-    """
+    """Hold the lock file of a state file, for one process at a time, or raise ConfigError."""
     lock = file.with_name(f"{file.name}.lock")
     try:
         # Neither followed nor emptied if somebody made it a link to another file.
@@ -144,14 +140,7 @@ async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
         loop.call_soon_threadsafe(counter.count, event)
         _log(event.line(time.time()), config.log_file)
 
-    runner = Runner(
-        config.settings,
-        config.state,
-        on_event=on_event,
-        on_warning=_say,
-        clock=time.time,
-        variables=os.environ,
-    )
+    runner = Runner(config.settings, config.state, on_event, _say)
     executor = config.settings.executor
 
     def offer(alerts: tuple[Alert, ...]) -> bool:

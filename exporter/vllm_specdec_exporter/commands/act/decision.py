@@ -163,11 +163,7 @@ class EvaluatedAlert:
 
 
 def decode(body: bytes) -> tuple[Alert, ...]:
-    """Return the alerts of a payload, in its order.
-
-    Raises:
-        PayloadError: not JSON, not such a payload, or one of another version.
-    """
+    """Return the alerts of a payload, in its order; PayloadError if it is none of this version."""
     try:
         payload = msgspec.json.decode(body, type=_Payload)
         if payload.version != VERSION:

@@ -68,10 +68,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The user's program: ``PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``.
-
-    An absent value is an empty argument. The alert is passed as JSON on standard input.
-    """
+    """The user's program, run with the alert as JSON on standard input; an absent value is empty."""
 
     path: str  #: the absolute path of the program
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -56,37 +57,25 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True)
 class WebhookReceiver:
-    """The endpoints. Alerts need the token; health and metrics do not.
+    """The endpoints. Alerts need the token; health and metrics do not."""
 
-    Args:
-        offer: queues the alerts of one payload, all or none, and returns whether it did.
-        token_file: the file with the token, read at each request; ``None`` to accept every client.
-        metrics: the metrics of `/metrics`.
-        on_warning: called with a line about a token file that cannot be used.
-    """
-
-    def __init__(
-        self,
-        offer: Callable[[tuple[Alert, ...]], bool],
-        token_file: Path | None,
-        metrics: Collector,
-        on_warning: Callable[[str], None],
-    ) -> None:
-        self._offer = offer
-        self._token_file = token_file
-        self._metrics = metrics
-        self._on_warning = on_warning
+    #: queues the alerts of one payload, all or none, and returns whether it did
+    offer: Callable[[tuple[Alert, ...]], bool]
+    token_file: Path | None  #: read at each request; ``None`` to accept every client
+    metrics: Collector  #: the metrics of `/metrics`
+    on_warning: Callable[[str], None]  #: called with a line about a token file that cannot be used
 
     def create_app(self) -> web.Application:
         """Return the application."""
         app = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
         registry = CollectorRegistry()
-        registry.register(self._metrics)
+        registry.register(self.metrics)
         app.router.add_post("/", self._receive)
         app.router.add_post("/alerts", self._receive)
-        app.router.add_get("/-/healthy", _healthy)
-        app.router.add_get("/-/ready", _ready)
+        app.router.add_get("/-/healthy", _lives)
+        app.router.add_get("/-/ready", _lives)
         app.router.add_get("/metrics", make_aiohttp_handler(registry))
         return app
 
@@ -106,7 +95,7 @@ class WebhookReceiver:
             return _answer(400, "the payload did not come whole")
         except PayloadError as error:
             return _answer(400, str(error))
-        if not self._offer(alerts):
+        if not self.offer(alerts):
             # Alertmanager retries after a 5xx response.
             return _answer(503, "too many alerts are waiting already, or act is stopping")
         return _answer(200, f"{len(alerts)} taken")
@@ -115,11 +104,11 @@ class WebhookReceiver:
         """Return the response to a request whose body is not read; ``None`` if it is."""
         if "Origin" in request.headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
-        if self._token_file is not None:
+        if self.token_file is not None:
             try:
-                accepted = _has_token(request, read_token(self._token_file))
+                accepted = _has_token(request, read_token(self.token_file))
             except TokenError as error:
-                self._on_warning(f"--web.token-file {error}; no alerts are taken")
+                self.on_warning(f"--web.token-file {error}; no alerts are taken")
                 return _answer(503, "the token file cannot be used")
             if not accepted:
                 challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
@@ -135,12 +124,8 @@ def _has_token(request: web.Request, token: bytes) -> bool:
     return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
 
 
-async def _healthy(_request: web.Request) -> web.Response:
-    return web.Response(text="healthy\n")
-
-
-async def _ready(_request: web.Request) -> web.Response:
-    return web.Response(text="ready\n")
+async def _lives(request: web.Request) -> web.Response:
+    return web.Response(text=f"{request.path.rpartition('/')[2]}\n")
 
 
 def _answer(status: int, line: str, headers: dict[str, str] | None = None) -> web.Response:

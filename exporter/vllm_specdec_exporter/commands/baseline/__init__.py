@@ -57,9 +57,7 @@ class Watcher:
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample; `earlier` is a baseline to extend.
 
-        Raises:
-            PollError: the server cannot be reached or parsed.
-            BaselineError: there is nothing to record; the message has the reason.
+        PollError if the server cannot be reached or parsed, BaselineError if there is nothing to record.
         """
         reading = await self._read()
         models = sorted({engine.key.model_name for engine in reading.engines})
@@ -98,11 +96,7 @@ class Watcher:
             tell(self._clock() - started, sum(recorder.requests for recorder in self._recorders.values()))
 
     def baseline(self, earlier: Baseline | None = None) -> Baseline:
-        """Return the recording, added to the earlier baseline if there is one.
-
-        Raises:
-            BaselineError: nothing was recorded, or the earlier one has other histogram buckets.
-        """
+        """Return the recording, added to the earlier baseline if there is one, or raise BaselineError."""
         together = Recorder()
         problem: BaselineError | None = None
         for recorder in self._recorders.values():

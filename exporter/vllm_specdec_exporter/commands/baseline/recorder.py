@@ -97,11 +97,7 @@ class Recorder:
         return sum(_finished(sums.latencies) for sums in self._buckets.values())
 
     def buckets(self) -> tuple[LoadBucket, ...]:
-        """Return the buckets by rising load; those without finished requests are left out.
-
-        Raises:
-            BaselineError: nothing was recorded; the message has the reason.
-        """
+        """Return the buckets with finished requests by rising load; BaselineError if there are none."""
         buckets = tuple(
             LoadBucket(
                 requests_running=sums.load / sums.seconds,

@@ -86,11 +86,7 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
-    """Compare two or more sides with different names; the first is the reference. `claim` is checked.
-
-    Raises:
-        ValueError: fewer than two sides, duplicate names, or an invalid claim.
-    """
+    """Compare two or more sides with different names; the first is the reference. Else ValueError."""
     if len(sides) < 2:
         raise ValueError(f"two sides or more are needed, not {len(sides)}")
     if len({side.name for side in sides}) < len(sides):

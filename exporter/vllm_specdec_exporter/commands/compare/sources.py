@@ -66,11 +66,7 @@ def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
 
 
 def parse_source(text: str, name: str) -> ResultSource:
-    """Parse one source: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; `name` is the default name.
-
-    Raises:
-        ConfigError: an invalid address or name.
-    """
+    """Parse ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``, by default named `name`, or raise ConfigError."""
     before, equals, behind = text.partition("=")
     if equals and not set(before) & set("/:?#") and not _exists(text):
         if not 0 < len(before.strip()) <= _LONGEST_NAME or not before.isprintable():
@@ -89,12 +85,7 @@ def parse_source(text: str, name: str) -> ResultSource:
 
 
 def read(source: ResultSource) -> ExporterResult:
-    """Return the snapshot that a file holds.
-
-    Raises:
-        SideError: the file cannot be read, or holds no snapshot.
-        ConfigError: it does not hold the server asked for.
-    """
+    """Return the snapshot in a file; SideError if it holds none, ConfigError if not of the server."""
     what = f"side {source.name} ({json.dumps(source.path, ensure_ascii=False)})"
     try:
         with Path(source.path).open("rb") as file:
@@ -131,8 +122,7 @@ async def watch(
 ) -> list[ExporterResult]:
     """Observe servers for some seconds, all at the same time; with 0, each is polled once.
 
-    Raises:
-        SideError: one or more cannot be polled; the message names each of them. The observation ends at once.
+    If one cannot be polled, the observation ends at once with a SideError that names each of them.
     """
     tasks = {
         asyncio.ensure_future(

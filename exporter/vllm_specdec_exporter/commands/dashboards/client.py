@@ -96,11 +96,7 @@ class StoredDashboard:
 
 
 class Grafana(SessionClient):
-    """One Grafana. Use as an async context manager.
-
-    Raises:
-        ValueError: the certificates cannot be used.
-    """
+    """One Grafana, an async context manager; ValueError if the certificates cannot be used."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

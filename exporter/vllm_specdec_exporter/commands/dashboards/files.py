@@ -173,11 +173,7 @@ def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
 def config_maps(
     dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str
 ) -> list[OutputFile]:
-    """Return the dashboards as ConfigMaps for the sidecar of Grafana's Helm chart, one each.
-
-    Raises:
-        ConfigError: a dashboard is too large for one.
-    """
+    """Return ConfigMaps for the sidecar of Grafana's Helm chart; ConfigError if a dashboard is too large."""
     found = []
     for dashboard in dashboards:
         if len(dashboard.body) > _LARGEST - _MARGIN:
@@ -202,8 +198,7 @@ def config_maps(
 def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, str]]:
     """Write the files, and return the result of each: `written`, `replaced` or `unchanged`.
 
-    Raises:
-        ConfigError: another file is in the way, without `force`; or a file cannot be written.
+    ConfigError if another file is in the way, without `force`, or a file cannot be written.
     """
     verdicts = [(file, _verdict(file, force=force)) for file in wanted]
     done: list[str] = []

@@ -58,7 +58,8 @@ class Engine:
             self.now += skipped
         elif step > self._until - self.now + _RESOLUTION:
             return False
-        self._add_arrivals(conditions, step)
+        elapsed, self._thinking_since = self.now - self._thinking_since, self.now
+        scheduler.arrive(conditions.traffic, self.now, elapsed, step)
         admitted = scheduler.admit()
         if admitted:
             self._prefill(admitted, conditions)
@@ -70,12 +71,6 @@ class Engine:
             steps = max(1, math.floor(min(_GROUP_SECONDS, available) / step))
             self._decode(steps, conditions)
         return True
-
-    def _add_arrivals(self, conditions: Conditions, step: float) -> None:
-        """Add the requests that arrived since the last group of steps."""
-        elapsed = self.now - self._thinking_since
-        self._thinking_since = self.now
-        self._scheduler.arrive(conditions.traffic, self.now, elapsed, step)
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
         positions = self.num_speculative_tokens or 0

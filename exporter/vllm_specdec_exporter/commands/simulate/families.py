@@ -101,11 +101,7 @@ def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
 
 
 class HistogramCounts:
-    """A histogram.
-
-    Args:
-        bounds: The finite upper bounds, inclusive and ascending; the last bucket is +Inf.
-    """
+    """A histogram with finite, inclusive and ascending upper bounds; the last bucket is +Inf."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -190,12 +186,12 @@ def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCou
 
 _CLASSIC = "text/plain; version=1.0.0; charset=utf-8"
 _CLASSIC_OLD = "text/plain; version=0.0.4; charset=utf-8"
+_PLAIN = "text/plain; version=0.0.4"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 # The parts of a histogram, in the order in which a server writes them.
-_PYTHON_HISTOGRAM = ("bucket", "count", "sum")
-_MULTIPROC_HISTOGRAM = ("sum", "bucket", "count")
-_RUST_HISTOGRAM = ("sum", "count", "bucket")
+_BUCKETS_FIRST = ("bucket", "count", "sum")
+_SUM_FIRST = ("sum", "bucket", "count")
 
 _MULTIPROC_TYPES = ("histogram", "summary", "counter", "gauge")
 
@@ -221,8 +217,8 @@ class SimulatedDialect:
 
     name: str
     server: str  #: Data file with the families
-    content_type: str  #: HTTP content type of the answer
-    number: Callable[[float, FamilySpec], str]  #: Formats a value
+    content_type: str = _CLASSIC  #: HTTP content type of the answer
+    number: Callable[[float, FamilySpec], str] = format_python  #: Formats a value
     openmetrics: bool = False  #: Whether the format is OpenMetrics, not the classic text
     underscores: bool = False  #: Whether sample names have `_` in place of `:`
     created: bool = False  #: Whether creation times are published
@@ -232,7 +228,7 @@ class SimulatedDialect:
     empty_families: bool = True  #: Whether families without samples have HELP and TYPE lines
     #: Whether labels begin with `model_name`, `engine`; otherwise they are sorted by name
     identity_first: bool = False
-    histogram: tuple[str, ...] = _PYTHON_HISTOGRAM  #: The parts of a histogram in order
+    histogram: tuple[str, ...] = _BUCKETS_FIRST  #: The parts of a histogram in order
     version: str = "0.32.0"  #: The version in GET /version; empty if there is no such path
 
     def families(self) -> tuple[FamilySpec, ...]:
@@ -245,16 +241,8 @@ class SimulatedDialect:
 
 
 _DIALECTS = (
-    SimulatedDialect("vllm", "vllm", _CLASSIC, format_python, created=True),
-    SimulatedDialect(
-        "vllm-multiproc",
-        "vllm",
-        _CLASSIC,
-        format_python,
-        multiprocess=True,
-        empty_families=False,
-        histogram=_MULTIPROC_HISTOGRAM,
-    ),
+    SimulatedDialect("vllm", "vllm", created=True),
+    SimulatedDialect("vllm-multiproc", "vllm", multiprocess=True, empty_families=False, histogram=_SUM_FIRST),
     SimulatedDialect(
         "vllm-rust",
         "vllm-rust",
@@ -262,33 +250,15 @@ _DIALECTS = (
         format_rust,
         openmetrics=True,
         identity_first=True,
-        histogram=_RUST_HISTOGRAM,
+        histogram=("sum", "count", "bucket"),
     ),
     SimulatedDialect(
-        "vllm-underscore",
-        "vllm",
-        _OPENMETRICS,
-        format_python,
-        openmetrics=True,
-        underscores=True,
-        created=True,
+        "vllm-underscore", "vllm", _OPENMETRICS, openmetrics=True, underscores=True, created=True
     ),
-    SimulatedDialect(
-        "vllm-v0", "vllm-v0", _CLASSIC_OLD, format_python, histogram=_MULTIPROC_HISTOGRAM, version="0.9.2"
-    ),
-    SimulatedDialect(
-        "sglang",
-        "sglang",
-        _CLASSIC,
-        format_python,
-        empty_families=False,
-        histogram=_MULTIPROC_HISTOGRAM,
-        version="",
-    ),
-    SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
-    SimulatedDialect(
-        "llamacpp", "llamacpp", "text/plain; version=0.0.4", format_cpp, empty_families=False, version=""
-    ),
+    SimulatedDialect("vllm-v0", "vllm-v0", _CLASSIC_OLD, histogram=_SUM_FIRST, version="0.9.2"),
+    SimulatedDialect("sglang", "sglang", empty_families=False, histogram=_SUM_FIRST, version=""),
+    SimulatedDialect("lmdeploy", "lmdeploy", version=""),
+    SimulatedDialect("llamacpp", "llamacpp", _PLAIN, format_cpp, empty_families=False, version=""),
 )
 
 #: Every dialect by name.

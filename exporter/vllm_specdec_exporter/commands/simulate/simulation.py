@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import chain
 from random import Random
 from types import MappingProxyType
@@ -96,49 +97,14 @@ def load_scenario(path: Path) -> Scenario:
     raise ScenarioError(f"{path}: {reason}")
 
 
-def _built_in(name: str, *phases: tuple[str, float, dict[str, object]]) -> Scenario:
-    return Scenario(name, tuple(make_phase(kind, given, s) for kind, s, given in phases))
+def _built_in() -> dict[str, Scenario]:
+    documents = read_yaml((files(__package__) / "data" / "scenarios.yaml").read_bytes())
+    assert isinstance(documents, dict)
+    return {name: parse_scenario(document, name) for name, document in documents.items()}
 
 
 #: The built-in scenarios by name.
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
-    {
-        scenario.name: scenario
-        for scenario in (
-            _built_in(
-                "tour",
-                ("healthy", 120, {}),
-                ("slow_decay", 180, {}),
-                ("collapse", 90, {}),
-                ("healthy", 60, {}),
-                ("idle", 60, {}),
-                ("bypass", 60, {}),
-                ("variable_drafts", 90, {}),
-                ("saturation", 120, {}),
-                ("repetition", 60, {}),
-                ("restart", 60, {}),
-                ("k_change", 90, {"num_speculative_tokens": 8}),
-                ("off", 60, {}),
-                ("k_change", 30, {"num_speculative_tokens": 0}),
-            ),
-            _built_in("healthy", ("healthy", 3600, {})),
-            _built_in("slow_decay", ("healthy", 60, {}), ("slow_decay", 300, {})),
-            _built_in("collapse", ("healthy", 120, {}), ("collapse", 180, {})),
-            _built_in("idle", ("healthy", 60, {}), ("idle", 120, {})),
-            _built_in("bypass", ("healthy", 60, {}), ("bypass", 120, {})),
-            _built_in("restart", ("healthy", 60, {}), ("restart", 60, {})),
-            _built_in(
-                "k_change",
-                ("k_change", 90, {"num_speculative_tokens": 2}),
-                ("k_change", 90, {"num_speculative_tokens": 8}),
-            ),
-            _built_in("saturation", ("healthy", 60, {}), ("saturation", 180, {})),
-            _built_in("variable_drafts", ("variable_drafts", 3600, {})),
-            _built_in("repetition", ("healthy", 60, {}), ("repetition", 120, {})),
-            _built_in("off", ("off", 3600, {"downtime_seconds": 0})),
-        )
-    }
-)
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_built_in())
 
 
 # How often acceptance is updated in a phase in which it changes.
@@ -239,23 +205,18 @@ class Simulation:
                     engine.advance(step, conditions)
             self.elapsed += step
             if remaining is not None and remaining - step <= _RESOLUTION:
-                self._next_phase()
+                if self._manual is None:
+                    self._index = (self._index + 1) % len(self.config.scenario.phases)
+                self._manual = None
+                self._begin_phase()
 
     def set_phase(self, name: str, /, *, seconds: float | None = None, **parameters: object) -> None:
-        """Begin a phase in place of that of the scenario, which begins again after `seconds` if given.
-
-        Raises:
-            ScenarioError: The phase or a parameter is not allowed.
-        """
+        """Begin a phase in place of the scenario's, for `seconds` or without end, or raise ScenarioError."""
         self._manual = make_phase(name, parameters, seconds)
         self._begin_phase()
 
     def render(self, dialect: str = "vllm") -> bytes:
-        """Return the response to GET /metrics in a dialect, a name from `DIALECTS`.
-
-        Raises:
-            ServerDownError: The server is down.
-        """
+        """Return the response to GET /metrics in a dialect of `DIALECTS`, or raise ServerDownError."""
         if not self.serving:
             raise ServerDownError("the simulated server is restarting")
         return render(self._engines, self.config.start_time + self._started_at, dialect)
@@ -268,12 +229,6 @@ class Simulation:
         if self.phase.seconds is None or last:
             return None
         return max(0.0, self.phase.seconds - self.phase_elapsed)
-
-    def _next_phase(self) -> None:
-        if self._manual is None:
-            self._index = (self._index + 1) % len(self.config.scenario.phases)
-        self._manual = None
-        self._begin_phase()
 
     def _begin_phase(self) -> None:
         """Begin a phase, with a restart of the server if the phase needs it."""

@@ -19,9 +19,6 @@ def binomial(rng: Random, trials: int, probability: float) -> int:
     """Draw the number of successes among independent trials.
 
     The distribution is exact, without a normal approximation, at a cost that does not grow with `trials`.
-
-    Raises:
-        ValueError: `trials` is negative, or `probability` is not from 0 to 1.
     """
     if trials < 0 or not 0.0 <= probability <= 1.0:
         raise ValueError(f"no binomial distribution has {trials} trials at {probability}")

@@ -45,16 +45,9 @@ async def send(
 ) -> tuple[tuple[StreamedAnswer, ...], float]:
     """Send the requests in a closed loop; return all responses in order, and the elapsed seconds.
 
-    Each of the `concurrency` workers sends its next request after its last response.
-
-    Args:
-        client: the endpoint.
-        sampling: everything but the prompts.
-        asked: the prompts, each with its index in the set.
-        concurrency: number of workers.
-        answered: called with each response.
-        waves: whether all workers send their next requests together, so that no prompt is computed while
-            another worker's response is generated.
+    `asked` has the prompts, each with its index in the set. Each of the `concurrency` workers sends its next
+    request after its last response; with `waves` all do so together, so that no prompt is computed while
+    another worker's response is generated.
     """
     answers: list[StreamedAnswer] = []
     numbered = list(enumerate(asked))
@@ -85,17 +78,11 @@ def judge(
     max_tokens: int,
     started: float = 0.0,
 ) -> CellResult:
-    """Return the result of a cell. Pure.
+    """Return the result of a cell that began at the Unix time `started`. Pure.
 
-    Args:
-        cell: the cell.
-        answers: one per request.
-        seconds: from the first request to the end of the last response.
-        before: the counters before the first request.
-        after: the counters after the last response, without a restart in between.
-        rested: whether the counters stopped increasing afterwards.
-        max_tokens: most tokens of a response: a failed request may have generated as many.
-        started: Unix time of the start of the cell.
+    It took `seconds`, from the first request to the end of the last response. Between `before` and `after`
+    the server did not restart; `rested` says whether its counters then stopped increasing. A failed request
+    may have generated as many as `max_tokens`.
     """
     whole = [answer for answer in answers if not answer.error]
     failed = len(answers) - len(whole)
@@ -110,7 +97,8 @@ def judge(
         records = acceptance(own)
     source = records or counters
     doubts = _doubts(step, own, tokens, failed * max_tokens, rested=rested)
-    errors = _errors(answers)
+    kinds = Counter(answer.error for answer in answers if answer.error)
+    errors = [f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3)]
     status = Status.FAILED if not whole else Status.DISTURBED if doubts else Status.OK
     return CellResult(
         prompts=cell.prompts,
@@ -173,25 +161,6 @@ def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested
                 found.append(f"the counters say {counted:g} {name}, the requests' records {recorded:g}")
                 break
     return tuple(found)
-
-
-def _errors(answers: Sequence[StreamedAnswer]) -> tuple[str, ...]:
-    """Return the errors of the requests, each kind once with its number."""
-    kinds = Counter(answer.error for answer in answers if answer.error)
-    return tuple(f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3))
-
-
-def failed(cell: Cell, reason: str, started: float, attempts: int) -> CellResult:
-    """Return the result of a cell that could not be measured."""
-    return CellResult(
-        prompts=cell.prompts,
-        concurrency=cell.concurrency,
-        temperature=cell.temperature,
-        status=Status.FAILED,
-        reasons=(reason,),
-        started=started,
-        attempts=attempts,
-    )
 
 
 def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:

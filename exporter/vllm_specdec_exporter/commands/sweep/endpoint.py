@@ -82,11 +82,7 @@ def without_api(target: Target) -> Target:
 
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``; `Endpoint` has more options.
-
-    Raises:
-        ValueError: not an address.
-    """
+    """Return the endpoint at an address, with or without ``/v1``, or raise ValueError."""
     return Endpoint(UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file)
 
 
@@ -95,9 +91,7 @@ async def identify(
 ) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only one.
 
-    Raises:
-        Unreachable: it cannot be measured.
-        ConfigError: it does not have the model, or has several and none was given.
+    Unreachable if it cannot be measured, ConfigError if `model` does not fit.
     """
     trouble = ""
     observation: CounterSample | None = None
@@ -113,15 +107,9 @@ async def identify(
         raise Unreachable(_no_models(name, error)) from error
     if observation is None or not observation.reading.engines:
         raise Unreachable(f"{name} has no vLLM metrics: {trouble or 'they show no engine'}")
-    chosen = choose(models, model)
-    return ServerIdentity(
-        target=name,
-        model=chosen.name,
-        root=chosen.root,
-        version=await upstream.version(),
-        dialect=observation.reading.dialect,
-        num_speculative_tokens=observation.positions,
-    )
+    chosen, reading, version = choose(models, model), observation.reading, await upstream.version()
+    k = max((len(engine.counters.accepted_tokens_per_position) for engine in reading.engines), default=0)
+    return ServerIdentity(name, chosen.name, chosen.root, version, reading.dialect, k)
 
 
 def _no_models(name: str, error: EndpointError) -> str:
@@ -150,9 +138,7 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
     """Send one request to find the API of the server; return its name, and why it is not chat.
 
-    Raises:
-        ConfigError: the server refuses such requests.
-        Unreachable: it does not respond.
+    ConfigError if the server refuses such requests, Unreachable if it does not respond.
     """
     why = ""
     api = "chat" if sampling.api == "auto" else sampling.api

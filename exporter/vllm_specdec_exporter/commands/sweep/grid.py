@@ -48,11 +48,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The bounds between the zones, as acceptance ratios from 0 to 1.
-
-    Raises:
-        ValueError: bounds outside 0 to 1, or in the wrong order.
-    """
+    """The bounds between the zones, as acceptance ratios from 0 to 1, rising; else ValueError."""
 
     disable_below: float = _PUBLISHED.disable_acceptance_ratio  #: below it drafting costs more than it gains
     #: above it drafting likely pays; in between it is near break-even
@@ -121,13 +117,10 @@ def builtin(name: str) -> PromptSet:
 
 
 def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
-    """Return the sets with these names: built-in ones, ``all`` of them, or files.
+    """Return the sets with these names: built-in ones, ``all`` of them, or files; or raise ConfigError.
 
     A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or ``{"messages":
     [{"role": "user", "content": "..."}]}``.
-
-    Raises:
-        ConfigError: an invalid file, or a duplicate name.
     """
     sets: list[PromptSet] = []
     for word in words:
