@@ -102,13 +102,14 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     """Yield the programs: simulator and exporter first, then those that are installed."""
     taken: set[int] = set()
     command: tuple[str, ...]
+    quiet = "--log.level=error"
     this = (sys.executable, "-m", "vllm_specdec_exporter")
     simulator, exporter = (_port(wanted, taken) for wanted in (8000, 9850))
     command = (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}")
     command += ("--scenario", scenario, "--speed", speed)
     yield Program("simulated vLLM", command, simulator, "/metrics")
     command = (*this, "serve", "--vllm.url", f"http://{_HOST}:{simulator}", *_SIMULATED)
-    command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", "--log.level=error")
+    command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", quiet)
     command += ("--window=30s", "--window=5m", "--judgement.window=30s")
     yield Program("exporter", command, exporter)
     prometheus, alertmanager = shutil.which("prometheus"), shutil.which("prometheus-alertmanager")
@@ -121,7 +122,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         for file in next((found.glob("*.yml") for found in _RULE_FOLDERS if found.is_dir()), ()):
             (rules / file.name).write_text(faster_rules(file.read_text("utf-8"), _SPEEDUP), encoding="utf-8")
         command = (prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}")
-        command += (f"--web.listen-address={_HOST}:{port}", "--log.level=error")
+        command += (f"--web.listen-address={_HOST}:{port}", quiet)
         command += (f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",)
         page = "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
         yield Program("Prometheus", command, port, page)
@@ -129,11 +130,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         config = folder / "alertmanager.yml"
         config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n", encoding="utf-8")
         command = (alertmanager, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}")
-        command += (
-            f"--web.listen-address={_HOST}:{alerts}",
-            "--cluster.listen-address=",
-            "--log.level=error",
-        )
+        command += (f"--web.listen-address={_HOST}:{alerts}", "--cluster.listen-address=", quiet)
         yield Program("Alertmanager", command, alerts)
 
 

@@ -43,7 +43,7 @@ from ..arguments import (
     wants_color,
     write_file,
 )
-from .comparison import Comparison, compare
+from .comparison import compare
 from .report import render, render_page
 from .side import Side, SideError, side_of
 from .sources import ResultSource, parse_sources, read, watch
@@ -123,22 +123,17 @@ def run(args: argparse.Namespace) -> int:
     except SideError as error:
         return fail("compare", error, UNREACHABLE)
     if args.save:
-        write_file(
-            "--save", Path(args.save), snapshot.encode(_together([found[source.name] for source in live]))
-        )
+        seen = _together([found[source.name] for source in live])
+        write_file("--save", Path(args.save), snapshot.encode(seen))
     comparison = compare(sides, claim)
     if args.html:
         write_file("--html", Path(args.html), render_page(comparison).encode())
-    _show(comparison, args)
-    return COMPARED if comparison.conclusive else INCONCLUSIVE
-
-
-def _show(comparison: Comparison, args: argparse.Namespace) -> None:
     if args.json:
         print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
     else:
         print(render(comparison, colour=wants_color(args)))
     sys.stdout.flush()
+    return COMPARED if comparison.conclusive else INCONCLUSIVE
 
 
 def _watch(
@@ -150,9 +145,8 @@ def _watch(
     values["vllm.url"] = tuple(source.target for source in live)
     upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
     window = Window(duration)
-    settings = replace(
-        config.build_settings(values, (window,), judged=window, slack=duration), latencies=True
-    )
+    settings = config.build_settings(values, (window,), judged=window, slack=duration)
+    settings = replace(settings, latencies=True)
     # Poll once first, to detect errors now.
     _sides(_by_name(live, asyncio.run(watch(live, upstream, settings, 0.0))), live, args.model)
     if sys.stderr.isatty():
@@ -172,26 +166,18 @@ def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource],
         if source.name not in found:
             continue
         try:
-            side = side_of(
-                found[source.name],
-                source.name,
-                source=source.shown,
-                live=source.target is not None,
-                model=model,
-            )
+            result, live = found[source.name], source.target is not None
+            sides.append(side_of(result, source.name, source=source.shown, live=live, model=model))
         except SideError as error:
             raise SideError(f"side {source.name} ({source.shown}): {error}") from error
-        sides.append(side)
     return sides
 
 
 def _together(results: Sequence[ExporterResult]) -> ExporterResult:
     """Return one snapshot of all servers."""
-    return replace(
-        results[0],
-        timestamp_seconds=max(result.timestamp_seconds for result in results),
-        targets=tuple(target for result in results for target in result.targets),
-    )
+    latest = max(result.timestamp_seconds for result in results)
+    targets = tuple(target for result in results for target in result.targets)
+    return replace(results[0], timestamp_seconds=latest, targets=targets)
 
 
 def _check_writable(flag: str, path: str | None) -> None:

@@ -103,7 +103,7 @@ def _pair(side: Side, reference: Side, claim: float | None) -> Pair:
     load = compare_load(side, reference)
     speed = judge_speed(side, reference, load)
     gain = judge_gain(side, reference, speed)
-    here, there = side.generation_tokens_per_second, reference.generation_tokens_per_second
+    drafting = side.acceptance, reference.acceptance
     both = side.speculating and reference.speculating
     return Pair(
         side=side.name,
@@ -112,13 +112,9 @@ def _pair(side: Side, reference: Side, claim: float | None) -> Pair:
         gain=gain,
         claim=None if claim is None else judge_claim(claim, speed, gain),
         latencies=tuple(_latencies(side, reference)),
-        throughput_ratio=here / there if here is not None and there else None,
-        acceptance_ratio_difference=difference_of_ratios(side.acceptance, reference.acceptance)
-        if both
-        else None,
-        acceptance_length_difference=difference_of_lengths(side.acceptance, reference.acceptance)
-        if both
-        else None,
+        throughput_ratio=_over(side.generation_tokens_per_second, reference.generation_tokens_per_second),
+        acceptance_ratio_difference=difference_of_ratios(*drafting) if both else None,
+        acceptance_length_difference=difference_of_lengths(*drafting) if both else None,
         load=load,
     )
 

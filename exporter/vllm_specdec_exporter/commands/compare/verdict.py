@@ -43,10 +43,7 @@ class LoadComparison:
 
 def compare_load(side: Side, reference: Side) -> LoadComparison:
     """Return the load of `side` compared with that of `reference`."""
-    here, there = (
-        _per_engine(side.requests_at_a_time, side),
-        _per_engine(reference.requests_at_a_time, reference),
-    )
+    here, there = ((one.requests_at_a_time or 0) / max(1, one.engines) for one in (side, reference))
     if here and there:
         same = _near(here, there)
         steady = _near(side.requests_per_second, reference.requests_per_second) and _near(
@@ -69,10 +66,6 @@ def compare_load(side: Side, reference: Side) -> LoadComparison:
         if one and other:
             return LoadComparison(basis, one, other, same=_near(one, other))
     return LoadComparison()
-
-
-def _per_engine(value: float | None, side: Side) -> float | None:
-    return value / max(1, side.engines) if value else None
 
 
 def _near(one: float | None, other: float | None) -> bool:
@@ -199,8 +192,7 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     if low is None or high is None:
         return Claim(claimed, ClaimOutcome.UNDECIDED, f"{what} is not decided: the speed cannot be told")
     if low >= claimed:
-        text = f"{what} is confirmed: it is at least {times(low)}x"
-        return Claim(claimed, ClaimOutcome.CONFIRMED, text)
+        return Claim(claimed, ClaimOutcome.CONFIRMED, f"{what} is confirmed: it is at least {times(low)}x")
     if high < claimed:
         return Claim(claimed, ClaimOutcome.REFUTED, f"{what} is refuted: it is at most {times(high)}x")
     text = f"{what} is not decided: it lies between {times(low)}x and {times(high)}x; watch for longer"
@@ -213,11 +205,8 @@ def times(ratio: float) -> str:
 
 
 def _range(interval: Interval) -> str:
-    return (
-        ""
-        if interval.low is None or interval.high is None
-        else f"{times(interval.low)} to {times(interval.high)}"
-    )
+    known = interval.low is not None and interval.high is not None
+    return f"{times(interval.low or 0)} to {times(interval.high or 0)}" if known else ""
 
 
 def _words(
@@ -239,16 +228,13 @@ def _words(
         )
     bound = ""
     if outcome is SpeedComparison.FASTER and load.overstated > 1:
-        bound = (
-            f"; at least {times((speedup.low or 0) / load.overstated)} times if the load explains all it can"
-        )
+        bound = f"at least {times((speedup.low or 0) / load.overstated)}"
     if outcome is SpeedComparison.SLOWER and load.understated > 1:
-        bound = (
-            f"; at most {times((speedup.high or 0) * load.understated)} times if the load explains all it can"
-        )
-    if outcome is SpeedComparison.FASTER:
-        return f"{side} is {seen} times as fast per output token as {reference} ({interval}){bound}"
-    return f"{side} is slower: {seen} times as fast per output token as {reference} ({interval}){bound}"
+        bound = f"at most {times((speedup.high or 0) * load.understated)}"
+    if bound:
+        bound = f"; {bound} times if the load explains all it can"
+    verb = "is" if outcome is SpeedComparison.FASTER else "is slower:"
+    return f"{side} {verb} {seen} times as fast per output token as {reference} ({interval}){bound}"
 
 
 def _whole(side: Side) -> float | None:

@@ -149,7 +149,9 @@ def run(args: argparse.Namespace) -> int:
 def read_question(args: argparse.Namespace) -> Question:
     """Return the question on the command line; ConfigError if something is missing or invalid."""
     method = METHODS[args.method]
-    target = _target(args)
+    target = _model(args, "target")
+    if target is None:
+        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
     k = _maybe(args, "num_speculative_tokens", whole(1, _DEEPEST))
     profile = BUILTIN[args.cost_profile] if args.cost_profile else None
     draft = _draft(args, method, target, k)
@@ -165,19 +167,17 @@ def read_question(args: argparse.Namespace) -> Question:
         raise ConfigError(
             "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
         )
+    utilization = parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
+    context = _maybe(args, "context", whole(1, _MOST_CONTEXT))
     return Question(
         method=method,
         target=target,
         draft=draft,
-        gpus=Gpus(
-            gpus, memory, parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
-        ),
+        gpus=Gpus(gpus, memory, utilization),
         kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
         k=k,
         acceptance=_maybe(args, "acceptance", number_between(0, 1)),
-        load=PlannedLoad(
-            _maybe(args, "context", whole(1, _MOST_CONTEXT)), _maybe(args, "batch", whole(1, _MOST_BATCH))
-        ),
+        load=PlannedLoad(context, _maybe(args, "batch", whole(1, _MOST_BATCH))),
         facts=_facts(args),
         profile=profile,
         drafter_name=args.draft_model or "",
@@ -186,20 +186,11 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _target(args: argparse.Namespace) -> Model:
-    model = _model(args, "target")
-    if model is None:
-        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
-    return model
-
-
 def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
-            if getattr(args, name) is not None:
-                raise ConfigError(
-                    f"{_flag(name)} {json.dumps(getattr(args, name))}: {method.name} has no draft model"
-                )
+            if (given := getattr(args, name)) is not None:
+                raise ConfigError(f"{_flag(name)} {json.dumps(given)}: {method.name} has no draft model")
         return None
     model = _model(args, "draft", _usual_precision(method, target))
     if model is None and method.drafter is Drafter.MODEL:

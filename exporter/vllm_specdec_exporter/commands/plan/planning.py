@@ -83,24 +83,15 @@ def make_plan(question: Question) -> Plan:
     method, target, draft, load = question.method, question.target, question.draft, question.load
     profile = choose_profile(method, target, draft, question.profile, question.hardware)
     k = usual_depth(method) if question.k is None else question.k
-    memory = account(
-        target, draft, method.drafter, question.gpus, load, question.kv_precision.bytes_per_parameter
-    )
+    kv_bytes = question.kv_precision.bytes_per_parameter
+    memory = account(target, draft, method.drafter, question.gpus, load, kv_bytes)
     outlook = look_ahead(method, profile, k, question.acceptance, load.batch)
     checks = check_all(method, target, draft, memory, load, outlook, question.facts)
     checks += check_known_problems(method, question.target_name)
     checklist = fill_in(method, memory, load, question.facts)
     conclusion, reason = conclude(checks, checklist)
-    return Plan(
-        question,
-        conclusion,
-        reason,
-        memory,
-        checks,
-        checklist,
-        outlook,
-        speculative_config(method, k, question.drafter_name),
-    )
+    config = speculative_config(method, k, question.drafter_name)
+    return Plan(question, conclusion, reason, memory, checks, checklist, outlook, config)
 
 
 def conclude(checks: tuple[Check, ...], checklist: Checklist) -> tuple[Conclusion, str]:

@@ -20,6 +20,7 @@ import math
 import os
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,23 +130,9 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
             f"--zone-disable-below {args.zone_disable_below:g} and --zone-benefit-above "
             f"{args.zone_benefit_above:g}: {error}"
         ) from error
-    return SweepPlan(
-        prompts=load_prompts(_sets(args.prompts or ["chat"])),
-        temperatures=args.temperature,
-        concurrencies=args.concurrency,
-        requests=args.requests,
-        max_tokens=args.max_tokens,
-        model=args.model,
-        api=args.api,
-        seed=args.seed,
-        top_p=args.top_p,
-        ignore_eos=args.ignore_eos,
-        allow_other_traffic=args.allow_other_traffic,
-        request_timeout=args.request_timeout,
-        max_duration=args.max_duration,
-        pause=args.pause,
-        zones=zones,
-    )
+    given = {item.name: getattr(args, item.name) for item in fields(SweepPlan) if item.name in args}
+    given["prompts"] = load_prompts(_sets(args.prompts or ["chat"]))
+    return SweepPlan(**given, temperatures=args.temperature, concurrencies=args.concurrency, zones=zones)
 
 
 def _sets(given: list[str]) -> list[str]:
@@ -205,15 +192,9 @@ def run(args: argparse.Namespace) -> int:
     latest: list[SweepRecord] = []
     total = len(plan.cells())
     try:
-        outcome = asyncio.run(
-            run_sweep(
-                plan,
-                server,
-                directory=directory,
-                progress=show_progress(quiet=args.quiet),
-                begun=latest.append,
-            )
-        )
+        shown = show_progress(quiet=args.quiet)
+        sweep = run_sweep(plan, server, directory=directory, progress=shown, begun=latest.append)
+        outcome = asyncio.run(sweep)
     except (Unreachable, OtherTraffic) as error:
         return fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
     except KeyboardInterrupt:

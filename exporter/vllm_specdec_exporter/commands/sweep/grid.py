@@ -126,10 +126,8 @@ def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
     for word in words:
         if word == "all":
             sets += map(builtin, BUILTIN)
-        elif word in BUILTIN:
-            sets.append(builtin(word))
         else:
-            sets.append(_file(word))
+            sets.append(builtin(word) if word in BUILTIN else _file(word))
     names = [one.name for one in sets]
     for name in names:
         if names.count(name) > 1:
@@ -142,9 +140,8 @@ def _file(path: str) -> PromptSet:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError(
-            f"--prompts {shown}: cannot be read: {error.strerror}; built in: {', '.join(BUILTIN)}, all"
-        ) from error
+        known = f"built in: {', '.join(BUILTIN)}, all"
+        raise ConfigError(f"--prompts {shown}: cannot be read: {error.strerror}; {known}") from error
     except ValueError as error:
         raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
     name = "".join(letter if letter.isprintable() else "?" for letter in Path(path).stem)
@@ -180,11 +177,8 @@ def _parse(line: str, source: str) -> Prompt:
 
 
 def _is_message(document: object) -> bool:
-    return (
-        isinstance(document, dict)
-        and document.get("role") in _ROLES
-        and isinstance(document.get("content"), str)
-    )
+    found = document if isinstance(document, dict) else {}
+    return found.get("role") in _ROLES and isinstance(found.get("content"), str)
 
 
 #: The temperatures of the published sweep, with acceptance of about .81, .71, .52 and .38.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...publish import plots
@@ -67,13 +68,8 @@ def _acceptance(record: SweepRecord, zones: Zones) -> Iterator[str]:
         intervals=True,
         y_range=(0.0, 1.0),
     )
-    mean = _plot(
-        record,
-        "Mean acceptance length",
-        lambda r: r.mean_acceptance_length,
-        "tokens per draft",
-        y_range=(1.0, None),
-    )
+    title, unit = "Mean acceptance length", "tokens per draft"
+    mean = _plot(record, title, lambda r: r.mean_acceptance_length, unit, y_range=(1.0, None))
     yield side_by_side(ratio, mean)
     yield note(
         f"Zones: below {zones.disable_below:.2f} {MEANINGS[Zone.DISABLE]}; {zones.disable_below:.2f} to "
@@ -128,7 +124,11 @@ def _plot(
         found,
         x_label=axis,
         y_label=unit,
-        description="; ".join(_describe(one, axis) for one in found if one.points),
+        description="; ".join(
+            f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
+            for one in found
+            if one.points
+        ),
         bands=bands,
         y_range=y_range,
     )
@@ -145,43 +145,32 @@ def _by_load(record: SweepRecord) -> tuple[TemperatureRow, ...]:
     )
 
 
-def _describe(one: plots.Series, axis: str) -> str:
-    return f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
-
-
 def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
+    heads: tuple[str, ...]
     heads = ("Cell", "Acceptance", "95 % interval", "Zone", "Mean length", "Drafts", "By counters")
-    yield data_table(
-        (*heads, "By records", "Tokens from drafts", "Status"),
-        (_acceptance_row(result, zones) for result in record.cells),
-        label="Acceptance of all cells",
-    )
+    heads += ("By records", "Tokens from drafts", "Status")
+    rows = (_acceptance_row(result, zones) for result in record.cells)
+    yield data_table(heads, rows, label="Acceptance of all cells")
     if any(zone_words(result, zones).endswith("*") for result in record.cells):
         yield note("* The interval reaches into another zone: more requests would tell.")
     depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     if depth:
-        yield data_table(
-            ("Cell", *(f"Position {i}" for i in range(depth))),
-            (
-                (
-                    result.cell.name,
-                    *(f"{ratio:.3f}" for ratio in _padded(result.position_acceptance_ratio, depth)),
-                )
-                for result in record.cells
-            ),
-            label="Share of drafts in which each position was accepted",
-        )
-    times = ("P50", "P95", "P99", "mean")
-    yield data_table(
-        ("Cell", *(f"TTFT {t}" for t in times), *(f"TPOT {t}" for t in times)),
-        (_times_row(result) for result in record.cells),
-        label="Times of all cells",
+        heads = ("Cell", *(f"Position {i}" for i in range(depth)))
+        rows = (_positions_row(result, depth) for result in record.cells)
+        yield data_table(heads, rows, label="Share of drafts in which each position was accepted")
+    heads = (
+        "Cell",
+        *(f"{kind} {time}" for kind in ("TTFT", "TPOT") for time in ("P50", "P95", "P99", "mean")),
     )
-    yield data_table(
-        ("Cell", "Tokens/s", "Requests", "Errors", "Completion tokens", "Generated tokens", "Seconds"),
-        (_work_row(result) for result in record.cells),
-        label="Work of all cells",
-    )
+    yield data_table(heads, map(_times_row, record.cells), label="Times of all cells")
+    heads = ("Cell", "Tokens/s", "Requests", "Errors", "Completion tokens", "Generated tokens", "Seconds")
+    yield data_table(heads, map(_work_row, record.cells), label="Work of all cells")
+
+
+def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
+    ratios = result.position_acceptance_ratio
+    padded = ratios + (0.0,) * (depth - len(ratios))
+    return result.cell.name, *(f"{ratio:.3f}" for ratio in padded)
 
 
 def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
@@ -201,9 +190,8 @@ def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
 
 
 def _times_row(result: CellResult) -> tuple[str | None, ...]:
-    times = [
-        getattr(times, what) for times in (result.ttft, result.tpot) for what in ("p50", "p95", "p99", "mean")
-    ]
+    values = attrgetter("p50", "p95", "p99", "mean")
+    times = (*values(result.ttft), *values(result.tpot))
     return (result.cell.name, *(None if time is None else milliseconds(time) for time in times))
 
 
@@ -240,10 +228,6 @@ def _facts(record: SweepRecord) -> Html:
         "End of sequence": "ignored" if setup.ignore_eos else "ends an answer",
     }
     return facts((name, value) for name, value in pairs.items() if value)
-
-
-def _padded(values: tuple[float, ...], depth: int) -> tuple[float, ...]:
-    return values + (0.0,) * (depth - len(values))
 
 
 def _known(value: float | None, decimals: int) -> str | None:

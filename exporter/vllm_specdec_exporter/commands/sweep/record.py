@@ -6,7 +6,7 @@ A later run with the same settings and server continues it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -154,17 +154,9 @@ class SweepRecord:
 
 def setup_of(plan: SweepPlan, api: str) -> Setup:
     """Return the settings of `plan` with `api`."""
-    return Setup(
-        prompts={one.name: one.digest for one in plan.prompts},
-        temperatures=plan.temperatures,
-        concurrencies=plan.concurrencies,
-        requests=plan.requests,
-        max_tokens=plan.max_tokens,
-        api=api,
-        seed=plan.seed,
-        top_p=plan.top_p,
-        ignore_eos=plan.ignore_eos,
-    )
+    prompts = {one.name: one.digest for one in plan.prompts}
+    same = {item.name: getattr(plan, item.name) for item in fields(Setup)}
+    return Setup(**same | {"prompts": prompts, "api": api})
 
 
 def decode(body: bytes) -> SweepRecord:
@@ -193,11 +185,6 @@ def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
     """Return the differences between two servers; unknown properties do not count."""
     told = {name: value for name, value in asdict(old).items() if value and getattr(new, name)}
     return _differences(told, asdict(new))
-
-
-def setup_differences(old: Setup, new: Setup) -> list[str]:
-    """Return the differences between two setups."""
-    return _differences(asdict(old), asdict(new))
 
 
 def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
@@ -236,7 +223,7 @@ def load(directory: Path) -> SweepRecord | None:
 
 def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
     """Raise ConfigError with the differences if the record in `directory` is of another sweep."""
-    found = server_differences(old.server, server) + setup_differences(old.setup, setup)
+    found = server_differences(old.server, server) + _differences(asdict(old.setup), asdict(setup))
     if found:
         raise ConfigError(
             f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
