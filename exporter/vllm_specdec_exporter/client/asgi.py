@@ -75,11 +75,7 @@ class RequestObservation:
 
 
 class VLLMRequestObservation(RequestObservation):
-    """The same for ``vllm serve --middleware``, configured by the environment variables in `VARIABLES`.
-
-    Raises:
-        ValueError: a variable is missing or invalid.
-    """
+    """The same for ``vllm serve --middleware``, configured by the variables in `VARIABLES`, or ValueError."""
 
     def __init__(self, app: App) -> None:
         super().__init__(app, _reporter_from(os.environ), **_labels_from(os.environ))

@@ -41,32 +41,15 @@ class DeliveryOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The result of a push.
+    """The result of a push."""
 
-    Attributes:
-        outcome: whether it was accepted.
-        rejected: requests in it that the exporter rejected.
-        reason: why it failed, or why requests were rejected; else empty.
-    """
-
-    outcome: DeliveryOutcome
-    rejected: int = 0
-    reason: str = ""
+    outcome: DeliveryOutcome  #: whether it was accepted
+    rejected: int = 0  #: requests in it that the exporter rejected
+    reason: str = ""  #: why it failed, or why requests were rejected; else empty
 
 
 class Address:
-    """The push endpoint of an exporter, with its token.
-
-    Args:
-        url: of the exporter, such as ``http://127.0.0.1:9850``; a path is that of a proxy in front of it.
-        token: the bearer token.
-        token_file: file with the bearer token, read for every push.
-        tls: TLS settings for https; by default the certificate is verified.
-        timeout: of the connection, and of each part of the response, in seconds.
-
-    Raises:
-        ValueError: an invalid address, or not exactly one token.
-    """
+    """The push endpoint of an exporter, with its token; the arguments are those of `Reporter`."""
 
     def __init__(
         self, url: str, token: str, token_file: str, tls: ssl.SSLContext | None, timeout: float

@@ -42,41 +42,24 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 class Labels(TypedDict, total=False):
-    """How requests are classified.
+    """How requests are classified."""
 
-    Attributes:
-        request_type: the type of requests without that header that match no rule.
-        type_header: request header with the type; by default `TYPE_HEADER`.
-        types: rules for requests without that header, as in ``--requests.type``; the first match counts.
-        tenant: the tenant of all requests.
-        tenant_header: request header with the tenant.
-        tenants: the tenants that are sent to the exporter; every other is sent as ``other``.
-    """
-
-    request_type: str
-    type_header: str
+    request_type: str  #: the type of requests without that header that match no rule
+    type_header: str  #: request header with the type; by default `TYPE_HEADER`
+    #: rules for requests without that header, as in ``--requests.type``; the first match counts
     types: Iterable[str]
-    tenant: str
-    tenant_header: str
-    tenants: Iterable[str]
+    tenant: str  #: the tenant of all requests
+    tenant_header: str  #: request header with the tenant
+    tenants: Iterable[str]  #: the tenants that are sent to the exporter; every other is sent as ``other``
 
 
 class RequestWatcher:
-    """Creates a `RequestWatch` for each request that may be observed.
-
-    Args:
-        reporter: receives the observations.
-        labels: how requests are classified.
-
-    Raises:
-        ValueError: an invalid rule, or an unknown label.
-    """
+    """Creates a `RequestWatch` for each request that may be observed; ValueError for invalid labels."""
 
     def __init__(self, reporter: Reporter, labels: Labels) -> None:
         if unknown := labels.keys() - Labels.__annotations__.keys():
-            raise ValueError(
-                f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(Labels.__annotations__)}"
-            )
+            known = ", ".join(Labels.__annotations__)
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}; known: {known}")
         for name in ("types", "tenants"):
             if isinstance(labels.get(name), str):
                 raise ValueError(f"{name}: a list is expected")

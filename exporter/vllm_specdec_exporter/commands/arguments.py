@@ -26,6 +26,31 @@ URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
 
 
+def add_flag(
+    parser: argparse._ActionsContainer,
+    flag: str,
+    text: str,
+    default: str | list[str] | None = None,
+    parse: Callable[[str], Any] | None = None,
+    **options: Any,
+) -> None:
+    """Add the flag of ``--name METAVAR``; without a METAVAR or choices it is a switch.
+
+    The default is text that `parse` converts, and follows help of whole sentences. Dots in the name become
+    underscores of the attribute.
+    """
+    name, _, metavar = flag.partition(" ")
+    if not metavar and "choices" not in options:
+        options["action"] = "store_true"
+    else:
+        own = {"metavar": metavar or None, "type": converter(parse) if parse else None, "default": default}
+        options = own | options
+    options.setdefault("dest", name.lstrip("-").replace(".", "_").replace("-", "_"))
+    if default and text[-1:] in ("", "."):
+        text = f"{text} Default: {default}.".lstrip()
+    parser.add_argument(name, help=text, **options)
+
+
 def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the argument ``url``; `text` says what the server is."""
     text = f"{text} Default: {DEFAULT_URL}. [${URL.variable}]"
@@ -33,11 +58,7 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags as `options.gather` takes them, with the argument ``url`` as ``--vllm.url``.
-
-    Raises:
-        ConfigError: the argument is no address.
-    """
+    """Return the flags for `options.gather`, ``url`` as ``--vllm.url``; ConfigError if it is no address."""
     flags = dict(vars(args))
     if args.url is not None:
         try:
@@ -49,11 +70,7 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
-    """Return the seconds of a duration flag.
-
-    Raises:
-        ConfigError: no duration, or one outside `least` to `most`.
-    """
+    """Return the seconds of a duration flag; ConfigError outside `least` to `most`."""
     seconds = parsed(flag, text, parse_duration)
     if not least <= seconds <= most:
         limits = f"from {format_duration(least)}"
@@ -63,11 +80,7 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
 
 
 def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
-    """Return the value of a flag.
-
-    Raises:
-        ConfigError: `parse` raised ValueError.
-    """
+    """Return the value of a flag; a ValueError of `parse` becomes a ConfigError."""
     try:
         return parse(text)
     except ValueError as error:
@@ -114,10 +127,8 @@ def number_between(least: float, most: float, allowed: str = "") -> Callable[[st
 
 def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
-    parser.add_argument("--json", action="store_true", help=f"Print {what} as JSON instead.")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="Colours. Default: auto."
-    )
+    add_flag(parser, "--json", f"Print {what} as JSON instead.")
+    add_flag(parser, "--color", "Colours.", "auto", choices=("auto", "always", "never"))
 
 
 def wants_color(args: argparse.Namespace) -> bool:
@@ -133,11 +144,7 @@ def fail(command: str, message: object, code: int) -> int:
 
 
 def check_writable(flag: str, path: Path) -> None:
-    """Check that `write_file` can write a file, before the work whose result it gets.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Raise ConfigError if `write_file` could not write a file, before the work whose result it gets."""
     try:
         files.try_to_write(path)
     except OSError as error:
@@ -145,11 +152,7 @@ def check_writable(flag: str, path: Path) -> None:
 
 
 def write_file(flag: str, path: Path, body: bytes) -> None:
-    """Write the file that a flag names, atomically.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the file that a flag names, atomically; ConfigError if it cannot be written."""
     try:
         files.write(path, body)
     except (OSError, ValueError) as error:

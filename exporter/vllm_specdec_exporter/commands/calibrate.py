@@ -22,7 +22,7 @@ import yaml
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import Basis
-from .arguments import check_writable, fail, write_file
+from .arguments import add_flag, check_writable, fail, write_file
 from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
 from .sweep.endpoint import Unreachable
 from .sweep.grid import Prompt, PromptSet
@@ -57,57 +57,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
-    parser.add_argument(
-        "--plain-url",
-        default="",
-        metavar="URL",
-        help="The same model without speculation, on an equal machine. Needed unless the server has a K "
-        "schedule that has K=0.",
+    add_flag(
+        parser,
+        "--plain-url URL",
+        "The same model without speculation, on an equal machine. Needed unless the server has a K schedule "
+        "that has K=0.",
+        "",
     )
-    parser.add_argument(
-        "--concurrency",
-        default="1,2,4,8",
-        metavar="N,N,...",
-        help="Batch sizes to measure. Default: 1,2,4,8.",
+    add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8")
+    add_flag(
+        parser,
+        "--context N,N,...",
+        "Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with text "
+        "before it.",
+        "0,2000",
     )
-    parser.add_argument(
-        "--context",
-        default="0,2000",
-        metavar="N,N,...",
-        help="Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with "
-        "text before it. Default: 0,2000.",
-    )
-    parser.add_argument(
-        "--max-tokens", type=int, default=128, metavar="N", help="Tokens per response. Default: 128."
-    )
-    parser.add_argument(
-        "--temperature",
-        type=float,
-        default=0.0,
-        metavar="T",
-        help="As in production: drafting costs a little less where more is rejected. Default: 0.",
-    )
-    parser.add_argument(
-        "--prompts", default="code,chat", metavar="SET", help="As in sweep. Default: code,chat."
-    )
-    parser.add_argument(
-        "--model", default="", metavar="NAME", help="Model to use, if the servers have several."
-    )
-    parser.add_argument(
-        "--method",
-        default="",
-        metavar="NAME",
-        help="Speculative method, such as eagle3: the profile is chosen for it.",
-    )
-    parser.add_argument("--api-key-file", default="", metavar="FILE", help="File with the servers' API key.")
-    parser.add_argument(
-        "--out", default="calibrated.yaml", metavar="FILE", help="File to write. Default: calibrated.yaml."
-    )
-    parser.add_argument("--dry-run", action="store_true", help="Print what would be sent, and exit.")
-    parser.add_argument(
-        "--allow-other-traffic", action="store_true", help="Measure even if others use a server."
-    )
-    parser.add_argument("--quiet", action="store_true", help="Show no progress.")
+    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", int)
+    warmth = "As in production: drafting costs a little less where more is rejected."
+    add_flag(parser, "--temperature T", warmth, "0", float)
+    add_flag(parser, "--prompts SET", "As in sweep.", "code,chat")
+    add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
+    method = "Speculative method, such as eagle3: the profile is chosen for it."
+    add_flag(parser, "--method NAME", method, "")
+    add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
+    add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
+    add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
+    add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
+    add_flag(parser, "--quiet", "Show no progress.")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -136,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     try:
         rows = [step_time(cell) for cell in cells]
-        profile = calibrate(rows, args.method, _name(identity))
+        profile = calibrate(rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80])
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
         return fail("calibrate", f"{error}{hint}", PROBLEM)
@@ -164,10 +140,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _urls(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.url, args.plain_url) if args.plain_url else (args.url,)
-
-
-def _name(identity: ServerIdentity) -> str:
-    return f"calibrated {identity.model.rpartition('/')[2]}"[:80]
 
 
 def _numbers(flag: str, text: str, least: int, most: int) -> list[int]:
@@ -228,9 +200,8 @@ async def _measure(
     identity: ServerIdentity | None = None
     for plan in plans:
         for url in _urls(args):
-            outcome = await run_sweep(
-                plan, endpoint(url, api_key_file=args.api_key_file), progress=show_progress(quiet=args.quiet)
-            )
+            server = endpoint(url, api_key_file=args.api_key_file)
+            outcome = await run_sweep(plan, server, progress=show_progress(quiet=args.quiet))
             identity = identity or outcome.record.server
             cells += outcome.record.cells
     assert identity is not None
@@ -238,15 +209,12 @@ async def _measure(
 
 
 def step_time(cell: CellResult) -> StepTime:
-    """Return the step time of a cell.
+    """Return the step time of a cell; CalibrationError if it was not measured.
 
     Each step emits one token beside the accepted ones, with or without a draft, and the first step of a
     request has none. vLLM sends one event for each step, so the time between events is the step time; its
     median leaves out the steps that computed prompts of other requests. For servers that send other events
     it follows from the time per output token.
-
-    Raises:
-        CalibrationError: the cell was not measured.
     """
     if cell.status is not Status.OK or cell.tpot.mean is None or not cell.generated_tokens:
         reasons = "; ".join(cell.reasons) or "no time per output token"
@@ -273,6 +241,7 @@ def step_time(cell: CellResult) -> StepTime:
 
 def document(profile: CostProfile) -> str:
     """Return the file for `--cost.file`."""
+    target = "fixed", "per_request", "per_token", "per_context_token"
     entry = {
         "provenance": profile.provenance,
         "unit": "seconds",
@@ -284,17 +253,8 @@ def document(profile: CostProfile) -> str:
         "typical_k": profile.typical_k,
         "uncertainty": round(profile.uncertainty, 4),
         "context_tokens": round(profile.context_tokens, 1),
-        "target": {
-            "fixed": profile.target.fixed,
-            "per_request": profile.target.per_request,
-            "per_token": profile.target.per_token,
-            "per_context_token": profile.target.per_context_token,
-        },
-        "draft": {
-            "fixed": profile.draft.fixed,
-            "per_position": profile.draft.per_position,
-            "per_token": profile.draft.per_token,
-        },
+        "target": {name: getattr(profile.target, name) for name in target},
+        "draft": {name: getattr(profile.draft, name) for name in ("fixed", "per_position", "per_token")},
     }
     return yaml.safe_dump({"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True)
 

@@ -26,7 +26,7 @@ from ..client.api import SnapshotError, get_metrics
 from ..config.options import ConfigError
 from ..publish.wording import action_words
 from ..serve.shutdown import Interruption
-from .arguments import seconds_of
+from .arguments import add_flag, seconds_of
 from .simulate.simulation import SCENARIOS
 
 if TYPE_CHECKING:
@@ -75,15 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 stopped by Ctrl-C, SIGTERM or --for; 1 a program did not start or exited; 2 bad usage."
     )
-    shown = "Scenario of the simulator. Default: tour."
-    parser.add_argument("--scenario", default="tour", metavar="NAME", choices=SCENARIOS, help=shown)
-    parser.add_argument("--speed", default="1", metavar="X", help="Simulated seconds per second. Default: 1.")
-    parser.add_argument(
-        "--for", dest="duration", metavar="DURATION", help="Stop after this time. Default: never."
-    )
-    parser.add_argument(
-        "--every", default="5s", metavar="DURATION", help="Interval of the summary lines. Default: 5s."
-    )
+    add_flag(parser, "--scenario NAME", "Scenario of the simulator.", "tour", choices=SCENARIOS)
+    add_flag(parser, "--speed X", "Simulated seconds per second.", "1")
+    add_flag(parser, "--for DURATION", "Stop after this time. Default: never.", dest="duration")
+    add_flag(parser, "--every DURATION", "Interval of the summary lines.", "5s")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -107,13 +102,14 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
     """Yield the programs: simulator and exporter first, then those that are installed."""
     taken: set[int] = set()
     command: tuple[str, ...]
+    quiet = "--log.level=error"
     this = (sys.executable, "-m", "vllm_specdec_exporter")
     simulator, exporter = (_port(wanted, taken) for wanted in (8000, 9850))
     command = (*this, "simulate", "--web.listen-address", f"{_HOST}:{simulator}")
     command += ("--scenario", scenario, "--speed", speed)
     yield Program("simulated vLLM", command, simulator, "/metrics")
     command = (*this, "serve", "--vllm.url", f"http://{_HOST}:{simulator}", *_SIMULATED)
-    command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", "--log.level=error")
+    command += (f"--web.listen-address={_HOST}:{exporter}", "--poll.interval=2s", quiet)
     command += ("--window=30s", "--window=5m", "--judgement.window=30s")
     yield Program("exporter", command, exporter)
     prometheus, alertmanager = shutil.which("prometheus"), shutil.which("prometheus-alertmanager")
@@ -126,7 +122,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         for file in next((found.glob("*.yml") for found in _RULE_FOLDERS if found.is_dir()), ()):
             (rules / file.name).write_text(faster_rules(file.read_text("utf-8"), _SPEEDUP), encoding="utf-8")
         command = (prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}")
-        command += (f"--web.listen-address={_HOST}:{port}", "--log.level=error")
+        command += (f"--web.listen-address={_HOST}:{port}", quiet)
         command += (f"--rules.alert.resend-delay={faster('1m', _SPEEDUP)}",)
         page = "/graph?g0.expr=vllm_specdec_estimated_speedup&g0.tab=0&g0.range_input=15m"
         yield Program("Prometheus", command, port, page)
@@ -134,11 +130,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         config = folder / "alertmanager.yml"
         config.write_text("route: {receiver: none}\nreceivers: [{name: none}]\n", encoding="utf-8")
         command = (alertmanager, f"--config.file={config}", f"--storage.path={folder / 'alertmanager'}")
-        command += (
-            f"--web.listen-address={_HOST}:{alerts}",
-            "--cluster.listen-address=",
-            "--log.level=error",
-        )
+        command += (f"--web.listen-address={_HOST}:{alerts}", "--cluster.listen-address=", quiet)
         yield Program("Alertmanager", command, alerts)
 
 
@@ -214,7 +206,7 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
         print('  With make: make demo ARGS="--scenario collapse"\n')
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
-    names = {program.name for program in programs}
+    names = [program.name for program in programs]
     for name, package in (("Prometheus", "prometheus"), ("Alertmanager", "prometheus-alertmanager")):
         if name not in names:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")

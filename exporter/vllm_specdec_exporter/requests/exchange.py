@@ -52,8 +52,7 @@ class EventTooLargeError(ValueError):
 class EventSplitter:
     """Splits a stream into events, however it is chunked. The joined events are the bytes of the stream.
 
-    Args:
-        limit: bytes that an event may have, including the empty line at its end.
+    An event has at most `limit` bytes, including the empty line at its end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -153,13 +152,7 @@ def _has_only_usage(event: bytes) -> bool:
 
 
 class Exchange:
-    """One request that may be observed, and its response.
-
-    Args:
-        path: of the request, with or without its query.
-        headers: of the request, names in lower case.
-        classification: how it is classified.
-    """
+    """One request that may be observed, and its response; names of headers are in lower case."""
 
     def __init__(self, path: str, headers: Mapping[str, str], classification: Classification) -> None:
         self._path = path

@@ -61,42 +61,28 @@ class TypeRule:
 
 
 def parse_rule(text: str) -> TypeRule:
-    """Return the rule in `text`.
-
-    Raises:
-        ValueError: an invalid rule; the message has the allowed syntax.
-    """
+    """Return the rule in `text`; ValueError with the allowed syntax if it is invalid."""
     name, equals, rest = text.partition("=")
     where, colon, pattern = rest.partition(":")
     name, where, pattern = name.strip(), where.strip().lower(), pattern.strip()
     if not equals or not colon or not name or not pattern or not _WHERE.fullmatch(where):
-        raise ValueError(
-            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
-            "code=model:*coder*"
-        )
+        places = "model, path, field or header.NAME"
+        raise ValueError(f"allowed: NAME=WHERE:PATTERN, where WHERE is {places}, such as code=model:*coder*")
     if not _NAME.fullmatch(name):
-        raise ValueError(
-            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
-            "code=model:*coder*"
-        )
+        allowed = "a letter or digit, then up to 63 of letters, digits and _.:/-"
+        raise ValueError(f"NAME is {allowed}, such as in code=model:*coder*")
     return TypeRule(name, where, pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """How requests are classified.
+    """How requests are classified."""
 
-    Attributes:
-        type_header: request header (lower case) that names the type, empty for none.
-        rules: used in order if that header is absent.
-        tenant_header: request header (lower case) that names the tenant, empty for none.
-        tenants: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored
-            unless the operator has configured it.
-    """
-
-    type_header: str = TYPE_HEADER.lower()
-    rules: tuple[TypeRule, ...] = ()
-    tenant_header: str = ""
+    type_header: str = TYPE_HEADER.lower()  #: request header (lower case) that names the type, empty for none
+    rules: tuple[TypeRule, ...] = ()  #: used in order if that header is absent
+    tenant_header: str = ""  #: request header (lower case) that names the tenant, empty for none
+    #: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
+    #: operator has configured it
     tenants: frozenset[str] = frozenset()
 
     def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
@@ -152,15 +138,10 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Temperatures:
-    """Buckets of temperature.
+    """Buckets of temperature."""
 
-    Attributes:
-        bounds: inclusive upper bounds, ascending.
-        default: temperature of requests without one, ``None`` if not known.
-    """
-
-    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS
-    default: float | None = None
+    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  #: inclusive upper bounds, ascending
+    default: float | None = None  #: temperature of requests without one, ``None`` if not known
 
     def bucket(self, temperature: float | None) -> str:
         """Return the bucket of a temperature: ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`."""
@@ -187,15 +168,10 @@ def _text(bound: float) -> str:
 
 @dataclass(slots=True)
 class LabelLimiter:
-    """Admits the first values of a label; all later ones become `OTHER`.
+    """Admits the first values of a label; all later ones become `OTHER`."""
 
-    Attributes:
-        limit: how many values are admitted.
-        always: values that are admitted in any case and do not count.
-    """
-
-    limit: int
-    always: frozenset[str] = frozenset()
+    limit: int  #: how many values are admitted
+    always: frozenset[str] = frozenset()  #: values that are admitted in any case and do not count
     _known: set[str] = field(default_factory=set)
 
     def admit(self, value: str) -> str:
@@ -275,14 +251,7 @@ class GroupLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Upper bounds of the classic histograms.
-
-    Attributes:
-        acceptance_ratio: 0 to 1, including the published thresholds.
-        accepted_tokens_per_draft: tokens.
-        time_to_first_token: seconds.
-        time_per_output_token: seconds.
-    """
+    """Upper bounds of the classic histograms: ratios with the published thresholds, tokens, and seconds."""
 
     acceptance_ratio: tuple[float, ...] = (
         *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
@@ -298,16 +267,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """How requests are grouped and judged.
+    """How requests are grouped and judged."""
 
-    Attributes:
-        classification: how types and tenants are assigned.
-        temperatures: buckets of temperature.
-        bounds: upper bounds of histograms.
-        window_seconds: length of the judged window.
-    """
-
-    classification: Classification = Classification()
-    temperatures: Temperatures = Temperatures()
-    bounds: Bounds = Bounds()
-    window_seconds: float = 1800.0
+    classification: Classification = Classification()  #: how types and tenants are assigned
+    temperatures: Temperatures = Temperatures()  #: buckets of temperature
+    bounds: Bounds = Bounds()  #: upper bounds of histograms
+    window_seconds: float = 1800.0  #: length of the judged window

@@ -107,22 +107,16 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     drafts = group.counted_drafts
     if load is None or not drafts:
         return None
-    length = 1 + group.accepted_tokens / drafts
-    drafted = group.draft_tokens / drafts
+    length, drafted = 1 + group.accepted_tokens / drafts, group.draft_tokens / drafts
     return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 
 @dataclass(frozen=True, slots=True)
 class PositionAcceptance:
-    """The acceptance of a position, by two denominators.
+    """The acceptance of a position, by two denominators."""
 
-    Attributes:
-        where_drafted: over the drafts that had it drafted, 0 to 1.
-        of_all_drafts: over all drafts, as in vLLM's `/metrics`, 0 to 1.
-    """
-
-    where_drafted: float
-    of_all_drafts: float
+    where_drafted: float  #: over the drafts that had it drafted, 0 to 1
+    of_all_drafts: float  #: over all drafts, as in vLLM's `/metrics`, 0 to 1
 
     @property
     def bias(self) -> float:
@@ -132,17 +126,11 @@ class PositionAcceptance:
 
 @dataclass(frozen=True, slots=True)
 class SmallerK:
-    """Lengths with a K up to the current one.
+    """Lengths with a K up to the current one."""
 
-    Attributes:
-        num_speculative_tokens: the K.
-        draft_length: mean drafted tokens per draft.
-        acceptance_length: mean tokens per draft, 1 to 1 + K.
-    """
-
-    num_speculative_tokens: int
-    draft_length: float
-    acceptance_length: float
+    num_speculative_tokens: int  #: the K
+    draft_length: float  #: mean drafted tokens per draft
+    acceptance_length: float  #: mean tokens per draft, 1 to 1 + K
 
 
 def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:
@@ -157,12 +145,8 @@ def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]
 def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed records."""
     lengths = accumulate((position.of_all_drafts for position in position_acceptances(found)), initial=1.0)
-    return tuple(
-        SmallerK(k, drafted, length)
-        for k, (drafted, length) in enumerate(
-            zip(found.mean_draft_length_at, list(lengths)[1:], strict=True), 1
-        )
-    )
+    pairs = zip(found.mean_draft_length_at, list(lengths)[1:], strict=True)
+    return tuple(SmallerK(k, *pair) for k, pair in enumerate(pairs, 1))
 
 
 def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:

@@ -25,21 +25,15 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DraftRecord:
-    """The record of the speculation of one request.
+    """The record of the speculation of one request."""
 
-    Attributes:
-        drafts: steps with drafted tokens, including those of which a grammar rejected every token; 0 beside
-            drafted tokens if the engine does not count steps.
-        draft_tokens: drafted tokens.
-        accepted_tokens: drafted tokens that were accepted.
-        histogram: at index j, the steps in which j tokens were accepted.
-        steps: steps by (drafted, accepted) tokens; empty without details or with too many steps.
-    """
-
+    #: steps with drafted tokens, including those of which a grammar rejected every token; 0 beside drafted
+    #: tokens if the engine does not count steps
     drafts: int
-    draft_tokens: int
-    accepted_tokens: int
-    histogram: tuple[int, ...] = ()
+    draft_tokens: int  #: drafted tokens
+    accepted_tokens: int  #: drafted tokens that were accepted
+    histogram: tuple[int, ...] = ()  #: at index j, the steps in which j tokens were accepted
+    #: steps by (drafted, accepted) tokens; empty without details or with too many steps
     steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
 
     @property
@@ -56,10 +50,7 @@ class DraftRecord:
 def parse_record(document: object) -> DraftRecord:
     """Return the record in `document`, the value of vLLM's ``metrics.speculative_decoding``.
 
-    Its means are not read: they follow from the counts.
-
-    Raises:
-        RecordError: invalid counts, or counts that contradict each other.
+    Its means are not read: they follow from the counts. RecordError if these contradict each other.
     """
     if not isinstance(document, dict):
         raise RecordError("the record is not an object")
@@ -68,13 +59,9 @@ def parse_record(document: object) -> DraftRecord:
     accepted = count_of(document, "num_accepted_draft_tokens")
     check(accepted <= draft_tokens, "the record has more tokens accepted than drafted")
     check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
-    return DraftRecord(
-        drafts,
-        draft_tokens,
-        accepted,
-        histogram_of(document, "acceptance_histogram", drafts, accepted),
-        _steps(document, drafts, draft_tokens, accepted),
-    )
+    histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
+    steps = _steps(document, drafts, draft_tokens, accepted)
+    return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
 
 
 def check(holds: object, message: str) -> None:
@@ -128,14 +115,11 @@ def _counts(document: dict[str, Any], name: str) -> tuple[int, ...]:
     values = document.get(name)
     if values is None:
         return ()
-    if not isinstance(values, list) or _is_long(values) or not _are_counts(values):
+    # Without a Python loop: a long response has thousands of steps, and this blocks traffic.
+    fine = isinstance(values, list) and not _is_long(values) and set(map(type, values)) <= {int}
+    if not fine or (values and (min(values) < 0 or max(values) >= 2**53)):
         raise RecordError(f"the record's {name} is not a list of counts")
     return tuple(values)
-
-
-def _are_counts(values: list[Any]) -> bool:
-    # Without a Python loop: a long response has thousands of steps, and this blocks traffic.
-    return not values or (set(map(type, values)) == {int} and min(values) >= 0 and max(values) < 2**53)
 
 
 class Source(StrEnum):
@@ -169,35 +153,20 @@ RECORD_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One finished request.
+    """One finished request."""
 
-    Attributes:
-        time: Unix time of its end, in seconds.
-        model_name: the model in the response, empty if absent.
-        temperature: the temperature in the request, ``None`` if absent.
-        request_type: by the rules of classification, empty if none applies.
-        tenant: by the configured header, empty without one.
-        stream: whether the response was streamed.
-        request_id: the server's identifier, if the server generated it.
-        completion_tokens: generated tokens, if known.
-        record: the record of speculation, if present.
-        malformed: whether the response had a record that contradicts itself.
-        ttft_seconds: time to first token; streams only.
-        tpot_seconds: time per output token, without the first; streams only.
-    """
-
-    time: float
-    model_name: str = ""
-    temperature: float | None = None
-    request_type: str = ""
-    tenant: str = ""
-    stream: bool = False
-    request_id: str = ""
-    completion_tokens: int | None = None
-    record: DraftRecord | None = None
-    malformed: bool = False
-    ttft_seconds: float | None = None
-    tpot_seconds: float | None = None
+    time: float  #: Unix time of its end, in seconds
+    model_name: str = ""  #: the model in the response, empty if absent
+    temperature: float | None = None  #: the temperature in the request, ``None`` if absent
+    request_type: str = ""  #: by the rules of classification, empty if none applies
+    tenant: str = ""  #: by the configured header, empty without one
+    stream: bool = False  #: whether the response was streamed
+    request_id: str = ""  #: the server's identifier, if the server generated it
+    completion_tokens: int | None = None  #: generated tokens, if known
+    record: DraftRecord | None = None  #: the record of speculation, if present
+    malformed: bool = False  #: whether the response had a record that contradicts itself
+    ttft_seconds: float | None = None  #: time to first token; streams only
+    tpot_seconds: float | None = None  #: time per output token, without the first; streams only
 
     @property
     def state(self) -> RecordState:

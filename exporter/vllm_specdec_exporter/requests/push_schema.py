@@ -31,11 +31,7 @@ MOST_REQUESTS = 1000
 
 
 class PushError(ValueError):
-    """An invalid push. The message has what is allowed.
-
-    Attributes:
-        count: requests in it; 1 if unknown.
-    """
+    """An invalid push of `count` requests, 1 if unknown. The message has what is allowed."""
 
     def __init__(self, message: str, count: int = 1) -> None:
         super().__init__(message)
@@ -75,17 +71,11 @@ class _Push(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """The contents of a push.
+    """The contents of a push."""
 
-    Attributes:
-        observations: the valid requests.
-        errors: index and error of each invalid request.
-        warnings: index and warning of valid requests with a defect.
-    """
-
-    observations: tuple[Observation, ...]
-    errors: tuple[tuple[int, str], ...] = ()
-    warnings: tuple[tuple[int, str], ...] = ()
+    observations: tuple[Observation, ...]  #: the valid requests
+    errors: tuple[tuple[int, str], ...] = ()  #: index and error of each invalid request
+    warnings: tuple[tuple[int, str], ...] = ()  #: index and warning of valid requests with a defect
 
 
 _PUSH = msgspec.json.Decoder(_Push)
@@ -93,18 +83,14 @@ _REQUEST = msgspec.json.Decoder(PushedRequest)
 
 
 def read_push(body: bytes, wall: float) -> Pushed:
-    """Return the contents of a push; its requests ended at the Unix time `wall`.
-
-    Raises:
-        PushError: invalid JSON, or too many requests.
-    """
+    """Return the contents of a push whose requests ended at the Unix time `wall`, or raise PushError."""
     try:
         items = _PUSH.decode(body).requests
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PushError(f'not {{"requests": [...]}}: {error}') from error
     if len(items) > MOST_REQUESTS:
-        msg = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
-        raise PushError(msg, len(items))
+        words = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
+        raise PushError(words, len(items))
     observations, errors, warnings = [], [], []
     for place, item in enumerate(items):
         try:
@@ -167,13 +153,7 @@ _MALFORMED: dict[str, Any] = {}
 
 
 def encode(item: Observation | PushedRequest) -> bytes:
-    """Return the JSON of one request.
-
-    Only the counts of a record are sent.
-
-    Raises:
-        ValueError: invalid values, or the request is too large.
-    """
+    """Return the JSON of one request, of a record only its counts; ValueError if it cannot be sent."""
     request = _of_observation(item) if isinstance(item, Observation) else _cleaned(item)
     try:
         text = _encode(request)
@@ -195,11 +175,9 @@ def join(requests: Iterable[bytes]) -> bytes:
 
 def _of_observation(observation: Observation) -> PushedRequest:
     """Return an observation for a push, without its time and the server's identifier."""
-    record: dict[str, Any] | None = None
+    record = of_record(observation.record) if observation.record is not None else None
     if observation.malformed:
         record = _MALFORMED
-    elif observation.record is not None:
-        record = of_record(observation.record)
     return PushedRequest(
         model=observation.model_name,
         temperature=observation.temperature,

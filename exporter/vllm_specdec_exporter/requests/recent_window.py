@@ -44,19 +44,14 @@ def _subtract(counts: Counter[T], others: Mapping[T, int]) -> None:
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of requests for which something was drafted.
-
-    Attributes:
-        tokens: their generated tokens by outcome.
-        uncounted: requests whose records do not count drafts.
-    """
+    """Counts of requests for which something was drafted."""
 
     requests: Counter[Outcome] = field(default_factory=Counter)
-    tokens: Counter[Outcome] = field(default_factory=Counter)
+    tokens: Counter[Outcome] = field(default_factory=Counter)  #: their generated tokens by outcome
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
-    uncounted: int = 0
+    uncounted: int = 0  #: requests whose records do not count drafts
 
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request."""
@@ -70,12 +65,9 @@ class RequestCounts:
 
 @dataclass(slots=True)
 class GroupStats(RequestCounts):
-    """Requests of a group within a part of the window for which something was drafted.
+    """Requests of a group within a part of the window for which something was drafted."""
 
-    Attributes:
-        ratios: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
-    """
-
+    #: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down
     ratios: Counter[int] = field(default_factory=Counter)
 
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
@@ -194,18 +186,13 @@ class StepCounts:
 
 @dataclass(slots=True)
 class Slice:
-    """The requests of one model within a part of the window, or within all of it.
-
-    Attributes:
-        positions: their steps.
-        worst: losing requests with the lowest acceptance, unordered.
-        unrecorded: requests whose responses had no record.
-    """
+    """The requests of one model within a part of the window, or within all of it."""
 
     groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
-    positions: StepCounts = field(default_factory=StepCounts)
+    positions: StepCounts = field(default_factory=StepCounts)  #: their steps
+    #: losing requests with the lowest acceptance, unordered
     worst: list[WorstRequest] = field(default_factory=list)
-    unrecorded: int = 0
+    unrecorded: int = 0  #: requests whose responses had no record
 
     def add(self, key: GroupKey, observation: Observation, record: DraftRecord, outcome: Outcome) -> None:
         """Count a request for which something was drafted."""
@@ -240,10 +227,7 @@ def worst_first(request: WorstRequest) -> tuple[float, int]:
 class Slices(Generic[T]):
     """The last `seconds`, in slices that are dropped one by one. Times are those of a monotonic clock.
 
-    Args:
-        seconds: length of the window.
-        create: makes an empty slice.
-        drop: called with each slice that is dropped.
+    `create` makes an empty slice; `drop` is called with each slice that is dropped.
     """
 
     def __init__(
@@ -296,12 +280,8 @@ class RecentWindow:
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
         parts = self._slices.until(time)
-        return Slice(
-            self._groups,
-            self._positions,
-            _worst_of(request for part in parts for request in part.worst),
-            sum(part.unrecorded for part in parts),
-        )
+        worst = _worst_of(request for part in parts for request in part.worst)
+        return Slice(self._groups, self._positions, worst, sum(part.unrecorded for part in parts))
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -10,19 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...config import files
 from ...config.options import ConfigError
-from ...config.values import format_duration, parse_listen_address
-from ..arguments import converter, parsed, seconds_of, whole_between
+from ...config.values import parse_listen_address
+from ..arguments import add_flag, check_writable, parsed, seconds_of, whole_between
 from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
 from .runner import RunnerSettings
-from .server import TokenError, is_loopback, read_token
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
 _KINDS = ("deployment", "statefulset")
 #: Names of Kubernetes objects: RFC 1123 subdomains; of namespaces: RFC 1123 labels.
@@ -30,164 +28,122 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
+_MAX_TOKEN_BYTES = 64 * 1024
+
+
+class TokenError(Exception):
+    """A token file without a valid token. The message is one line with the reason."""
+
+
+def read_token(path: Path) -> bytes:
+    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(_MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise TokenError(f"cannot be read: {error.strerror}") from error
+    token = body.strip()
+    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise TokenError("holds no token: one word of printable ASCII is expected")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a listen address; an empty one is for all."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class ActConfig:
-    """The validated configuration.
-
-    Attributes:
-        settings: of the runner.
-        state: the content of the state file.
-        listen: host and port.
-        token_file: the bearer token of clients; ``None`` to accept every client.
-        log_file: the file for events; ``None`` for standard output.
-    """
+    """The validated configuration."""
 
     settings: RunnerSettings
     state: State
     listen: tuple[str, int]
-    token_file: Path | None
-    log_file: Path | None
+    token_file: Path | None  #: the bearer token of clients; ``None`` to accept every client
+    log_file: Path | None  #: the file for events; ``None`` for standard output
 
 
 def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `act` to `parser`."""
     group = parser.add_argument_group("what to do")
-    group.add_argument(
-        "--execute",
-        action="store_true",
-        help="Really do it, with --script or --kubernetes.workload. Default: dry-run, which only tells.",
+    execute = "Really do it, with --script or --kubernetes.workload. Default: dry-run, which only tells."
+    add_flag(group, "--execute", execute)
+    add_flag(
+        group,
+        "--script PATH",
+        "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER, with the "
+        "alert as JSON on standard input.",
     )
-    group.add_argument(
-        "--script",
-        dest="script",
-        metavar="PATH",
-        help="Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER, with "
-        "the alert as JSON on standard input.",
-    )
-    group.add_argument(
-        "--script.timeout",
-        dest="script_timeout",
-        default="60s",
-        metavar="DURATION",
-        help="Time that the program (or kubectl) may take before it is killed. Default: 60s.",
-    )
-    group.add_argument(
-        "--kubernetes.workload",
-        dest="workloads",
-        type=converter(_workload),
+    took = "Time that the program (or kubectl) may take before it is killed."
+    add_flag(group, "--script.timeout DURATION", took, "60s")
+    add_flag(
+        group,
+        "--kubernetes.workload MODEL=[CLUSTER/]NAMESPACE/KIND/NAME",
+        "Workload that serves a model, to annotate with kubectl; KIND is deployment or statefulset, CLUSTER "
+        "the label of its alerts if they have one; repeatable.",
+        parse=_workload,
         action="append",
         default=[],
-        metavar="MODEL=[CLUSTER/]NAMESPACE/KIND/NAME",
-        help="Workload that serves a model, to annotate with kubectl; KIND is deployment or statefulset, "
-        "CLUSTER the label of its alerts if they have one; repeatable.",
     )
-    group.add_argument(
-        "--kubernetes.context",
-        dest="context",
-        type=converter(_context),
-        metavar="NAME",
-        help="Context of the kubeconfig. Default: its current one.",
-    )
-    group.add_argument(
-        "--kubernetes.restart",
-        dest="restart",
-        action="store_true",
-        help="Annotate the pod template instead, which replaces all pods (a rollout).",
-    )
-    _add_limits(parser)
-    _add_web(parser)
+    context = "Context of the kubeconfig. Default: its current one."
+    add_flag(group, "--kubernetes.context NAME", context, parse=_context)
+    restart = "Annotate the pod template instead, which replaces all pods (a rollout)."
+    add_flag(group, "--kubernetes.restart", restart)
 
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how often, and what is remembered")
-    group.add_argument(
-        "--limit.per-model",
-        dest="per_model",
-        default=format_duration(Limits().per_model),
-        metavar="DURATION",
-        help="Least time between two actions on one model. Default: 1h.",
-    )
-    group.add_argument(
-        "--limit.per-hour",
-        dest="per_hour",
-        type=converter(whole_between(1, 1000)),
-        default=Limits().per_hour,
-        metavar="N",
-        help="Most actions in an hour, over all models. Default: 4.",
-    )
-    group.add_argument(
-        "--state.file",
-        dest="state_file",
-        type=Path,
-        metavar="FILE",
-        help="File that remembers across restarts what was done. Default: none.",
-    )
-    group.add_argument(
-        "--log.file",
-        dest="log_file",
-        type=Path,
-        metavar="FILE",
-        help="File that gets the events, one JSON line each. Default: standard output.",
-    )
+    add_flag(group, "--limit.per-model DURATION", "Least time between two actions on one model.", "1h")
+    most = "Most actions in an hour, over all models."
+    add_flag(group, "--limit.per-hour N", most, f"{Limits().per_hour}", whole_between(1, 1000))
+    state = "File that remembers across restarts what was done. Default: none."
+    add_flag(group, "--state.file FILE", state, parse=Path)
+    log = "File that gets the events, one JSON line each. Default: standard output."
+    add_flag(group, "--log.file FILE", log, parse=Path)
 
-
-def _add_web(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("who may send alerts")
-    group.add_argument(
-        "--web.listen-address",
-        dest="listen_address",
-        default="127.0.0.1:9851",
-        metavar="ADDRESS",
-        help="Address to listen on. Default: 127.0.0.1:9851.",
-    )
-    group.add_argument(
-        "--web.token-file",
-        dest="token_file",
-        type=Path,
-        metavar="FILE",
-        help="File with the bearer token that Alertmanager sends; read anew when it changes.",
-    )
-    group.add_argument(
-        "--web.insecure",
-        dest="insecure",
-        action="store_true",
-        help="Take alerts from anybody who can reach an address other than loopback.",
-    )
+    add_flag(group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851")
+    bearer = "File with the bearer token that Alertmanager sends; read anew when it changes."
+    add_flag(group, "--web.token-file FILE", bearer, parse=Path)
+    insecure = "Take alerts from anybody who can reach an address other than loopback."
+    add_flag(group, "--web.insecure", insecure)
 
 
 def read_config(args: argparse.Namespace) -> ActConfig:
-    """Return the configuration.
-
-    Raises:
-        ConfigError: a flag is not valid, or a file cannot be used.
-    """
-    settings = RunnerSettings(
-        execute=args.execute,
-        executor=_executor(args),
-        timeout=seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0),
-        limits=Limits(seconds_of("--limit.per-model", args.per_model, 0.0, FORGET_AFTER), args.per_hour),
-        state_file=args.state_file,
-    )
+    """Return the configuration; ConfigError if a flag is not valid, or a file cannot be used."""
+    executor = _executor(args)
+    timeout = seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0)
+    per_model = seconds_of("--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER)
+    limits = Limits(per_model, args.limit_per_hour)
+    settings = RunnerSettings(args.execute, executor, timeout, limits, args.state_file)
     if settings.execute and settings.executor is None:
         raise ConfigError("--execute: needs --script or --kubernetes.workload to say what is done")
     state = _state(args.state_file)
     _check_log(args.log_file)
-    _check_token(args.token_file)
-    return ActConfig(settings, state, _listen(args), args.token_file, args.log_file)
+    _check_token(args.web_token_file)
+    return ActConfig(settings, state, _listen(args), args.web_token_file, args.log_file)
 
 
 def _executor(args: argparse.Namespace) -> Script | Kubernetes | None:
-    if args.script is not None and args.workloads:
+    workloads, context, restart = args.kubernetes_workload, args.kubernetes_context, args.kubernetes_restart
+    if args.script is not None and workloads:
         raise ConfigError("--script and --kubernetes.workload: give one of them")
-    if not args.workloads and (args.context or args.restart):
-        flag = "--kubernetes.context" if args.context else "--kubernetes.restart"
+    if not workloads and (context or restart):
+        flag = "--kubernetes.context" if context else "--kubernetes.restart"
         raise ConfigError(f"{flag}: needs --kubernetes.workload")
     if args.script is not None:
         return Script(_program(args.script))
-    if args.workloads:
+    if workloads:
         if args.execute and shutil.which("kubectl") is None:
             raise ConfigError("--kubernetes.workload: there is no kubectl on PATH")
-        return Kubernetes(_by_model(args.workloads), args.context or "", args.restart)
+        by_model = dict(workloads)
+        if len(by_model) < len(workloads):
+            raise ConfigError("--kubernetes.workload: a model is given twice; each has one workload")
+        return Kubernetes(by_model, context or "", restart)
     return None
 
 
@@ -200,39 +156,27 @@ def _program(text: str) -> str:
     return str(path)
 
 
-def _by_model(pairs: Sequence[tuple[str, Workload]]) -> dict[str, Workload]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ConfigError("--kubernetes.workload: a model is given twice; each has one workload")
-    return found
-
-
 def _state(path: Path | None) -> State:
     if path is None:
         return State()
-    flag = f"--state.file {json.dumps(str(path))}"
     try:
         state = load_state(path)
-        files.try_to_write(path)
     except StateError as error:
+        where = f"--state.file {json.dumps(str(path))}: {error}"
         raise ConfigError(
-            f"{flag}: {error}; remove the file to begin anew, and what was done is forgotten"
+            f"{where}; remove the file to begin anew, and what was done is forgotten"
         ) from error
-    except OSError as error:
-        raise ConfigError(f"{flag}: cannot be written: {error.strerror}") from error
+    check_writable("--state.file", path)
     return state
 
 
 def _check_log(path: Path | None) -> None:
-    if path is None:
-        return
     try:
-        with path.open("a"):
-            pass
+        if path is not None:
+            path.open("a").close()
     except OSError as error:
-        raise ConfigError(
-            f"--log.file {json.dumps(str(path))}: cannot be written: {error.strerror}"
-        ) from error
+        where = f"--log.file {json.dumps(str(path))}"
+        raise ConfigError(f"{where}: cannot be written: {error.strerror}") from error
 
 
 def _check_token(path: Path | None) -> None:
@@ -244,12 +188,12 @@ def _check_token(path: Path | None) -> None:
 
 
 def _listen(args: argparse.Namespace) -> tuple[str, int]:
-    flag, text = "--web.listen-address", args.listen_address
+    flag, text = "--web.listen-address", args.web_listen_address
     host, port = parsed(flag, text, parse_listen_address)
-    secured = args.token_file is not None
-    if secured and args.insecure:
+    secured = args.web_token_file is not None
+    if secured and args.web_insecure:
         raise ConfigError("--web.insecure and --web.token-file: give one of them")
-    if not (secured or args.insecure or is_loopback(host)):
+    if not (secured or args.web_insecure or is_loopback(host)):
         raise ConfigError(
             f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, or a loopback address, "
             "or --web.insecure"

@@ -34,19 +34,12 @@ class PayloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert of a payload.
+    """One alert of a payload."""
 
-    Attributes:
-        firing: whether it fires; otherwise it is resolved.
-        labels: as in the payload.
-        starts_at: when it began to fire, RFC 3339.
-        body: the whole alert as JSON, on one line.
-    """
-
-    firing: bool
-    labels: Mapping[str, str]
-    starts_at: str
-    body: bytes
+    firing: bool  #: whether it fires; otherwise it is resolved
+    labels: Mapping[str, str]  #: as in the payload
+    starts_at: str  #: when it began to fire, RFC 3339
+    body: bytes  #: the whole alert as JSON, on one line
 
     def label(self, name: str) -> str:
         """Return a label's value; empty if absent, as in Prometheus."""
@@ -126,23 +119,17 @@ class DecisionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an alert requests, validated.
-
-    Attributes:
-        recommended_k: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
-        target: to which limits and contradictions belong: the workload of the model if known, or the model.
-        alertname: the alert's name.
-        starts_at: when the alert began to fire, RFC 3339 in UTC.
-        body: the whole alert as JSON.
-    """
+    """What an alert requests, validated."""
 
     action: AlertAction
+    #: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`
     recommended_k: int | None
     model: ModelKey
+    #: to which limits and contradictions belong: the workload of the model if known, or the model
     target: ModelKey
-    alertname: str
-    starts_at: str
-    body: bytes
+    alertname: str  #: the alert's name
+    starts_at: str  #: when the alert began to fire, RFC 3339 in UTC
+    body: bytes  #: the whole alert as JSON
 
     @property
     def k_text(self) -> str:
@@ -165,41 +152,31 @@ class NoAction:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedAlert:
-    """An alert and its decision.
-
-    Attributes:
-        decision: what it requests, also after it resolved; ``None`` if its labels are not valid.
-        no_action: why no command runs; ``None`` if one should.
-        same_as: the decision of another alert of the payload that requests the same and is acted upon.
-    """
+    """An alert and its decision."""
 
     alert: Alert
+    #: what it requests, also after it resolved; ``None`` if its labels are not valid
     decision: Decision | None
-    no_action: NoAction | None
+    no_action: NoAction | None  #: why no command runs; ``None`` if one should
+    #: the decision of another alert of the payload that requests the same and is acted upon
     same_as: DecisionKey | None = None
 
 
 def decode(body: bytes) -> tuple[Alert, ...]:
-    """Return the alerts of a payload, in its order.
-
-    Raises:
-        PayloadError: not JSON, not such a payload, or one of another version.
-    """
+    """Return the alerts of a payload, in its order; PayloadError if it is none of this version."""
     try:
         payload = msgspec.json.decode(body, type=_Payload)
         if payload.version != VERSION:
-            raise PayloadError(
-                f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
-            )
+            found = f"its version is {payload.version[:20]!r}"
+            raise PayloadError(f"{found}, and version {VERSION} is understood")
         if len(payload.alerts) > MAX_ALERTS:
             raise PayloadError(f"it has {len(payload.alerts):,} alerts; the maximum is {MAX_ALERTS}")
         return tuple(_alert(document, index) for index, document in enumerate(payload.alerts))
     except PayloadError:
         raise
     except (ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"not a webhook payload of Alertmanager: {' '.join(str(error).split())}"
-        ) from error
+        reason = " ".join(str(error).split())
+        raise PayloadError(f"not a webhook payload of Alertmanager: {reason}") from error
 
 
 def _alert(document: dict[str, Any], index: int) -> Alert:
@@ -274,9 +251,8 @@ def _evaluate(alert: Alert, target_of: Callable[[ModelKey], ModelKey]) -> Evalua
 def _recommended_k(action: AlertAction, text: str) -> int | None:
     if action in ACTIONS_WITH_K:
         if not _K.fullmatch(text):
-            raise ValueError(
-                f"label recommended_k {quoted(text)}: {action} needs a whole number from 1 to 999"
-            )
+            needs = f"{action} needs a whole number from 1 to 999"
+            raise ValueError(f"label recommended_k {quoted(text)}: {needs}")
         return int(text)
     if action is AlertAction.DISABLE:
         if text not in ("", "0"):

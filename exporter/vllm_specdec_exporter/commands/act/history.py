@@ -47,15 +47,10 @@ _SEEN_RESOLUTION = HOUR
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How often commands may run.
+    """How often commands may run."""
 
-    Attributes:
-        per_model: minimum seconds between two actions on one model, from 0 to 30 days.
-        per_hour: maximum number of actions in any hour over all models, at least 1.
-    """
-
-    per_model: float = HOUR
-    per_hour: int = 4
+    per_model: float = HOUR  #: minimum seconds between two actions on one model, from 0 to 30 days
+    per_hour: int = 4  #: maximum number of actions in any hour over all models, at least 1
 
 
 class CommandState(StrEnum):
@@ -68,31 +63,20 @@ class CommandState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionRecord:
-    """The record of one decision.
+    """The record of one decision."""
 
-    Attributes:
-        state: the state of its last command.
-        started: when its last command began, Unix seconds.
-        seen: when its alert was last received, Unix seconds; at least `started`.
-    """
-
-    state: CommandState
+    state: CommandState  #: the state of its last command
     failures: int
-    started: float
-    seen: float
+    started: float  #: when its last command began, Unix seconds
+    seen: float  #: when its alert was last received, Unix seconds; at least `started`
 
 
 @dataclass(frozen=True, slots=True)
 class ActionHistory:
-    """The past actions.
+    """The past actions."""
 
-    Attributes:
-        decisions: the records by decision.
-        starts: when commands began within the last hour, Unix seconds, rising.
-    """
-
-    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)
-    starts: tuple[float, ...] = ()
+    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)  #: the records by decision
+    starts: tuple[float, ...] = ()  #: when commands began within the last hour, Unix seconds, rising
 
     def prune(self, now: float) -> ActionHistory:
         """Return the history without old records and those beyond the maximum.
@@ -178,12 +162,8 @@ class ActionHistory:
         return replace(self, decisions={**self.decisions, key: record})
 
     def _model_allows(self, key: DecisionKey, limits: Limits) -> tuple[float, str]:
-        others = (
-            record.started
-            for other, record in self.decisions.items()
-            if other.model == key.model and other != key
-        )
-        latest = max(others, default=-math.inf)
+        others = (other for other in self.decisions if other.model == key.model and other != key)
+        latest = max((self.decisions[other].started for other in others), default=-math.inf)
         return latest + limits.per_model, "this model was acted upon less than --limit.per-model ago"
 
     def _hour_allows(self, limits: Limits) -> tuple[float, str]:
@@ -253,11 +233,7 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(body: bytes) -> State:
-    """Return the state in the content of a state file.
-
-    Raises:
-        StateError: not a state file, one of another version, or one with invalid values.
-    """
+    """Return the state in the content of a state file; StateError if it is none of this version."""
     try:
         found = msgspec.json.decode(body, type=_Format).format
         if found == FORMAT:
@@ -269,11 +245,7 @@ def decode_state(body: bytes) -> State:
 
 
 def load_state(path: Path) -> State:
-    """Read a state file; one that does not exist is empty.
-
-    Raises:
-        StateError: it cannot be read, or its content is not valid.
-    """
+    """Read a state file; one that does not exist is empty, one that cannot be used a StateError."""
     try:
         return decode_state(path.read_bytes())
     except FileNotFoundError:
@@ -283,11 +255,7 @@ def load_state(path: Path) -> State:
 
 
 def save_state(path: Path, state: State) -> None:
-    """Replace a state file atomically.
-
-    Raises:
-        OSError: it cannot be written; the old content stays.
-    """
+    """Replace a state file atomically; OSError if it cannot be written, and the old content stays."""
     files.write(path, encode_state(state), mode=0o600)
 
 

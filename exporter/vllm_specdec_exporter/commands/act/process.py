@@ -33,14 +33,8 @@ PASSED_PREFIX = "VLLM_SPECDEC_"  # without those of the exporter, which may hold
 
 #: What kubectl needs in addition: the API server, from a pod or a kubeconfig, and a proxy.
 _PASSED_TO_KUBECTL = (
-    *PASSED,
-    "KUBECONFIG",
-    "KUBERNETES_SERVICE_HOST",
-    "KUBERNETES_SERVICE_PORT",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "NO_PROXY",
-    "no_proxy",
+    *(*PASSED, "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+    *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
 )
 
 #: The actions that a rollout can apply: the others have no K.
@@ -49,16 +43,11 @@ _ROLLED_OUT = ACTIONS_WITH_K | {AlertAction.DISABLE}
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command to run.
+    """A command to run."""
 
-    Attributes:
-        argv: program and arguments.
-        stdin: its standard input.
-        passed: names of the environment variables that it gets, besides those with `PASSED_PREFIX`.
-    """
-
-    argv: tuple[str, ...]
-    stdin: bytes = b""
+    argv: tuple[str, ...]  #: program and arguments
+    stdin: bytes = b""  #: its standard input
+    #: names of the environment variables that it gets, besides those with `PASSED_PREFIX`
     passed: tuple[str, ...] = PASSED
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -73,15 +62,9 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The user's program: ``PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``.
+    """The user's program, run with the alert as JSON on standard input; an absent value is empty."""
 
-    An absent value is an empty argument. The alert is passed as JSON on standard input.
-
-    Attributes:
-        path: the absolute path of the program.
-    """
-
-    path: str
+    path: str  #: the absolute path of the program
 
     def invocation(self, decision: Decision) -> Invocation:
         """Return the command for a decision."""
@@ -105,17 +88,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Kubernetes:
-    """Annotations on workloads, written by kubectl.
+    """Annotations on workloads, written by kubectl."""
 
-    Attributes:
-        workloads: by model name.
-        context: the context of the kubeconfig; empty for its current one.
-        restart: whether to annotate the pod template, which starts a rollout. Actions without a K always
-            annotate the workload.
-    """
-
-    workloads: Mapping[str, Workload] = field(default_factory=dict)
-    context: str = ""
+    workloads: Mapping[str, Workload] = field(default_factory=dict)  #: by model name
+    context: str = ""  #: the context of the kubeconfig; empty for its current one
+    #: whether to annotate the pod template, which starts a rollout. Actions without a K always annotate the
+    #: workload
     restart: bool = False
 
     def target_of(self, model: ModelKey) -> ModelKey:
@@ -149,10 +127,8 @@ class Kubernetes:
             ("namespace", namespace, workload.namespace),
         ):
             if found != own:
-                why = (
-                    f"the alert is of {name} {quoted(found)}, and --kubernetes.workload has {quoted(own)} "
-                    "for this model"
-                )
+                why = f"the alert is of {name} {quoted(found)}"
+                why += f", and --kubernetes.workload has {quoted(own)} for this model"
                 return NoAction(EventKind.REJECTED, why)
         return workload
 
@@ -198,17 +174,11 @@ _LAST_READS = 32
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """The result of a command.
+    """The result of a command."""
 
-    Attributes:
-        exit_code: negative for a signal; ``None`` if it did not start.
-        output: the last `KEPT_OUTPUT` bytes of its standard output and error.
-        problem: why it failed; empty for exit code 0.
-    """
-
-    exit_code: int | None
-    output: str
-    problem: str
+    exit_code: int | None  #: negative for a signal; ``None`` if it did not start
+    output: str  #: the last `KEPT_OUTPUT` bytes of its standard output and error
+    problem: str  #: why it failed; empty for exit code 0
 
 
 async def run(invocation: Invocation, seconds: float, variables: Mapping[str, str]) -> CommandResult:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from . import process
-from .decision import MAX_LABEL_LENGTH, AlertAction, Decision, EvaluatedAlert, EventKind, NoAction
+from .decision import MAX_LABEL_LENGTH, AlertAction, EvaluatedAlert, EventKind, NoAction
 from .history import Limits, save_state
 from .process import CommandResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from .decision import DecisionKey
@@ -33,23 +35,15 @@ _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "ale
 
 @dataclass(frozen=True, slots=True)
 class ActEvent:
-    """The result of one alert.
+    """The result of one alert."""
 
-    Attributes:
-        kind: the result in one word.
-        why: the reason in a sentence.
-        evaluated: the alert.
-        command: the argument list that was or would be run; ``None`` without one.
-        exit_code: of the command; negative for a signal, ``None`` if it did not run.
-        output: the end of its output.
-    """
-
-    kind: EventKind
-    why: str
-    evaluated: EvaluatedAlert
+    kind: EventKind  #: the result in one word
+    why: str  #: the reason in a sentence
+    evaluated: EvaluatedAlert  #: the alert
+    #: the argument list that was or would be run; ``None`` without one
     command: tuple[str, ...] | None = None
-    exit_code: int | None = None
-    output: str = ""
+    exit_code: int | None = None  #: of the command; negative for a signal, ``None`` if it did not run
+    output: str = ""  #: the end of its output
 
     @property
     def action(self) -> str:
@@ -60,9 +54,9 @@ class ActEvent:
     def line(self, now: float) -> str:
         """Return the event as one line of JSON, in ASCII, without a newline; `now` is in Unix seconds."""
         alert, decision = self.evaluated.alert, self.evaluated.decision
-        time = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         document = {
-            "time": time,
+            "time": moment.replace("+00:00", "Z"),
             "event": str(self.kind),
             "why": self.why,
             **{name: alert.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
@@ -76,51 +70,34 @@ class ActEvent:
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """The configuration of the runner.
+    """The configuration of the runner."""
 
-    Attributes:
-        execute: whether commands are run; otherwise it is a dry run.
-        executor: returns the command of a decision; ``None`` only in a dry run.
-        timeout: seconds that a command may take.
-        limits: how often commands may run.
-        state_file: the file that keeps the state across restarts; ``None`` for none.
-    """
-
-    execute: bool = False
+    execute: bool = False  #: whether commands are run; otherwise it is a dry run
+    #: returns the command of a decision; ``None`` only in a dry run
     executor: Script | Kubernetes | None = None
-    timeout: float = 60.0
-    limits: Limits = Limits()
-    state_file: Path | None = None
+    timeout: float = 60.0  #: seconds that a command may take
+    limits: Limits = Limits()  #: how often commands may run
+    state_file: Path | None = None  #: the file that keeps the state across restarts; ``None`` for none
 
 
 class Runner:
     """Handles alerts in the order in which they were queued.
 
-    Args:
-        settings: the configuration.
-        state: the state of the last process.
-        on_event: called with every event, in another thread; it may block and must not raise.
-        on_warning: called with a line about a state file that cannot be written.
-        clock: returns Unix seconds.
-        variables: the environment from which that of commands is selected.
+    `on_event` is called with every event in another thread, and must not raise; `on_warning` with a line
+    about a state file that cannot be written.
     """
 
     def __init__(
         self,
         settings: RunnerSettings,
         state: State,
-        *,
         on_event: Callable[[ActEvent], None],
         on_warning: Callable[[str], None],
-        clock: Callable[[], float],
-        variables: Mapping[str, str],
     ) -> None:
         self._settings = settings
         self._state = replace(state, acted=state.acted.recover(), rehearsed=state.rehearsed.recover())
         self._on_event = on_event
         self._on_warning = on_warning
-        self._clock = clock
-        self._variables = variables
         self._queue: deque[EvaluatedAlert] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
@@ -170,7 +147,7 @@ class Runner:
         if no_action is not None:
             resolved = _resolved_key(evaluated)
             if resolved is not None:
-                await self._keep(self._history.resolve(resolved, self._clock()))
+                await self._keep(self._history.resolve(resolved, time.time()))
             if decision is not None and evaluated.same_as is not None:
                 self._set(self._history.copy_success(decision.key, evaluated.same_as))  # saved once for all
             await self._report(ActEvent(no_action.kind, no_action.why, evaluated))
@@ -180,7 +157,7 @@ class Runner:
         if isinstance(found, NoAction):
             await self._report(ActEvent(found.kind, found.why, evaluated))
             return
-        now = self._clock()
+        now = time.time()
         history = self._history.prune(now).saw(decision.key, now).resume(decision.key, now)
         why = history.reason_against(decision.key, now, self._settings.limits)
         if why:
@@ -188,19 +165,19 @@ class Runner:
             argv = found.argv if found else None
             await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
         else:
-            await self._act(evaluated, decision, found, history.begin(decision.key, now))
+            await self._act(evaluated, decision.key, found, history.begin(decision.key, now))
 
     async def _act(
         self,
         evaluated: EvaluatedAlert,
-        decision: Decision,
+        key: DecisionKey,
         invocation: Invocation | None,
         history: ActionHistory,
     ) -> None:
         """Run the command, or report what would be run. The history, with its begin, is saved first."""
         argv = invocation.argv if invocation else None
         if not self._settings.execute or invocation is None:
-            await self._keep(history.finish(decision.key, succeeded=True))
+            await self._keep(history.finish(key, succeeded=True))
             why = "dry-run: nothing is executed"
             await self._report(ActEvent(EventKind.WOULD_ACT, why, evaluated, argv))
             return
@@ -211,7 +188,7 @@ class Runner:
             await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
             return
         result = await self._run(invocation)
-        await self._keep(self._history.finish(decision.key, succeeded=not result.problem))
+        await self._keep(self._history.finish(key, succeeded=not result.problem))
         kind = EventKind.FAILED if result.problem else EventKind.ACTED
         why = result.problem or "the command ended with 0"
         await self._report(ActEvent(kind, why, evaluated, argv, result.exit_code, result.output))
@@ -219,7 +196,7 @@ class Runner:
     async def _run(self, invocation: Invocation) -> CommandResult:
         if self._stopping:
             return CommandResult(None, "", "act was stopped before it ran")
-        running = process.run(invocation, self._settings.timeout, self._variables)
+        running = process.run(invocation, self._settings.timeout, os.environ)
         self._command = asyncio.ensure_future(running)
         try:
             return await self._command

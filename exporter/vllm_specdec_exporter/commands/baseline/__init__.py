@@ -23,7 +23,7 @@ from ...publish.wording import printable
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS
 from ...serve.upstream import PollError, Upstream
-from ..arguments import URL, add_url, check_writable, fail, flags_of, seconds_of, write_file
+from ..arguments import URL, add_flag, add_url, check_writable, fail, flags_of, seconds_of, write_file
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Records the engines of one model of a server, without the `settle` seconds after a draft.
-
-    Attributes:
-        missed: failed polls.
-        drafting: whether the newest sample was left out because of drafts.
-    """
+    """Records the engines of one model of a server, without the `settle` seconds after a draft."""
 
     def __init__(
         self, upstream: Upstream, model_name: str, settle: float, clock: Callable[[], float]
@@ -51,22 +46,19 @@ class Watcher:
         self._model_name = model_name
         self._version = ""
         self._dialect = ""
-        self.missed = 0
-        self.drafting = False
+        self.missed = 0  #: failed polls
+        self.drafting = False  #: whether the newest sample was left out because of drafts
 
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample; `earlier` is a baseline to extend.
 
-        Raises:
-            PollError: the server cannot be reached or parsed.
-            BaselineError: there is nothing to record; the message has the reason.
+        PollError if the server cannot be reached or parsed, BaselineError if there is nothing to record.
         """
         reading = await self._read()
         models = sorted({engine.key.model_name for engine in reading.engines})
         if not self._model_name and len(models) > 1:
-            raise BaselineError(
-                f"the server has several models, choose one with --model: {', '.join(models)}"
-            )
+            names = ", ".join(models)
+            raise BaselineError(f"the server has several models, choose one with --model: {names}")
         if self._model_name and self._model_name not in models:
             raise BaselineError(f"no model {self._model_name!r}; the server has {', '.join(models)}")
         self._model_name = self._model_name or models[0]
@@ -98,11 +90,7 @@ class Watcher:
             tell(self._clock() - started, sum(recorder.requests for recorder in self._recorders.values()))
 
     def baseline(self, earlier: Baseline | None = None) -> Baseline:
-        """Return the recording, added to the earlier baseline if there is one.
-
-        Raises:
-            BaselineError: nothing was recorded, or the earlier one has other histogram buckets.
-        """
+        """Return the recording, added to the earlier baseline if there is one, or raise BaselineError."""
         together = Recorder()
         problem: BaselineError | None = None
         for recorder in self._recorders.values():
@@ -158,31 +146,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"be recorded; {USAGE} bad usage; {UNREACHABLE} the server cannot be reached or understood."
     )
     add_url(parser, "Server without speculation.")
-    parser.add_argument(
-        "--out", default="baseline.json", metavar="FILE", help="File to write. Default: baseline.json."
-    )
-    parser.add_argument(
-        "--for",
-        dest="duration",
-        default="10m",
-        metavar="DURATION",
-        help="How long to record; Ctrl-C ends it earlier and keeps what there is. Default: 10m.",
-    )
-    parser.add_argument(
-        "--interval", default="1s", metavar="DURATION", help="Time between two samples. Default: 1s."
-    )
-    parser.add_argument(
-        "--settle",
-        default="30s",
-        metavar="DURATION",
-        help="Time behind a server's last draft that is left out. Default: 30s.",
-    )
-    parser.add_argument(
-        "--model", default="", metavar="NAME", help="Model to record, where there are several."
-    )
-    parser.add_argument(
-        "--append", action="store_true", help="Add to the file: more load levels, or more requests for each."
-    )
+    add_flag(parser, "--out FILE", "File to write.", "baseline.json")
+    how_long = "How long to record; Ctrl-C ends it earlier and keeps what there is."
+    add_flag(parser, "--for DURATION", how_long, "10m", dest="duration")
+    add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
+    add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
+    add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
+    add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
     add_flags(parser, [option for option in _OPTIONS if option is not URL])
 
 
@@ -200,9 +170,8 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     earlier = _earlier(out) if args.append else None
     if not out.parent.is_dir() or out.is_dir():
-        raise ConfigError(
-            f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
-        )
+        shown = json.dumps(args.out)
+        raise ConfigError(f"--out {shown}: its folder does not exist, or it is a folder itself")
     check_writable("--out", out)
     target = upstream_config.targets[0]
     try:
@@ -252,12 +221,8 @@ def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None
             print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
         if sys.stderr.isatty():
             done = format_duration(float(round(passed)))
-            print(
-                f"\rrecording: {done} of {whole}, {requests:,.0f} requests ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end="", file=sys.stderr)
+            sys.stderr.flush()
 
     return tell
 

@@ -30,20 +30,15 @@ class _Sums:
 
 
 class Recorder:
-    """Sorts the increases between samples of one engine by load, without the `settle` seconds after a draft.
-
-    Attributes:
-        speculating_seconds: time that was left out because of drafts.
-        idle_seconds: time without generated tokens.
-    """
+    """Sorts the increases between samples of an engine by load, without `settle` seconds after a draft."""
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
         self._buckets: dict[int, _Sums] = {}
         self._previous: Sample | None = None
         self._drafted_at: float | None = None
-        self.speculating_seconds = 0.0
-        self.idle_seconds = 0.0
+        self.speculating_seconds = 0.0  #: time that was left out because of drafts
+        self.idle_seconds = 0.0  #: time without generated tokens
 
     def observe(self, sample: Sample) -> None:
         """Add the next sample."""
@@ -77,11 +72,7 @@ class Recorder:
         self._previous = None
 
     def include(self, buckets: Iterable[LoadBucket]) -> None:
-        """Add buckets of another engine of the model, or of another recording.
-
-        Raises:
-            BaselineError: their histograms have other buckets.
-        """
+        """Add buckets of another engine or recording; BaselineError if their histograms have others."""
         for bucket in buckets:
             sums = self._buckets.setdefault(_place(bucket.requests_running), _Sums())
             try:
@@ -101,21 +92,13 @@ class Recorder:
         return sum(_finished(sums.latencies) for sums in self._buckets.values())
 
     def buckets(self) -> tuple[LoadBucket, ...]:
-        """Return the buckets by rising load; those without finished requests are left out.
-
-        Raises:
-            BaselineError: nothing was recorded; the message has the reason.
-        """
+        """Return the buckets with finished requests by rising load; BaselineError if there are none."""
         buckets = tuple(
             LoadBucket(
-                requests_running=sums.load / sums.seconds,
-                seconds=sums.seconds,
-                generation_tokens=sums.generation_tokens,
-                requests=_finished(sums.latencies),
-                latencies=sums.latencies,
+                sums.load / sums.seconds, sums.seconds, sums.generation_tokens, requests, sums.latencies
             )
             for _, sums in sorted(self._buckets.items())
-            if _finished(sums.latencies)
+            if (requests := _finished(sums.latencies))
         )
         if not buckets:
             raise BaselineError(self._why_empty())

@@ -8,13 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...economics.statistics import (
-    Interval,
-    difference_of_lengths,
-    difference_of_means,
-    difference_of_ratios,
-    ratio_of_means,
-)
+from ...economics import statistics
 from .verdict import (
     TOLERANCE,
     Claim,
@@ -31,6 +25,7 @@ from .verdict import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ...economics.statistics import Interval
     from .side import Side
 
 FORMAT = "vllm-specdec-compare/1"
@@ -41,70 +36,43 @@ _SAME_PERIOD = 0.8
 
 @dataclass(frozen=True, slots=True)
 class LatencyComparison:
-    """One kind of latency of a side over that of the reference; below 1 the side is faster.
+    """One kind of latency of a side over that of the reference; below 1 the side is faster."""
 
-    Attributes:
-        name: which one.
-        ratio: mean over mean.
-        difference_seconds: mean less mean.
-        p50_ratio: median over median: as coarse as the server's buckets, without an interval.
-        p95_ratio: 95th percentiles, likewise.
-        p99_ratio: 99th percentiles, likewise.
-    """
-
-    name: str
-    ratio: Interval | None
-    difference_seconds: Interval
+    name: str  #: which one
+    ratio: Interval | None  #: mean over mean
+    difference_seconds: Interval  #: mean less mean
+    #: median over median: as coarse as the server's buckets, without an interval
     p50_ratio: float | None = None
-    p95_ratio: float | None = None
-    p99_ratio: float | None = None
+    p95_ratio: float | None = None  #: 95th percentiles, likewise
+    p99_ratio: float | None = None  #: 99th percentiles, likewise
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A side against the reference.
-
-    Attributes:
-        gain: of speculation, if exactly one of them speculates.
-        claim: the result for the claimed speedup, if there is one.
-        latencies: those that exist on both sides.
-        throughput_ratio: generated tokens per second over those of the reference.
-        acceptance_ratio_difference: acceptance ratio less that of the reference.
-        acceptance_length_difference: mean acceptance length less that of the reference.
-        load: their loads.
-    """
+    """A side against the reference."""
 
     side: str
     reference: str
     speed: Speed
-    gain: Gain | None
-    claim: Claim | None
-    latencies: tuple[LatencyComparison, ...]
-    throughput_ratio: float | None
-    acceptance_ratio_difference: Interval | None
-    acceptance_length_difference: Interval | None
-    load: LoadComparison
+    gain: Gain | None  #: of speculation, if exactly one of them speculates
+    claim: Claim | None  #: the result for the claimed speedup, if there is one
+    latencies: tuple[LatencyComparison, ...]  #: those that exist on both sides
+    throughput_ratio: float | None  #: generated tokens per second over those of the reference
+    acceptance_ratio_difference: Interval | None  #: acceptance ratio less that of the reference
+    acceptance_length_difference: Interval | None  #: mean acceptance length less that of the reference
+    load: LoadComparison  #: their loads
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Sides side by side.
+    """Sides side by side."""
 
-    Attributes:
-        format: version of this document.
-        version: of the exporter.
-        sides: the reference first.
-        pairs: every further side against the reference, in order.
-        warnings: reasons not to compare them.
-        notes: background for reading the comparison.
-    """
-
-    format: str
-    version: str
-    sides: tuple[Side, ...]
-    pairs: tuple[Pair, ...]
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    format: str  #: version of this document
+    version: str  #: of the exporter
+    sides: tuple[Side, ...]  #: the reference first
+    pairs: tuple[Pair, ...]  #: every further side against the reference, in order
+    warnings: tuple[str, ...]  #: reasons not to compare them
+    notes: tuple[str, ...]  #: background for reading the comparison
 
     @property
     def conclusive(self) -> bool:
@@ -113,11 +81,7 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
-    """Compare two or more sides with different names; the first is the reference. `claim` is checked.
-
-    Raises:
-        ValueError: fewer than two sides, duplicate names, or an invalid claim.
-    """
+    """Compare two or more sides with different names; the first is the reference. Else ValueError."""
     if len(sides) < 2:
         raise ValueError(f"two sides or more are needed, not {len(sides)}")
     if len({side.name for side in sides}) < len(sides):
@@ -134,7 +98,7 @@ def _pair(side: Side, reference: Side, claim: float | None) -> Pair:
     load = compare_load(side, reference)
     speed = judge_speed(side, reference, load)
     gain = judge_gain(side, reference, speed)
-    here, there = side.generation_tokens_per_second, reference.generation_tokens_per_second
+    drafting = side.acceptance, reference.acceptance
     both = side.speculating and reference.speculating
     return Pair(
         side=side.name,
@@ -143,13 +107,9 @@ def _pair(side: Side, reference: Side, claim: float | None) -> Pair:
         gain=gain,
         claim=None if claim is None else judge_claim(claim, speed, gain),
         latencies=tuple(_latencies(side, reference)),
-        throughput_ratio=here / there if here is not None and there else None,
-        acceptance_ratio_difference=difference_of_ratios(side.acceptance, reference.acceptance)
-        if both
-        else None,
-        acceptance_length_difference=difference_of_lengths(side.acceptance, reference.acceptance)
-        if both
-        else None,
+        throughput_ratio=_over(side.generation_tokens_per_second, reference.generation_tokens_per_second),
+        acceptance_ratio_difference=statistics.difference_of_ratios(*drafting) if both else None,
+        acceptance_length_difference=statistics.difference_of_lengths(*drafting) if both else None,
         load=load,
     )
 
@@ -162,8 +122,8 @@ def _latencies(side: Side, reference: Side) -> Iterator[LatencyComparison]:
             continue
         yield LatencyComparison(
             one.name,
-            ratio_of_means(here, there),
-            difference_of_means(here, there),
+            statistics.ratio_of_means(here, there),
+            statistics.difference_of_means(here, there),
             _over(one.p50_seconds, other.p50_seconds),
             _over(one.p95_seconds, other.p95_seconds),
             _over(one.p99_seconds, other.p99_seconds),

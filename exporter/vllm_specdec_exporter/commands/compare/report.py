@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
     from ...publish.markup import Html
     from .comparison import Comparison, Pair
-    from .rows import Row
     from .side import Side
 
 
-_COLOURS = {
-    SpeedComparison.FASTER: GREEN,
-    SpeedComparison.SLOWER: RED,
-    SpeedComparison.NO_DIFFERENCE: YELLOW,
-    SpeedComparison.UNKNOWN: YELLOW,
-}
+_COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
 
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
@@ -34,7 +28,9 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     paint = painter(colour=colour)
     lines: list[str] = []
     for pair in comparison.pairs:
-        lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in wrap(pair.speed.text, "", 2)]
+        lines += [
+            paint(line, _COLOURS.get(pair.speed.outcome, YELLOW)) for line in wrap(pair.speed.text, "", 2)
+        ]
         for detail in details(pair):
             lines += wrap(detail, "    ", 6)
     if comparison.warnings or comparison.notes:
@@ -71,7 +67,8 @@ def details(pair: Pair) -> Iterator[str]:
                 f", acceptance ratio {100 * ratio.value:+.1f} points "
                 f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
             )
-        yield f"{told}{_unsure(length)}"
+        unsure = length.low <= 0 <= (length.high or 0)
+        yield f"{told}{': no difference that the sample supports' if unsure else ''}"
 
 
 def _difference(interval: Interval) -> str:
@@ -83,12 +80,6 @@ def _difference(interval: Interval) -> str:
     return f"{time(abs(interval.value))} {word} a request ({time(ends[0])} to {time(ends[1])})"
 
 
-def _unsure(interval: Interval) -> str:
-    return (
-        ": no difference that the sample supports" if (interval.low or 0) <= 0 <= (interval.high or 0) else ""
-    )
-
-
 def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{time(abs(seconds))}"
 
@@ -96,7 +87,8 @@ def _signed(seconds: float) -> str:
 def _table(comparison: Comparison) -> Iterator[str]:
     parts = tables(comparison).values()
     heads = ("", *(side.name for side in comparison.sides))
-    rows = ((_name(row), *(cell or DASH for cell in row.cells)) for part in parts for row in part)
+    whole = [row for part in parts for row in part]
+    rows = (("  " * bool(row.of) + row.name, *(cell or DASH for cell in row.cells)) for row in whole)
     head, *lines = table(heads, rows, left=heads, indent="  ")
     yield from ("", head)
     for number, part in enumerate(parts):
@@ -106,52 +98,28 @@ def _table(comparison: Comparison) -> Iterator[str]:
             yield lines.pop(0)
 
 
-def _name(row: Row) -> str:
-    return f"  {row.name}" if row.of else row.name
-
-
 def render_page(comparison: Comparison) -> str:
-    """Return the report on `comparison` as one self-contained HTML document.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Return the report as one self-contained HTML document; ConfigError without matplotlib."""
     sections = []
     said = [f"{pair.side}: {detail}" for pair in comparison.pairs for detail in details(pair)]
     if said:
         sections.append(Section("What it means", (bullets(said),)))
     if comparison.warnings:
         sections.append(Section("What speaks against comparing", (bullets(comparison.warnings),)))
-    sections.append(
-        Section(
-            "Sides",
-            (
-                data_table(
-                    ("Side", "Source", "What it is"),
-                    ((side.name, side.source, describe(side)) for side in comparison.sides),
-                    label="Sides",
-                    numbers=False,
-                ),
-            ),
-        )
-    )
+    rows = ((side.name, side.source, describe(side)) for side in comparison.sides)
+    of_sides = data_table(("Side", "Source", "What it is"), rows, label="Sides", numbers=False)
+    sections.append(Section("Sides", (of_sides,)))
     drawn = tuple(_plots(comparison))
     if drawn:
         sections.append(Section("At a glance", (side_by_side(*drawn),)))
-    for title, rows in tables(comparison).items():
-        shown = data_table(
-            ("", *(side.name for side in comparison.sides)),
-            ((row.whole_name, *row.cells) for row in rows),
-            label=title,
-        )
-        sections.append(Section(title, (shown,)))
-    sections.append(
-        Section("Notes", tuple(note(words) for words in (*comparison.notes, *legend(comparison))))
-    )
+    names = [side.name for side in comparison.sides]
+    for title, part in tables(comparison).items():
+        cells = ((row.whole_name, *row.cells) for row in part)
+        sections.append(Section(title, (data_table(("", *names), cells, label=title),)))
+    sections.append(Section("Notes", tuple(map(note, (*comparison.notes, *legend(comparison))))))
+    against = " against ".join(reversed(names)) if len(names) == 2 else ", ".join(names)
     return page(
-        f"Comparison: {' against '.join(side.name for side in reversed(comparison.sides))}"
-        if len(comparison.sides) == 2
-        else f"Comparison: {', '.join(side.name for side in comparison.sides)}",
+        f"Comparison: {against}",
         sections,
         subtitle=f"vllm-specdec-exporter {comparison.version}",
         lead=[f"{pair.speed.text}." for pair in comparison.pairs],
@@ -163,48 +131,39 @@ def _plots(comparison: Comparison) -> Iterator[Html]:
     reference = sides[0].name
     speeds = [(pair.side, pair.speed.speedup) for pair in comparison.pairs]
     if any(speed for _, speed in speeds):
-        yield _bars(
-            f"Speed per output token against {reference}",
-            speeds,
-            "times as fast",
-            line=(1.0, f"as fast as {reference}"),
-        )
+        title, line = f"Speed per output token against {reference}", (1.0, f"as fast as {reference}")
+        yield _bars(title, speeds, "times as fast", line=line)
     for name, words in LATENCIES.items():
-        yield from _means(
-            sides, f"{words[:1].upper()}{words[1:]}, mean", name, 1000.0 if name == PER_TOKEN else 1.0
-        )
+        yield from _means(sides, f"{words[:1].upper()}{words[1:]}, mean", name)
     values: dict[str, tuple[Callable[[Side], float | None], str]] = {
         "Throughput": (lambda side: side.generation_tokens_per_second, "generated tokens/s"),
         "Load": (lambda side: side.requests_at_a_time, "requests at a time"),
     }
     for title, (value, unit) in values.items():
         if any(value(side) for side in sides):
-            yield _bars(title, [(side.name, _alone(value(side))) for side in sides], unit, form="{:,.1f}")
+            found = [(side.name, value(side)) for side in sides]
+            alone = [(name, None if one is None else Interval(one)) for name, one in found]
+            yield _bars(title, alone, unit, form="{:,.1f}")
     if any(side.mean_acceptance_length for side in sides):
-        yield _bars(
-            "Mean acceptance length",
-            [(side.name, side.mean_acceptance_length) for side in sides],
-            "tokens per draft",
-        )
+        lengths = [(side.name, side.mean_acceptance_length) for side in sides]
+        yield _bars("Mean acceptance length", lengths, "tokens per draft")
     yield from _positions(sides)
 
 
-def _means(sides: tuple[Side, ...], title: str, name: str, scale: float) -> Iterator[Html]:
+def _means(sides: tuple[Side, ...], title: str, name: str) -> Iterator[Html]:
     found = [(side.name, side.mean(name)) for side in sides]
     if not any(mean for _, mean in found):
         return
+    scale, unit = (1000.0, "ms per token") if name == PER_TOKEN else (1.0, "seconds")
     scaled = [(who, None if mean is None else _scaled(mean.interval, scale)) for who, mean in found]
-    yield _bars(title, scaled, "ms per token" if name == PER_TOKEN else "seconds", form="{:.3g}")
+    yield _bars(title, scaled, unit, form="{:.3g}")
 
 
 def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
     series = [
-        plots.Series(
-            side.name,
-            tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(side.position_acceptance_ratio)),
-        )
+        plots.Series(side.name, tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)))
         for side in sides
-        if side.position_acceptance_ratio
+        if (ratios := side.position_acceptance_ratio)
     ]
     if not series:
         return
@@ -214,9 +173,7 @@ def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
         series,
         x_label="position in the draft",
         y_label="share of drafts",
-        description="; ".join(
-            f"{one.name}: " + ", ".join(f"{point.y:.2f}" for point in one.points) for one in series
-        ),
+        description="; ".join(f"{s.name}: " + ", ".join(f"{p.y:.2f}" for p in s.points) for s in series),
         y_range=(0.0, 1.0),
     )
     yield figure(drawn, title)
@@ -240,11 +197,5 @@ def _bars(
 
 
 def _scaled(interval: Interval, scale: float) -> Interval:
-    low, high = interval.low, interval.high
-    return Interval(
-        scale * interval.value, None if low is None else scale * low, None if high is None else scale * high
-    )
-
-
-def _alone(value: float | None) -> Interval | None:
-    return None if value is None else Interval(value)
+    ends = (None if end is None else scale * end for end in (interval.low, interval.high))
+    return Interval(scale * interval.value, *ends)

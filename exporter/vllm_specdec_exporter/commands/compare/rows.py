@@ -11,7 +11,7 @@ from .verdict import times
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...economics.statistics import Interval
+    from ...economics.statistics import Interval, SampleMean
     from .comparison import Comparison, LatencyComparison, Pair
     from .side import Side
 
@@ -21,21 +21,15 @@ LATENCIES = {
     "time_to_first_token": "time to first token",
     "end_to_end": "end to end",
 }
-_QUANTILES = ("p50", "p95", "p99")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of every side; ``None`` if it does not exist.
-
-    Attributes:
-        cells: its values, side by side.
-        of: the quantity above that it belongs to, empty for a separate one.
-    """
+    """One quantity of every side; ``None`` if it does not exist."""
 
     name: str
-    cells: tuple[str | None, ...]
-    of: str = ""
+    cells: tuple[str | None, ...]  #: its values, side by side
+    of: str = ""  #: the quantity above that it belongs to, empty for a separate one
 
     @property
     def whole_name(self) -> str:
@@ -87,71 +81,50 @@ def describe(side: Side) -> str:
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
     speeds = [pair.speed.speedup for pair in comparison.pairs]
-    yield Row(
-        f"speed against {comparison.sides[0].name}",
-        ("1" if any(speeds) else None, *(_ratio(speed) for speed in speeds)),
-    )
+    cells = ("1" if any(speeds) else None, *map(_ratio, speeds))
+    yield Row(f"speed against {comparison.sides[0].name}", cells)
     for name, words in LATENCIES.items():
-
-        def mean(side: Side, pair: Pair | None, name: str = name) -> str | None:
-            found, against = side.mean(name), _of(pair, name)
-            if found is None:
-                return None
-            ratio = None if against is None or against.ratio is None else against.ratio.value
-            return _beside(_time(found.interval), ratio)
-
-        yield Row(f"{words}, mean", _cells(comparison, mean))
-        for quantile in _QUANTILES:
-
-            def value(
-                side: Side, pair: Pair | None, name: str = name, quantile: str = quantile
-            ) -> str | None:
-                found, against = side.latency(name), _of(pair, name)
-                seconds = None if found is None else getattr(found, f"{quantile}_seconds")
-                ratio = None if against is None else getattr(against, f"{quantile}_ratio")
-                return None if seconds is None else _beside(time(seconds), ratio)
-
-            yield Row(f"{quantile.upper()} ~", _cells(comparison, value), words)
-    yield _plain(comparison, "requests finished", lambda side: _count(_finished(side)))
+        against = [_of(pair, name) for pair in (None, *comparison.pairs)]
+        yield Row(
+            f"{words}, mean", tuple(map(_mean, [side.mean(name) for side in comparison.sides], against))
+        )
+        for quantile in ("p50", "p95", "p99"):
+            seconds = [getattr(side.latency(name), f"{quantile}_seconds", None) for side in comparison.sides]
+            ratios = [getattr(found, f"{quantile}_ratio", None) for found in against]
+            values = (
+                None if value is None else _beside(time(value), ratio)
+                for value, ratio in zip(seconds, ratios, strict=True)
+            )
+            yield Row(f"{quantile.upper()} ~", tuple(values), words)
+    finished = (side.latency(PER_TOKEN) or next(iter(side.latencies), None) for side in comparison.sides)
+    yield Row("requests finished", tuple(_formatted(getattr(one, "requests", None)) for one in finished))
 
 
 def _load(comparison: Comparison) -> Iterator[Row]:
-    yield Row(
-        "generated tokens/s",
-        _cells(
-            comparison,
-            lambda side, pair: (
-                None
-                if side.generation_tokens_per_second is None
-                else _beside(
-                    _digits(side.generation_tokens_per_second),
-                    None if pair is None else pair.throughput_ratio,
-                )
-            ),
-        ),
-    )
+    rates = [_significant(side.generation_tokens_per_second) for side in comparison.sides]
+    ratios = (None, *(pair.throughput_ratio for pair in comparison.pairs))
+    cells = (rate and _beside(rate, ratio) for rate, ratio in zip(rates, ratios, strict=True))
+    yield Row("generated tokens/s", tuple(cells))
     rows: dict[str, Callable[[Side], str | None]] = {
         "requests finished/s": lambda side: _significant(side.requests_per_second),
         "requests at a time": lambda side: _significant(side.requests_at_a_time),
-        "tokens a request": lambda side: _count(side.tokens_per_request),
-        "requests running, at the end": lambda side: _count(side.requests_running),
-        "requests waiting, at the end": lambda side: _count(side.requests_waiting),
+        "tokens a request": lambda side: _formatted(side.tokens_per_request),
+        "requests running, at the end": lambda side: _formatted(side.requests_running),
+        "requests waiting, at the end": lambda side: _formatted(side.requests_waiting),
     }
-    for name, value in rows.items():
-        yield _plain(comparison, name, value)
+    for name, cell in rows.items():
+        yield Row(name, tuple(map(cell, comparison.sides)))
 
 
 def _speculation(comparison: Comparison) -> Iterator[Row]:
     rows: dict[str, Callable[[Side], str | None]] = {
-        "K": lambda side: _count(side.num_speculative_tokens),
-        "drafts": lambda side: _count(side.drafts) if side.speculating else None,
+        "K": lambda side: _formatted(side.num_speculative_tokens),
+        "drafts": lambda side: _formatted(side.drafts) if side.speculating else None,
         "drafts/s": lambda side: _significant(side.drafts_per_second) if side.speculating else None,
-        "acceptance ratio": lambda side: _share(side.acceptance_ratio),
-        "mean acceptance length": lambda side: _with_margin(side.mean_acceptance_length),
-        "mean draft length": lambda side: _two_decimals(side.mean_draft_length),
-        "tokens out of drafts": lambda side: (
-            None if side.coverage_ratio is None else f"{side.coverage_ratio:.1%}"
-        ),
+        "acceptance ratio": lambda side: _with_margin(side.acceptance_ratio, 100, ".1f", " %"),
+        "mean acceptance length": lambda side: _with_margin(side.mean_acceptance_length, 1, ".2f", ""),
+        "mean draft length": lambda side: _formatted(side.mean_draft_length, ".2f"),
+        "tokens out of drafts": lambda side: _formatted(side.coverage_ratio, ".1%"),
         "rejected draft tokens/s": lambda side: (
             _significant(side.rejected_tokens_per_second) if side.speculating else None
         ),
@@ -160,18 +133,8 @@ def _speculation(comparison: Comparison) -> Iterator[Row]:
         "payoff": lambda side: side.payoff or None,
         "advice": lambda side: side.advice or None,
     }
-    for name, value in rows.items():
-        yield _plain(comparison, name, value)
-
-
-def _cells(comparison: Comparison, cell: Callable[[Side, Pair | None], str | None]) -> tuple[str | None, ...]:
-    first, *others = comparison.sides
-    pairs = zip(others, comparison.pairs, strict=True)
-    return cell(first, None), *(cell(side, pair) for side, pair in pairs)
-
-
-def _plain(comparison: Comparison, name: str, cell: Callable[[Side], str | None]) -> Row:
-    return Row(name, tuple(cell(side) for side in comparison.sides))
+    for name, cell in rows.items():
+        yield Row(name, tuple(map(cell, comparison.sides)))
 
 
 def _of(pair: Pair | None, name: str) -> LatencyComparison | None:
@@ -179,9 +142,11 @@ def _of(pair: Pair | None, name: str) -> LatencyComparison | None:
     return next((latency for latency in latencies if latency.name == name), None)
 
 
-def _finished(side: Side) -> float | None:
-    found = side.latency(PER_TOKEN) or next(iter(side.latencies), None)
-    return None if found is None else found.requests
+def _mean(found: SampleMean | None, against: LatencyComparison | None) -> str | None:
+    if found is None:
+        return None
+    ratio = None if against is None or against.ratio is None else against.ratio.value
+    return _beside(_time(found.interval), ratio)
 
 
 def time(seconds: float) -> str:
@@ -215,26 +180,16 @@ def _ratio(interval: Interval | None) -> str | None:
     return f"{words} ({times(interval.low)} to {times(interval.high)})"
 
 
-def _share(interval: Interval | None) -> str | None:
+def _with_margin(interval: Interval | None, scale: float, form: str, unit: str) -> str | None:
     if interval is None:
         return None
-    margin = "" if interval.half is None else f" ± {100 * interval.half:.1f}"
-    return f"{100 * interval.value:.1f}{margin} %"
+    margin = "" if interval.half is None else f" ± {scale * interval.half:{form}}"
+    return f"{scale * interval.value:{form}}{margin}{unit}"
 
 
-def _with_margin(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    return f"{interval.value:.2f}" + ("" if interval.half is None else f" ± {interval.half:.2f}")
-
-
-def _count(value: float | None) -> str | None:
-    return None if value is None else f"{value:,.0f}"
+def _formatted(value: float | None, form: str = ",.0f") -> str | None:
+    return None if value is None else format(value, form)
 
 
 def _significant(value: float | None) -> str | None:
     return None if value is None else _digits(value)
-
-
-def _two_decimals(value: float | None) -> str | None:
-    return None if value is None else f"{value:.2f}"

@@ -38,71 +38,47 @@ class Side:
     """One side of a comparison. ``None`` or an empty tuple: cannot be known.
 
     Values of the period that are not described here are as in `measures.Measures`.
-
-    Attributes:
-        source: the server's address, or the file.
-        live: whether it was observed now, not read from a file.
-        engines: engines that generated something.
-        dialect: of its metrics.
-        version: as its ``/version`` reports it.
-        method: the drafting method, if the snapshot has it.
-        ended_seconds: Unix time of the last sample.
-        span_seconds: length of the period, back from there.
-        restarts: detected resets of its counters.
-        speculating: whether it drafted; ``None`` where it generated nothing.
-        num_speculative_tokens: K.
-        acceptance_ratio: accepted over draft tokens, 0 to 1, with its interval.
-        mean_acceptance_length: tokens emitted per draft, from 1 up, with its interval.
-        rejected_tokens_per_second: draft tokens that were rejected, per second.
-        requests_at_a_time: requests in the server, averaged over the period, by Little's law: finished per
-            second times their mean time end to end. Those that waited count as well.
-        tokens_per_request: tokens generated per request finished.
-        requests_running: in the batch, at the end of the period.
-        requests_waiting: in the queue, at the end of the period.
-        latencies: of the requests that finished.
-        estimated_speedup: of drafts, by the cost profile; its interval is the profile's uncertainty.
-        quality: the levels of its engines; empty unless active.
-        payoff: their verdicts, likewise.
-        advice: their advice on K, likewise.
-        disagreement_ratio: from this relative difference on, an estimate does not fit a measurement.
-        why_no_latencies: why its speed is unknown; empty if it is known.
     """
 
     name: str
-    source: str = ""
-    live: bool = False
+    source: str = ""  #: the server's address, or the file
+    live: bool = False  #: whether it was observed now, not read from a file
     models: tuple[str, ...] = ()
-    engines: int = 0
-    dialect: str = ""
-    version: str = ""
-    method: str = ""
+    engines: int = 0  #: engines that generated something
+    dialect: str = ""  #: of its metrics
+    version: str = ""  #: as its ``/version`` reports it
+    method: str = ""  #: the drafting method, if the snapshot has it
     cost_profile: str = ""
-    ended_seconds: float | None = None
-    span_seconds: float | None = None
-    restarts: int = 0
-    speculating: bool | None = None
-    num_speculative_tokens: int | None = None
+    ended_seconds: float | None = None  #: Unix time of the last sample
+    span_seconds: float | None = None  #: length of the period, back from there
+    restarts: int = 0  #: detected resets of its counters
+    speculating: bool | None = None  #: whether it drafted; ``None`` where it generated nothing
+    num_speculative_tokens: int | None = None  #: K
     drafts: float | None = None
-    acceptance_ratio: Interval | None = None
-    mean_acceptance_length: Interval | None = None
+    acceptance_ratio: Interval | None = None  #: accepted over draft tokens, 0 to 1, with its interval
+    mean_acceptance_length: Interval | None = None  #: tokens emitted per draft, from 1 up, with its interval
     position_acceptance_ratio: tuple[float, ...] = ()
     mean_draft_length: float | None = None
     coverage_ratio: float | None = None
     drafts_per_second: float | None = None
-    rejected_tokens_per_second: float | None = None
+    rejected_tokens_per_second: float | None = None  #: draft tokens that were rejected, per second
     generation_tokens_per_second: float | None = None
     requests_per_second: float | None = None
+    #: requests in the server, averaged over the period, by Little's law: finished per second times their mean
+    #: time end to end. Those that waited count as well
     requests_at_a_time: float | None = None
-    tokens_per_request: float | None = None
-    requests_running: float | None = None
-    requests_waiting: float | None = None
-    latencies: tuple[Latency, ...] = ()
+    tokens_per_request: float | None = None  #: tokens generated per request finished
+    requests_running: float | None = None  #: in the batch, at the end of the period
+    requests_waiting: float | None = None  #: in the queue, at the end of the period
+    latencies: tuple[Latency, ...] = ()  #: of the requests that finished
+    #: of drafts, by the cost profile; its interval is the profile's uncertainty
     estimated_speedup: Interval | None = None
-    quality: str = ""
-    payoff: str = ""
-    advice: str = ""
+    quality: str = ""  #: the levels of its engines; empty unless active
+    payoff: str = ""  #: their verdicts, likewise
+    advice: str = ""  #: their advice on K, likewise
+    #: from this relative difference on, an estimate does not fit a measurement
     disagreement_ratio: float = Thresholds().disagreement_ratio
-    why_no_latencies: str = ""
+    why_no_latencies: str = ""  #: why its speed is unknown; empty if it is known
 
     def latency(self, name: str) -> Latency | None:
         """Return the latency called `name`, if measured."""
@@ -200,10 +176,8 @@ def _target(result: ExporterResult, name: str) -> TargetResult:
     """Return the only server of a snapshot."""
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
-        raise ConfigError(
-            f"side {name}: the snapshot holds {len(result.targets)} servers; "
-            f"write FILE#ADDRESS with one of {known}"
-        )
+        held = f"side {name}: the snapshot holds {len(result.targets)} servers"
+        raise ConfigError(f"{held}; write FILE#ADDRESS with one of {known}")
     if not result.targets:
         raise SideError("the snapshot holds no server")
     (target,) = result.targets

@@ -29,48 +29,30 @@ TOLERANCE = 1.25
 
 @dataclass(frozen=True, slots=True)
 class LoadComparison:
-    """The load of a side over that of the reference.
+    """The load of a side over that of the reference."""
 
-    Attributes:
-        basis: what was compared; empty if nothing could be.
-        side: requests at a time per engine of the side, or what `basis` names.
-        reference: the same of the reference.
-        same: whether they count as equally loaded; ``None`` if not known.
-        same_requests: whether the same requests arrive, although more of them are in the server at a time.
-        overstated: the largest factor by which the side's speed may be overstated, from 1 up.
-        understated: the largest factor by which it may be understated, from 1 up.
-    """
-
-    basis: str = ""
-    side: float | None = None
-    reference: float | None = None
-    same: bool | None = None
+    basis: str = ""  #: what was compared; empty if nothing could be
+    side: float | None = None  #: requests at a time per engine of the side, or what `basis` names
+    reference: float | None = None  #: the same of the reference
+    same: bool | None = None  #: whether they count as equally loaded; ``None`` if not known
+    #: whether the same requests arrive, although more of them are in the server at a time
     same_requests: bool = False
-    overstated: float = 1.0
-    understated: float = 1.0
+    overstated: float = 1.0  #: the largest factor by which the side's speed may be overstated, from 1 up
+    understated: float = 1.0  #: the largest factor by which it may be understated, from 1 up
 
 
 def compare_load(side: Side, reference: Side) -> LoadComparison:
     """Return the load of `side` compared with that of `reference`."""
-    here, there = (
-        _per_engine(side.requests_at_a_time, side),
-        _per_engine(reference.requests_at_a_time, reference),
-    )
+    here, there = ((one.requests_at_a_time or 0) / max(1, one.engines) for one in (side, reference))
     if here and there:
         same = _near(here, there)
         steady = _near(side.requests_per_second, reference.requests_per_second) and _near(
             side.tokens_per_request, reference.tokens_per_request
         )
         apart = not same and not steady
-        return LoadComparison(
-            "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else ""),
-            here,
-            there,
-            same=same or steady,
-            same_requests=steady and not same,
-            overstated=max(1.0, there / here) if apart else 1.0,
-            understated=max(1.0, here / there) if apart else 1.0,
-        )
+        basis = "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else "")
+        bounds = (max(1.0, there / here), max(1.0, here / there)) if apart else (1.0, 1.0)
+        return LoadComparison(basis, here, there, same or steady, steady and not same, *bounds)
     for basis, one, other in (
         ("requests running at the end", side.requests_running, reference.requests_running),
         ("generated tokens/s", side.generation_tokens_per_second, reference.generation_tokens_per_second),
@@ -78,10 +60,6 @@ def compare_load(side: Side, reference: Side) -> LoadComparison:
         if one and other:
             return LoadComparison(basis, one, other, same=_near(one, other))
     return LoadComparison()
-
-
-def _per_engine(value: float | None, side: Side) -> float | None:
-    return value / max(1, side.engines) if value else None
 
 
 def _near(one: float | None, other: float | None) -> bool:
@@ -110,59 +88,36 @@ class ClaimOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The speed of a side against the reference.
+    """The speed of a side against the reference."""
 
-    Attributes:
-        outcome: faster, slower, no significant difference, or unknown.
-        speedup: mean time per output token of the reference over the side's: above 1, the side is faster.
-        low: lower end of its 95 % interval, widened for a difference in load.
-        high: upper end.
-        text: the verdict in words.
-    """
-
-    outcome: SpeedComparison
+    outcome: SpeedComparison  #: faster, slower, no significant difference, or unknown
+    #: mean time per output token of the reference over the side's: above 1, the side is faster
     speedup: Interval | None
-    low: float | None
-    high: float | None
-    text: str
+    low: float | None  #: lower end of its 95 % interval, widened for a difference in load
+    high: float | None  #: upper end
+    text: str  #: the verdict in words
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The gain of speculation, if exactly one side speculates.
+    """The gain of speculation, if exactly one side speculates."""
 
-    Attributes:
-        speculating: the side with speculation.
-        speedup: times as fast per output token as without.
-        low: lower end of its interval, widened for a difference in load.
-        high: upper end.
-        estimated: the estimate of the cost profile for all tokens of the side.
-        agrees: whether that agrees with the measurement; ``None`` without an estimate.
-        text: the same in words.
-    """
-
-    speculating: str
-    speedup: Interval
-    low: float | None
-    high: float | None
-    estimated: float | None
-    agrees: bool | None
-    text: str
+    speculating: str  #: the side with speculation
+    speedup: Interval  #: times as fast per output token as without
+    low: float | None  #: lower end of its interval, widened for a difference in load
+    high: float | None  #: upper end
+    estimated: float | None  #: the estimate of the cost profile for all tokens of the side
+    agrees: bool | None  #: whether that agrees with the measurement; ``None`` without an estimate
+    text: str  #: the same in words
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claimed speedup against the measured one.
+    """A claimed speedup against the measured one."""
 
-    Attributes:
-        speedup: the claim.
-        outcome: confirmed, refuted, or not decided by the interval.
-        text: the same in words.
-    """
-
-    speedup: float
-    outcome: ClaimOutcome
-    text: str
+    speedup: float  #: the claim
+    outcome: ClaimOutcome  #: confirmed, refuted, or not decided by the interval
+    text: str  #: the same in words
 
 
 def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:
@@ -231,8 +186,7 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     if low is None or high is None:
         return Claim(claimed, ClaimOutcome.UNDECIDED, f"{what} is not decided: the speed cannot be told")
     if low >= claimed:
-        text = f"{what} is confirmed: it is at least {times(low)}x"
-        return Claim(claimed, ClaimOutcome.CONFIRMED, text)
+        return Claim(claimed, ClaimOutcome.CONFIRMED, f"{what} is confirmed: it is at least {times(low)}x")
     if high < claimed:
         return Claim(claimed, ClaimOutcome.REFUTED, f"{what} is refuted: it is at most {times(high)}x")
     text = f"{what} is not decided: it lies between {times(low)}x and {times(high)}x; watch for longer"
@@ -245,11 +199,8 @@ def times(ratio: float) -> str:
 
 
 def _range(interval: Interval) -> str:
-    return (
-        ""
-        if interval.low is None or interval.high is None
-        else f"{times(interval.low)} to {times(interval.high)}"
-    )
+    known = interval.low is not None and interval.high is not None
+    return f"{times(interval.low or 0)} to {times(interval.high or 0)}" if known else ""
 
 
 def _words(
@@ -271,16 +222,13 @@ def _words(
         )
     bound = ""
     if outcome is SpeedComparison.FASTER and load.overstated > 1:
-        bound = (
-            f"; at least {times((speedup.low or 0) / load.overstated)} times if the load explains all it can"
-        )
+        bound = f"at least {times((speedup.low or 0) / load.overstated)}"
     if outcome is SpeedComparison.SLOWER and load.understated > 1:
-        bound = (
-            f"; at most {times((speedup.high or 0) * load.understated)} times if the load explains all it can"
-        )
-    if outcome is SpeedComparison.FASTER:
-        return f"{side} is {seen} times as fast per output token as {reference} ({interval}){bound}"
-    return f"{side} is slower: {seen} times as fast per output token as {reference} ({interval}){bound}"
+        bound = f"at most {times((speedup.high or 0) * load.understated)}"
+    if bound:
+        bound = f"; {bound} times if the load explains all it can"
+    verb = "is" if outcome is SpeedComparison.FASTER else "is slower:"
+    return f"{side} {verb} {seen} times as fast per output token as {reference} ({interval}){bound}"
 
 
 def _whole(side: Side) -> float | None:

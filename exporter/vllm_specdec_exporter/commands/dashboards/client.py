@@ -21,31 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The address and the credentials of a Grafana.
+    """The address and the credentials of a Grafana."""
 
-    Attributes:
-        url: address with the sub-path if any, without a trailing slash.
-        token: token of a service account; empty for none.
-        ca_file: certificates to trust instead of the system's.
-        insecure: whether to accept any certificate.
-        org_id: the organization; ``None`` for that of the token.
-        timeout: limit of a request, in seconds.
-    """
-
-    url: str
-    token: str = field(default="", repr=False)
-    ca_file: str = ""
-    insecure: bool = False
-    org_id: int | None = None
-    timeout: float = 30.0
+    url: str  #: address with the sub-path if any, without a trailing slash
+    token: str = field(default="", repr=False)  #: token of a service account; empty for none
+    ca_file: str = ""  #: certificates to trust instead of the system's
+    insecure: bool = False  #: whether to accept any certificate
+    org_id: int | None = None  #: the organization; ``None`` for that of the token
+    timeout: float = 30.0  #: limit of a request, in seconds
 
 
 def read_token(path: str) -> str:
-    """Return the token in a file, without surrounding white space.
-
-    Raises:
-        ValueError: the file cannot be read, or does not contain one word of ASCII.
-    """
+    """Return the token in a file, one word of ASCII, or raise ValueError."""
     try:
         token = Path(path).read_text("ascii").strip()
     except OSError as error:
@@ -58,11 +45,7 @@ def read_token(path: str) -> str:
 
 
 def parse_url(text: str) -> str:
-    """Return a Grafana's address as `Connection` takes it.
-
-    Raises:
-        ValueError: not a valid address; the message does not contain it.
-    """
+    """Return a Grafana's address as `Connection` takes it; ValueError, without the address, if invalid."""
     try:
         parts = urlsplit(text.strip())
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -113,19 +96,14 @@ class StoredDashboard:
 
 
 class Grafana(SessionClient):
-    """One Grafana. Use as an async context manager.
-
-    Raises:
-        ValueError: the certificates cannot be used.
-    """
+    """One Grafana, an async context manager; ValueError if the certificates cannot be used."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tls: ssl.SSLContext | None = None
         if connection.url.startswith("https:"):
-            self._tls = client_context(
-                connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file"
-            )
+            flag, ca_file = "--grafana.ca-file", connection.ca_file
+            self._tls = client_context(ca_file, insecure=connection.insecure, flag=flag)
 
     def open_session(self) -> aiohttp.ClientSession:
         """Return a new session."""
@@ -137,11 +115,7 @@ class Grafana(SessionClient):
         return new_session(aiohttp.TCPConnector(ssl=self._tls or True, limit=1), headers)
 
     async def version(self) -> str:
-        """Return the version; empty if Grafana hides it.
-
-        Raises:
-            GrafanaError: there is no Grafana at the address.
-        """
+        """Return the version, empty if Grafana hides it; GrafanaError if there is no Grafana."""
         found = await self._request("GET", "/api/health")
         if "database" not in found:
             raise self._error("the server is not Grafana; give the address of Grafana's start page")
@@ -189,16 +163,8 @@ class Grafana(SessionClient):
         self, document: Mapping[str, Any], folder_uid: str, message: str, *, overwrite: bool
     ) -> str:
         """Save a dashboard and return its uid in Grafana."""
-        saved = await self._request(
-            "POST",
-            "/api/dashboards/db",
-            {
-                "dashboard": {**document, "id": None},
-                "folderUid": folder_uid,
-                "message": message,
-                "overwrite": overwrite,
-            },
-        )
+        body = {"dashboard": {**document, "id": None}, "folderUid": folder_uid, "message": message}
+        saved = await self._request("POST", "/api/dashboards/db", body | {"overwrite": overwrite})
         return str(saved.get("uid") or "")
 
     async def set_home(self, uid: str) -> None:
@@ -279,9 +245,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
         return f"no trusted TLS connection: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return "nothing listens at the address"
-        return f"the address cannot be reached: {error}"
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "nothing listens at the address" if refused else f"the address cannot be reached: {error}"
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
         return "the connection was closed before the response was complete"
     return f"not an HTTP response: {error}"

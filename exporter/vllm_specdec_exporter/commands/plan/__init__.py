@@ -1,10 +1,4 @@
-"""`plan`: does a drafter fit, and what may it gain? Without a server.
-
-* `methods`: what each method needs, and the size of its heads.
-* `estimates`: memory for keys and values, and the expected speedup.
-* `checks`, `checklist`: the published checks, and the facts that only the operator knows.
-* `planning`, `report`: the whole, as text and as JSON.
-"""
+"""`plan`: does a drafter fit, and what may it gain? Without a server."""
 
 from __future__ import annotations
 
@@ -20,7 +14,7 @@ from ...economics.hardware import parse_machine
 from ...economics.model import from_architecture, from_parameters
 from ...economics.profiles import BUILTIN
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
-from ..arguments import number_between, parsed
+from ..arguments import add_flag, number_between, parsed
 from .checklist import Facts, Objective
 from .estimates import Gpus, PlannedLoad, usual_depth
 from .methods import METHODS, Drafter, estimate_head
@@ -41,11 +35,7 @@ _MAX_CONFIG = 16 * 1024 * 1024
 
 
 def read_config(flag: str, path: str) -> Architecture:
-    """Return the architecture in a `config.json`.
-
-    Raises:
-        ConfigError: the file cannot be read, is not JSON, or has an unsupported configuration.
-    """
+    """Return the architecture in a `config.json`; ConfigError if it cannot be read or understood."""
     where = f"{flag} {json.dumps(path)}"
     try:
         with Path(path).open("rb") as file:
@@ -93,43 +83,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "holds; 2 bad usage."
     )
     precisions = ", ".join(PRECISIONS)
-    options = (
-        ("--target-params", "SIZE", "Parameters of the target, such as 70B, 1.5B, 500M or 70e9."),
-        ("--target-config", "FILE", "config.json of the target (Hugging Face), instead of its size."),
-        ("--target-model", "NAME", "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems."),
-        ("--target-precision", "NAME", f"{precisions}. Default: what the config.json says, else bf16."),
-        ("--draft-params", "SIZE", "Parameters of the draft model or of the heads."),
-        ("--draft-config", "FILE", "config.json of the draft model, instead of its size."),
-        (
-            "--draft-precision",
-            "NAME",
-            "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
-        ),
-        ("--draft-model", "NAME", "What vLLM shall load as drafter, for the configuration to paste."),
-        ("--gpu", "NAME", "The GPU, such as h100: its memory, and the speedup to expect on it."),
-        ("--gpu-memory", "SIZE", "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30."),
-        ("--context", "TOKENS", "Tokens that a request holds, prompt and answer together."),
-        ("--batch", "N", "Requests at the same time."),
-        ("--kv-precision", "NAME", "Of keys and values. Default: 16 bits; fp32 for a target in fp32."),
-        ("--num-speculative-tokens", "K", "Default: what is typical of the method."),
-        (
-            "--acceptance",
-            "RATIO",
-            "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
-        ),
-    )
-    for flag, metavar, text in options:
-        parser.add_argument(flag, metavar=metavar, help=text)
-    parser.add_argument("--gpus", metavar="N", default="1", help="GPUs that hold the models. Default: 1.")
-    parser.add_argument(
-        "--gpu-memory-utilization",
-        metavar="RATIO",
-        default="0.9",
-        help="Share of the memory that vLLM may use, as its option of this name. Default: 0.9.",
-    )
-    parser.add_argument(
-        "--method", choices=tuple(METHODS), default="draft_model", help="Default: draft_model."
-    )
+    for flag, text in {
+        "--target-params SIZE": "Parameters of the target, such as 70B, 1.5B, 500M or 70e9.",
+        "--target-config FILE": "config.json of the target (Hugging Face), instead of its size.",
+        "--target-model NAME": "What vLLM serves, such as Qwen/Qwen3-8B, for its known problems.",
+        "--target-precision NAME": f"{precisions}. Default: what the config.json says, else bf16.",
+        "--draft-params SIZE": "Parameters of the draft model or of the heads.",
+        "--draft-config FILE": "config.json of the draft model, instead of its size.",
+        "--draft-precision NAME": "Likewise. Default: its config.json's, else 16 bits (MTP: the target's).",
+        "--draft-model NAME": "What vLLM shall load as drafter, for the configuration to paste.",
+        "--gpu NAME": "The GPU, such as h100: its memory, and the speedup to expect on it.",
+        "--gpu-memory SIZE": "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30.",
+        "--context TOKENS": "Tokens that a request holds, prompt and answer together.",
+        "--batch N": "Requests at the same time.",
+        "--kv-precision NAME": "Of keys and values. Default: 16 bits; fp32 for a target in fp32.",
+        "--num-speculative-tokens K": "Default: what is typical of the method.",
+        "--acceptance RATIO": "Expected acceptance per token, 0 to 1. Default: a cautious and a good one.",
+    }.items():
+        add_flag(parser, flag, text)
+    add_flag(parser, "--gpus N", "GPUs that hold the models.", "1")
+    share = "Share of the memory that vLLM may use, as its option of this name."
+    add_flag(parser, "--gpu-memory-utilization RATIO", share, "0.9")
+    add_flag(parser, "--method", "", "draft_model", choices=tuple(METHODS))
     parser.add_argument(
         "--cost.profile",
         "--cost-profile",
@@ -138,31 +113,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"Cost profile: {', '.join(BUILTIN)}. Default: the method's, fitted to the sizes.",
     )
-    parser.add_argument("--json", action="store_true", help="Print everything as one JSON object instead.")
-    _add_facts(parser)
+    add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
-
-def _add_facts(parser: argparse.ArgumentParser) -> None:
     facts = parser.add_argument_group("facts", "What is not told counts as not known.")
-    facts.add_argument(
-        "--temperature",
-        action="append",
-        metavar="T",
-        help="Sampling temperature in production; repeat it for the range or for a sample.",
-    )
-    facts.add_argument(
-        "--objective",
-        choices=tuple(Objective),
-        help="What matters most: time per output token, throughput, TTFT.",
-    )
-    for flag, text in (
-        ("--same-family", "Target and draft are of one family; heads: trained for this very target."),
-        ("--same-tokenizer", "Target and draft share the tokenizer."),
-        ("--uniform-batch", "The requests of a batch are alike."),
-        ("--validated-at-temperature", "Acceptance was measured at production's temperature."),
-        ("--monitored", "Acceptance is monitored."),
-    ):
-        facts.add_argument(flag, choices=("yes", "no"), help=text)
+    warmth = "Sampling temperature in production; repeat it for the range or for a sample."
+    add_flag(facts, "--temperature T", warmth, action="append")
+    objective = "What matters most: time per output token, throughput, TTFT."
+    add_flag(facts, "--objective", objective, choices=tuple(Objective))
+    for flag, text in {
+        "--same-family": "Target and draft are of one family; heads: trained for this very target.",
+        "--same-tokenizer": "Target and draft share the tokenizer.",
+        "--uniform-batch": "The requests of a batch are alike.",
+        "--validated-at-temperature": "Acceptance was measured at production's temperature.",
+        "--monitored": "Acceptance is monitored.",
+    }.items():
+        add_flag(facts, flag, text, choices=("yes", "no"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -176,13 +141,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_question(args: argparse.Namespace) -> Question:
-    """Return the question on the command line.
-
-    Raises:
-        ConfigError: something is missing or invalid.
-    """
+    """Return the question on the command line; ConfigError if something is missing or invalid."""
     method = METHODS[args.method]
-    target = _target(args)
+    target = _model(args, "target")
+    if target is None:
+        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
     k = _maybe(args, "num_speculative_tokens", whole(1, _DEEPEST))
     profile = BUILTIN[args.cost_profile] if args.cost_profile else None
     draft = _draft(args, method, target, k)
@@ -198,19 +161,17 @@ def read_question(args: argparse.Namespace) -> Question:
         raise ConfigError(
             "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
         )
+    utilization = parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
+    context = _maybe(args, "context", whole(1, _MOST_CONTEXT))
     return Question(
         method=method,
         target=target,
         draft=draft,
-        gpus=Gpus(
-            gpus, memory, parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
-        ),
+        gpus=Gpus(gpus, memory, utilization),
         kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
         k=k,
         acceptance=_maybe(args, "acceptance", number_between(0, 1)),
-        load=PlannedLoad(
-            _maybe(args, "context", whole(1, _MOST_CONTEXT)), _maybe(args, "batch", whole(1, _MOST_BATCH))
-        ),
+        load=PlannedLoad(context, _maybe(args, "batch", whole(1, _MOST_BATCH))),
         facts=_facts(args),
         profile=profile,
         drafter_name=args.draft_model or "",
@@ -219,20 +180,11 @@ def read_question(args: argparse.Namespace) -> Question:
     )
 
 
-def _target(args: argparse.Namespace) -> Model:
-    model = _model(args, "target")
-    if model is None:
-        raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
-    return model
-
-
 def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | None) -> Model | None:
     if method.drafter is Drafter.LOOKUP:
         for name in ("draft_params", "draft_config", "draft_precision", "draft_model"):
-            if getattr(args, name) is not None:
-                raise ConfigError(
-                    f"{_flag(name)} {json.dumps(getattr(args, name))}: {method.name} has no draft model"
-                )
+            if (given := getattr(args, name)) is not None:
+                raise ConfigError(f"{_flag(name)} {json.dumps(given)}: {method.name} has no draft model")
         return None
     model = _model(args, "draft", _usual_precision(method, target))
     if model is None and method.drafter is Drafter.MODEL:

@@ -26,24 +26,16 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed.
+    """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed."""
 
-    Attributes:
-        temperatures: sampling temperatures in production, from 0 up.
-        same_family: whether target and draft are of one family (for a head: trained for this target).
-        same_tokenizer: whether they share the tokenizer.
-        uniform_batch: whether the requests of a batch are alike.
-        validated: whether acceptance was measured at production's temperature.
-        monitored: whether acceptance is monitored.
-    """
-
-    temperatures: tuple[float, ...] = ()
+    temperatures: tuple[float, ...] = ()  #: sampling temperatures in production, from 0 up
     objective: Objective | None = None
+    #: whether target and draft are of one family (for a head: trained for this target)
     same_family: bool | None = None
-    same_tokenizer: bool | None = None
-    uniform_batch: bool | None = None
-    validated: bool | None = None
-    monitored: bool | None = None
+    same_tokenizer: bool | None = None  #: whether they share the tokenizer
+    uniform_batch: bool | None = None  #: whether the requests of a batch are alike
+    validated: bool | None = None  #: whether acceptance was measured at production's temperature
+    monitored: bool | None = None  #: whether acceptance is monitored
 
     @property
     def median_temperature(self) -> float | None:
@@ -87,6 +79,9 @@ class Checklist:
     leave_off: tuple[Item, ...]
 
 
+_VALIDATED = "acceptance was measured at production's temperature"
+
+
 def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
     """Return the checklist for a method and the known facts."""
     return Checklist(
@@ -94,12 +89,7 @@ def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> 
             _cool(facts),
             _headroom(memory, load),
             _stated("uniform_batch", facts.uniform_batch, "requests of a batch are alike", "--uniform-batch"),
-            _stated(
-                "validated",
-                facts.validated,
-                "acceptance was measured at production's temperature",
-                "--validated-at-temperature",
-            ),
+            _stated("validated", facts.validated, _VALIDATED, "--validated-at-temperature"),
             _objective_gains(facts),
         ),
         leave_off=(_hot(facts), _memory_bound(method, memory, load), _ttft_bound(facts), _unmonitored(facts)),
@@ -110,9 +100,13 @@ def _answer(holds: bool | None) -> Answer:
     return Answer.UNKNOWN if holds is None else Answer.YES if holds else Answer.NO
 
 
+def _unknown(name: str, words: str) -> Item:
+    return Item(name, Answer.UNKNOWN, f"not known: find out {words}")
+
+
 def _stated(name: str, holds: bool | None, words: str, flag: str) -> Item:
     if holds is None:
-        return Item(name, Answer.UNKNOWN, f"not known: find out whether {words} ({flag})")
+        return _unknown(name, f"whether {words} ({flag})")
     return Item(name, _answer(holds), words if holds else f"not so: {words}")
 
 
@@ -125,8 +119,7 @@ def _temperatures(facts: Facts) -> str:
 def _cool(facts: Facts) -> Item:
     name = "temperature"
     if facts.temperature_spread is None:
-        text = "not known: find out the temperatures in production (--temperature, repeatable)"
-        return Item(name, Answer.UNKNOWN, text)
+        return _unknown(name, "the temperatures in production (--temperature, repeatable)")
     cool = facts.temperature_spread <= SPREAD and max(facts.temperatures) <= WARM
     return Item(name, _answer(cool), f"{_temperatures(facts)} (wanted: homogeneous and at most {WARM:g})")
 
@@ -134,9 +127,7 @@ def _cool(facts: Facts) -> Item:
 def _hot(facts: Facts) -> Item:
     name = "temperature"
     if facts.temperature_spread is None or facts.median_temperature is None:
-        return Item(
-            name, Answer.UNKNOWN, "not known: find out the temperatures in production (--temperature)"
-        )
+        return _unknown(name, "the temperatures in production (--temperature)")
     reasons = []
     if facts.temperature_spread > SPREAD:
         reasons.append(f"it varies by {facts.temperature_spread:g}, more than {SPREAD:g}")
@@ -149,13 +140,11 @@ def _hot(facts: Facts) -> Item:
 def _headroom(memory: Memory, load: PlannedLoad) -> Item:
     name, room = "headroom", memory.after
     if room is None:
-        return Item(name, Answer.UNKNOWN, "not known: find out the size of the drafter")
+        return _unknown(name, "the size of the drafter")
     if room.budget <= 0:
         return Item(name, Answer.NO, "no VRAM is left for keys and values")
     if room.fits is None:
-        return Item(name, Answer.UNKNOWN, f"not known: find out whether what is served fits ({_needs(load)})")
-    assert room.tokens is not None
-    assert load.tokens is not None
+        return _unknown(name, f"whether what is served fits ({_needs(load)})")
     text = f"{load.tokens:,} tokens are to be held, {room.tokens:,} fit with the drafter"
     return Item(name, _answer(room.fits), text)
 
@@ -167,7 +156,7 @@ def _memory_bound(method: Method, memory: Memory, load: PlannedLoad) -> Item:
     if room is not None and room.budget <= 0:
         return Item(name, Answer.YES, "no VRAM is left for keys and values")
     if room is None or room.fits is None:
-        return Item(name, Answer.UNKNOWN, f"not known: find out whether what is served fits ({_needs(load)})")
+        return _unknown(name, f"whether what is served fits ({_needs(load)})")
     if room.fits:
         return Item(name, Answer.NO, "what is to be served fits")
     text = f"{load.batch:,} requests of {load.context:,} tokens do not fit with the drafter"
@@ -181,29 +170,22 @@ def _needs(load: PlannedLoad) -> str:
 
 
 def _objective_gains(facts: Facts) -> Item:
-    name = "objective"
     if facts.objective is None:
-        return Item(name, Answer.UNKNOWN, "not known: find out what matters most (--objective)")
-    gains = facts.objective is not Objective.TTFT
-    return Item(name, _answer(gains), f"the objective is {facts.objective} (wanted: tpot or throughput)")
+        return _unknown("objective", "what matters most (--objective)")
+    gains = _answer(facts.objective is not Objective.TTFT)
+    return Item("objective", gains, f"the objective is {facts.objective} (wanted: tpot or throughput)")
 
 
 def _ttft_bound(facts: Facts) -> Item:
-    name = "ttft_bound"
     if facts.objective is None:
-        return Item(name, Answer.UNKNOWN, "not known: find out what matters most (--objective)")
-    bound = facts.objective is Objective.TTFT
-    text = (
-        "speculation does not bring the first token sooner"
-        if bound
-        else f"the objective is {facts.objective}"
-    )
-    return Item(name, _answer(bound), text)
+        return _unknown("ttft_bound", "what matters most (--objective)")
+    if facts.objective is Objective.TTFT:
+        return Item("ttft_bound", Answer.YES, "speculation does not bring the first token sooner")
+    return Item("ttft_bound", Answer.NO, f"the objective is {facts.objective}")
 
 
 def _unmonitored(facts: Facts) -> Item:
-    name = "unmonitored"
     if facts.monitored is None:
-        return Item(name, Answer.UNKNOWN, "not known: find out whether acceptance is monitored (--monitored)")
+        return _unknown("unmonitored", "whether acceptance is monitored (--monitored)")
     text = "acceptance is monitored" if facts.monitored else "nobody would see when acceptance falls"
-    return Item(name, _answer(not facts.monitored), text)
+    return Item("unmonitored", _answer(not facts.monitored), text)

@@ -65,13 +65,8 @@ def check_all(
         checks.append(check_family(method, target, draft, facts.same_family))
     if method.name == "mtp" and target.architecture is not None:
         checks.append(check_mtp(target.architecture))
-    checks += [
-        check_kv_budget(memory, load),
-        check_batch(memory, load),
-        check_depth(method, outlook.k),
-        check_speedup(outlook, load),
-    ]
-    return tuple(checks)
+    checks += [check_kv_budget(memory, load), check_batch(memory, load)]
+    return *checks, check_depth(method, outlook.k), check_speedup(outlook, load)
 
 
 def check_known_problems(method: Method, target_name: str) -> tuple[Check, ...]:
@@ -163,9 +158,8 @@ def check_tokenizer(target: Model, draft: Model | None, same: bool | None) -> Ch
     if same:
         return Check(name, Verdict.OK, f"target and draft share the tokenizer{equal}")
     ask = "not known: find out whether target and draft share the tokenizer (--same-tokenizer)"
-    return Check(
-        name, Verdict.UNKNOWN, ask + (f"{equal}, which is needed but proves nothing" if equal else "")
-    )
+    proof = f"{equal}, which is needed but proves nothing" if equal else ""
+    return Check(name, Verdict.UNKNOWN, f"{ask}{proof}")
 
 
 def check_mtp(target: Architecture) -> Check:
@@ -201,9 +195,8 @@ def check_batch(memory: Memory, load: PlannedLoad) -> Check:
     """Check whether the given batch fits if every request has its full context."""
     name, room = "batch_fits", memory.after
     if load.tokens is None:
-        missing = " and ".join(
-            flag for flag, value in (("--context", load.context), ("--batch", load.batch)) if value is None
-        )
+        flags = {"--context": load.context, "--batch": load.batch}
+        missing = " and ".join(flag for flag, value in flags.items() if value is None)
         return Check(name, Verdict.UNKNOWN, f"not known: find out what is to be served ({missing})")
     wanted = f"{load.batch:,} requests of {load.context:,} tokens need {load.tokens:,} tokens"
     if room is None:
@@ -224,11 +217,8 @@ def check_depth(method: Method, k: int) -> Check:
     name = "num_speculative_tokens"
     if not method.deepest:
         return Check(name, Verdict.OK, f"K = {k}; no usual range is published for {method.name}")
-    usual = (
-        f"{method.shallowest}"
-        if method.shallowest == method.deepest
-        else f"{method.shallowest} to {method.deepest}"
-    )
+    ends = dict.fromkeys((method.shallowest, method.deepest))  # one of them where both are the same
+    usual = " to ".join(map(str, ends))
     text = f"K = {k} (usual for {method.name}: {usual}; {method.depth_source})"
     within = method.shallowest <= k <= method.deepest
     return Check(name, Verdict.OK if within else Verdict.WARN, text)

@@ -23,17 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of one engine.
+    """The GPUs of one engine."""
 
-    Attributes:
-        count: from 1 up.
-        memory: bytes of each.
-        utilization: share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``).
-    """
-
-    count: int
-    memory: float
-    utilization: float
+    count: int  #: from 1 up
+    memory: float  #: bytes of each
+    utilization: float  #: share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``)
 
     @property
     def total(self) -> float:
@@ -48,15 +42,10 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLoad:
-    """The planned load; ``None`` if not given.
+    """The planned load; ``None`` if not given."""
 
-    Attributes:
-        context: tokens of a request, prompt and response together.
-        batch: concurrent requests.
-    """
-
-    context: int | None = None
-    batch: int | None = None
+    context: int | None = None  #: tokens of a request, prompt and response together
+    batch: int | None = None  #: concurrent requests
 
     @property
     def tokens(self) -> int | None:
@@ -68,42 +57,27 @@ class PlannedLoad:
 class MemoryBudget:
     """Memory for keys and values beside the weights.
 
-    Attributes:
-        budget: bytes for keys and values; 0 or less: the weights alone do not fit.
-        bytes_per_token: bytes of one token over all GPUs.
-        requests: requests of the given context that fit.
-        fits: whether the given batch fits, every request with its full context.
-
     All but the budget are ``None`` if something they depend on is not known.
     """
 
-    budget: float
-    bytes_per_token: float | None = None
+    budget: float  #: bytes for keys and values; 0 or less: the weights alone do not fit
+    bytes_per_token: float | None = None  #: bytes of one token over all GPUs
     tokens: int | None = None
-    requests: int | None = None
-    fits: bool | None = None
+    requests: int | None = None  #: requests of the given context that fit
+    fits: bool | None = None  #: whether the given batch fits, every request with its full context
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory with and without the drafter, in bytes.
+    """Memory with and without the drafter, in bytes."""
 
-    Attributes:
-        total: memory of all GPUs.
-        usable: the part that vLLM may use.
-        draft: weights of the drafter, 0 for one without weights, ``None`` if not known.
-        before: budget without the drafter.
-        after: budget with it, ``None`` if its weights are not known.
-        draft_kv_known: whether `after` includes the keys and values of the drafter.
-    """
-
-    total: float
-    usable: float
+    total: float  #: memory of all GPUs
+    usable: float  #: the part that vLLM may use
     target: float
-    draft: float | None
-    before: MemoryBudget
-    after: MemoryBudget | None
-    draft_kv_known: bool
+    draft: float | None  #: weights of the drafter, 0 for one without weights, ``None`` if not known
+    before: MemoryBudget  #: budget without the drafter
+    after: MemoryBudget | None  #: budget with it, ``None`` if its weights are not known
+    draft_kv_known: bool  #: whether `after` includes the keys and values of the drafter
 
     @property
     def target_share(self) -> float:
@@ -125,15 +99,9 @@ def account(
     weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
     both = None if target_kv is None else target_kv + (draft_kv or 0.0)
     budget = gpus.usable - target.weights
-    return Memory(
-        total=gpus.total,
-        usable=gpus.usable,
-        target=target.weights,
-        draft=weights,
-        before=_room(budget, target_kv, load),
-        after=None if weights is None else _room(budget - weights, both, load),
-        draft_kv_known=draft_kv is not None,
-    )
+    before = _room(budget, target_kv, load)
+    after = None if weights is None else _room(budget - weights, both, load)
+    return Memory(gpus.total, gpus.usable, target.weights, weights, before, after, draft_kv is not None)
 
 
 def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
@@ -161,13 +129,9 @@ def _room(budget: float, bytes_per_token: float | None, load: PlannedLoad) -> Me
     if bytes_per_token is None:
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
-    return MemoryBudget(
-        budget,
-        bytes_per_token,
-        tokens,
-        None if load.context is None else tokens // load.context,
-        None if load.tokens is None else load.tokens <= tokens,
-    )
+    requests = None if load.context is None else tokens // load.context
+    fits = None if load.tokens is None else load.tokens <= tokens
+    return MemoryBudget(budget, bytes_per_token, tokens, requests, fits)
 
 
 #: Batch sizes of the table.
@@ -176,17 +140,11 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """An assumed acceptance.
+    """An assumed acceptance."""
 
-    Attributes:
-        name: ``given``, or ``cautious`` and ``good`` if none was given.
-        acceptance: probability that a drafted token is accepted if those before it were, 0 to 1.
-        tokens: tokens per step, 1 to 1 + K.
-    """
-
-    name: str
-    acceptance: float
-    tokens: float
+    name: str  #: ``given``, or ``cautious`` and ``good`` if none was given
+    acceptance: float  #: probability that a drafted token is accepted if those before it were, 0 to 1
+    tokens: float  #: tokens per step, 1 to 1 + K
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +158,11 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch size.
+    """One batch size."""
 
-    Attributes:
-        batch: requests in a step.
-        step_cost: time of a step with drafts over one without; also the tokens per step to break even.
-        speedups: one for each assumption.
-    """
-
-    batch: int
-    step_cost: float
-    speedups: tuple[Range, ...]
+    batch: int  #: requests in a step
+    step_cost: float  #: time of a step with drafts over one without; also the tokens per step to break even
+    speedups: tuple[Range, ...]  #: one for each assumption
 
     @property
     def low(self) -> float:
@@ -225,25 +177,15 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class SpeedupByBatch:
-    """The speedup by batch size.
+    """The speedup by batch size."""
 
-    Attributes:
-        k: number of speculative tokens in every step.
-        profile: name of the cost profile.
-        provenance: source of its numbers.
-        uncertainty: expected relative error of a step's cost.
-        context: assumed tokens of context per request.
-        assumptions: the acceptances.
-        rows: one for each batch size.
-    """
-
-    k: int
-    profile: str
-    provenance: str
-    uncertainty: float
-    context: float
-    assumptions: tuple[Assumption, ...]
-    rows: tuple[BatchRow, ...]
+    k: int  #: number of speculative tokens in every step
+    profile: str  #: name of the cost profile
+    provenance: str  #: source of its numbers
+    uncertainty: float  #: expected relative error of a step's cost
+    context: float  #: assumed tokens of context per request
+    assumptions: tuple[Assumption, ...]  #: the acceptances
+    rows: tuple[BatchRow, ...]  #: one for each batch size
 
     def at(self, batch: int) -> BatchRow:
         """Return the row of `batch`, which must be one of the table."""
@@ -292,15 +234,9 @@ def look_ahead(
         {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
     )
     assumptions = tuple(Assumption(name, a, expected_tokens(a, k)) for name, a in named.items())
-    return SpeedupByBatch(
-        k=k,
-        profile=profile.name,
-        provenance=profile.provenance,
-        uncertainty=profile.uncertainty,
-        context=profile.context_tokens,
-        assumptions=assumptions,
-        rows=tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1})),
-    )
+    rows = tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1}))
+    source = profile.name, profile.provenance, profile.uncertainty, profile.context_tokens
+    return SpeedupByBatch(k, *source, assumptions, rows)
 
 
 def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:

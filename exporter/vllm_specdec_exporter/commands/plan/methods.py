@@ -33,34 +33,21 @@ class Drafter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A speculation method.
+    """A speculation method."""
 
-    Attributes:
-        name: as in vLLM's ``--speculative-config``.
-        cautious: per-token acceptance to assume where little is known, 0 to 1.
-        good: per-token acceptance where all goes well, 0 to 1.
-        acceptance_source: where these two come from.
-        shallowest: the least K that is usual.
-        deepest: the greatest K that is usual; 0 where no range is published.
-        depth_source: where the range comes from.
-        share: parameters of the heads over the target's where no size is given; ``None``: not known.
-        share_source: where the share comes from.
-        per_token: whether `share` is for each of K heads.
-        named: whether vLLM wants the drafter's name under ``model``.
-    """
-
-    name: str
+    name: str  #: as in vLLM's ``--speculative-config``
     drafter: Drafter
-    cautious: float
-    good: float
-    acceptance_source: str
-    shallowest: int = 1
-    deepest: int = 0
-    depth_source: str = ""
+    cautious: float  #: per-token acceptance to assume where little is known, 0 to 1
+    good: float  #: per-token acceptance where all goes well, 0 to 1
+    acceptance_source: str  #: where these two come from
+    shallowest: int = 1  #: the least K that is usual
+    deepest: int = 0  #: the greatest K that is usual; 0 where no range is published
+    depth_source: str = ""  #: where the range comes from
+    #: parameters of the heads over the target's where no size is given; ``None``: not known
     share: float | None = None
-    share_source: str = ""
-    per_token: bool = False
-    named: bool = True
+    share_source: str = ""  #: where the share comes from
+    per_token: bool = False  #: whether `share` is for each of K heads
+    named: bool = True  #: whether vLLM wants the drafter's name under ``model``
 
 
 _EAGLE_SHARE = (

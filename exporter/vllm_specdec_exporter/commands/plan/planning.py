@@ -47,62 +47,35 @@ class Conclusion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is planned.
+    """What is planned."""
 
-    Attributes:
-        method: how to draft.
-        target: the model that is served.
-        draft: the drafter; ``None`` where it has no weights or their size is not known.
-        gpus: what it runs on.
-        kv_precision: how keys and values are cached.
-        k: number of speculative tokens, from 1 up; ``None`` for what is usual.
-        acceptance: expected per token, 0 to 1; ``None`` where not known.
-        load: what is to be served.
-        facts: what else is known of the deployment.
-        profile: a cost profile to use instead of the method's.
-        drafter_name: what vLLM shall load as drafter, empty where not known.
-        target_name: what vLLM serves, empty where not known.
-        hardware: name and GPUs, ``None`` where not known.
-    """
-
-    method: Method
-    target: Model
-    draft: Model | None
-    gpus: Gpus
-    kv_precision: Precision
-    k: int | None = None
-    acceptance: float | None = None
-    load: PlannedLoad = PlannedLoad()
-    facts: Facts = field(default_factory=Facts)
-    profile: CostProfile | None = None
-    drafter_name: str = ""
-    target_name: str = ""
-    hardware: tuple[str, Machine] | None = None
+    method: Method  #: how to draft
+    target: Model  #: the model that is served
+    draft: Model | None  #: the drafter; ``None`` where it has no weights or their size is not known
+    gpus: Gpus  #: what it runs on
+    kv_precision: Precision  #: how keys and values are cached
+    k: int | None = None  #: number of speculative tokens, from 1 up; ``None`` for what is usual
+    acceptance: float | None = None  #: expected per token, 0 to 1; ``None`` where not known
+    load: PlannedLoad = PlannedLoad()  #: what is to be served
+    facts: Facts = field(default_factory=Facts)  #: what else is known of the deployment
+    profile: CostProfile | None = None  #: a cost profile to use instead of the method's
+    drafter_name: str = ""  #: what vLLM shall load as drafter, empty where not known
+    target_name: str = ""  #: what vLLM serves, empty where not known
+    hardware: tuple[str, Machine] | None = None  #: name and GPUs, ``None`` where not known
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        question: what was asked.
-        conclusion: the verdict.
-        reason: the verdict in words, one sentence.
-        memory: what fits.
-        checks: each with its verdict.
-        checklist: when to use it, when to leave it off.
-        outlook: the speedup to expect.
-        speculative_config: the object for vLLM's ``--speculative-config``.
-    """
-
-    question: Question
-    conclusion: Conclusion
-    reason: str
-    memory: Memory
-    checks: tuple[Check, ...]
-    checklist: Checklist
-    outlook: SpeedupByBatch
-    speculative_config: Mapping[str, object]
+    question: Question  #: what was asked
+    conclusion: Conclusion  #: the verdict
+    reason: str  #: the verdict in words, one sentence
+    memory: Memory  #: what fits
+    checks: tuple[Check, ...]  #: each with its verdict
+    checklist: Checklist  #: when to use it, when to leave it off
+    outlook: SpeedupByBatch  #: the speedup to expect
+    speculative_config: Mapping[str, object]  #: the object for vLLM's ``--speculative-config``
 
 
 def make_plan(question: Question) -> Plan:
@@ -110,24 +83,15 @@ def make_plan(question: Question) -> Plan:
     method, target, draft, load = question.method, question.target, question.draft, question.load
     profile = choose_profile(method, target, draft, question.profile, question.hardware)
     k = usual_depth(method) if question.k is None else question.k
-    memory = account(
-        target, draft, method.drafter, question.gpus, load, question.kv_precision.bytes_per_parameter
-    )
+    kv_bytes = question.kv_precision.bytes_per_parameter
+    memory = account(target, draft, method.drafter, question.gpus, load, kv_bytes)
     outlook = look_ahead(method, profile, k, question.acceptance, load.batch)
     checks = check_all(method, target, draft, memory, load, outlook, question.facts)
     checks += check_known_problems(method, question.target_name)
     checklist = fill_in(method, memory, load, question.facts)
     conclusion, reason = conclude(checks, checklist)
-    return Plan(
-        question,
-        conclusion,
-        reason,
-        memory,
-        checks,
-        checklist,
-        outlook,
-        speculative_config(method, k, question.drafter_name),
-    )
+    config = speculative_config(method, k, question.drafter_name)
+    return Plan(question, conclusion, reason, memory, checks, checklist, outlook, config)
 
 
 def conclude(checks: tuple[Check, ...], checklist: Checklist) -> tuple[Conclusion, str]:

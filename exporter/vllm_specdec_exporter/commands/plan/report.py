@@ -7,21 +7,23 @@ import shlex
 from typing import TYPE_CHECKING
 
 from ...economics.sizes import format_gigabytes, format_parameters
-from ...publish.wording import DASH, wrap
+from ...publish.wording import DASH, shown, wrap
 from .methods import Drafter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...economics.model import Model
-    from .estimates import MemoryBudget, SpeedupByBatch
+    from .estimates import MemoryBudget
     from .planning import Plan
 
 
 def render(plan: Plan) -> str:
     """Return the report on `plan`."""
+    word = plan.conclusion.replace("_", " ").upper()
+    verdict = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}: {plan.reason}"
     lines = [
-        *_verdict(plan),
+        *wrap(verdict, "  ", 4),
         "",
         *_models(plan),
         "",
@@ -42,12 +44,6 @@ def render(plan: Plan) -> str:
         f"    --speculative-config {shlex.quote(json.dumps(dict(plan.speculative_config)))}",
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _verdict(plan: Plan) -> list[str]:
-    word = plan.conclusion.replace("_", " ").upper()
-    text = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}: {plan.reason}"
-    return wrap(text, "  ", 4)
 
 
 def _models(plan: Plan) -> Iterator[str]:
@@ -78,25 +74,21 @@ def _model(model: Model) -> str:
 
 
 def _memory(plan: Plan) -> Iterator[str]:
-    memory, load = plan.memory, plan.question.load
+    memory, load, gpus = plan.memory, plan.question.load, plan.question.gpus.count
+    rooms = memory.before, memory.after
     both = None if memory.draft is None else memory.target + memory.draft
     rows = [
         ("weights", format_gigabytes(memory.target), _size(both)),
         ("  of all GPU memory", _percent(memory.target / memory.total), _percent(both, memory.total)),
         ("  the drafter's alone", "", _percent(memory.draft, memory.total)),
-        ("KV budget", _size(memory.before.budget), _size(memory.after.budget if memory.after else None)),
-        ("  on each GPU", *(_each(room, plan.question.gpus.count) for room in (memory.before, memory.after))),
-        ("KV of a token", *(_kilobytes(room) for room in (memory.before, memory.after))),
-        (
-            "tokens that fit",
-            *(_count(room.tokens if room else None) for room in (memory.before, memory.after)),
-        ),
+        ("KV budget", *(_size(room.budget if room else None) for room in rooms)),
+        ("  on each GPU", *(_size(room.budget / gpus if room else None) for room in rooms)),
+        ("KV of a token", *(shown(_kilobytes(room), "{:,.1f} kB") for room in rooms)),
+        ("tokens that fit", *(shown(room.tokens if room else None, "{:,}") for room in rooms)),
     ]
     if load.context is not None:
-        name = f"requests of {load.context:,} tokens"
-        rows.append(
-            (name, *(_count(room.requests if room else None) for room in (memory.before, memory.after)))
-        )
+        fitting = (shown(room.requests if room else None, "{:,}") for room in rooms)
+        rows.append((f"requests of {load.context:,} tokens", *fitting))
     yield f"  {'memory':<28}{'without drafter':>18}{'with drafter':>18}"
     for name, before, after in rows:
         yield f"    {name:<26}{before:>18}{after:>18}"
@@ -120,43 +112,36 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _speedup(plan: Plan) -> Iterator[str]:
-    outlook, method = plan.outlook, plan.question.method
+    outlook = plan.outlook
     yield "  expected speedup: tokens per step over the cost of a step"
-    names = [
-        f"{assumed.name} {assumed.acceptance:g}: {assumed.tokens:.2f} tokens"
-        for assumed in outlook.assumptions
-    ]
+    names = [f"{one.name} {one.acceptance:g}: {one.tokens:.2f} tokens" for one in outlook.assumptions]
     yield f"    {'batch':>6}{'step cost':>11}" + "".join(f"{name:>27}" for name in names)
     for row in outlook.rows:
-        ranges = "".join(
-            f"{f'{speedup.middle:.2f}  ({speedup.low:.2f} to {speedup.high:.2f})':>27}"
-            for speedup in row.speedups
-        )
-        yield f"    {row.batch:>6}{row.step_cost:>11.2f}{ranges}"
-    yield from wrap(_explained(outlook), "    ", 4)
-    if plan.question.target.active_parameters < plan.question.target.parameters:
-        text = (
-            "The target is a mixture of experts: several tokens pass through more experts than one, so that "
-            "small batches cost more to verify than the table has it."
-        )
-        yield from wrap(text, "    ", 4)
-    if plan.question.acceptance is None:
-        text = f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
-        yield from wrap(text, "    ", 4)
-    if method.drafter is Drafter.LOOKUP:
-        text = (
-            f"Every step is taken to draft {outlook.k} tokens. {method.name} drafts fewer or none where it "
-            "finds nothing, which costs less and gains less."
-        )
-        yield from wrap(text, "    ", 4)
+        ranges = (f"{one.middle:.2f}  ({one.low:.2f} to {one.high:.2f})" for one in row.speedups)
+        yield f"    {row.batch:>6}{row.step_cost:>11.2f}" + "".join(f"{text:>27}" for text in ranges)
+    for note in _notes_on_speedup(plan):
+        yield from wrap(note, "    ", 4)
 
 
-def _explained(outlook: SpeedupByBatch) -> str:
-    return (
+def _notes_on_speedup(plan: Plan) -> Iterator[str]:
+    outlook, method = plan.outlook, plan.question.method
+    yield (
         "Step cost is in plain steps of the same batch, and the tokens per step to break even. Profile "
         f"{outlook.profile}, taken to be right within {outlook.uncertainty:.0%}, for {outlook.context:,.0f} "
         f"tokens of context a request. {outlook.provenance}"
     )
+    if plan.question.target.active_parameters < plan.question.target.parameters:
+        yield (
+            "The target is a mixture of experts: several tokens pass through more experts than one, so that "
+            "small batches cost more to verify than the table has it."
+        )
+    if plan.question.acceptance is None:
+        yield f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
+    if method.drafter is Drafter.LOOKUP:
+        yield (
+            f"Every step is taken to draft {outlook.k} tokens. {method.name} drafts fewer or none where it "
+            "finds nothing, which costs less and gains less."
+        )
 
 
 def _rows(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
@@ -172,13 +157,5 @@ def _percent(part: float | None, whole: float = 1.0) -> str:
     return DASH if part is None else f"{part / whole:.1%}"
 
 
-def _count(value: int | None) -> str:
-    return DASH if value is None else f"{value:,}"
-
-
-def _each(room: MemoryBudget | None, gpus: int) -> str:
-    return DASH if room is None else format_gigabytes(room.budget / gpus)
-
-
-def _kilobytes(room: MemoryBudget | None) -> str:
-    return DASH if room is None or room.bytes_per_token is None else f"{room.bytes_per_token / 1e3:,.1f} kB"
+def _kilobytes(room: MemoryBudget | None) -> float | None:
+    return None if room is None or room.bytes_per_token is None else room.bytes_per_token / 1e3

@@ -29,7 +29,7 @@ from ...requests.result import RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
-from ..arguments import add_output_flags, number_between, parsed, wants_color
+from ..arguments import add_flag, add_output_flags, number_between, parsed, wants_color
 from .entries import Recording, lines
 
 if TYPE_CHECKING:
@@ -45,14 +45,8 @@ FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _TAKEN = (
-    "spec.",
-    "cost.profile",
-    "cost.file",
-    "cost.hardware",
-    "cost.model",
+    *("spec.", "threshold", "requests.", "cost.profile", "cost.file", "cost.hardware", "cost.model"),
     "cost.draft-size",
-    "threshold",
-    "requests.",
 )
 _LEFT = ("requests.window", "requests.bounds.")
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
@@ -67,19 +61,12 @@ _NOW = 0.0
 
 @dataclass(frozen=True, slots=True)
 class RequestsConfig:
-    """The validated configuration.
+    """The validated configuration."""
 
-    Attributes:
-        files: paths, or `STDIN`.
-        settings: thresholds and the cost of steps.
-        requests: how requests are grouped.
-        batch: requests in the batch; ``None`` if not given.
-    """
-
-    files: tuple[str, ...]
-    settings: Settings
-    requests: RequestSettings
-    batch: float | None
+    files: tuple[str, ...]  #: paths, or `STDIN`
+    settings: Settings  #: thresholds and the cost of steps
+    requests: RequestSettings  #: how requests are grouped
+    batch: float | None  #: requests in the batch; ``None`` if not given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,10 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         '{"request": ..., "response": ...}, a line of vLLM run-batch (the file with its requests comes '
         "first), or an observation as POST /api/v1/requests takes it.",
     )
-    parser.add_argument(
-        "--batch",
-        metavar="N",
-        help="Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
+    add_flag(
+        parser,
+        "--batch N",
+        "Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
         f"are told for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
     )
     add_output_flags(parser)
@@ -114,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     recording = Recording(config.requests.classification)
     aggregator = _read(config, recording)
-    costs = {model: _costs(config, model) for model in aggregator.shapes(_NOW)}
+    settings, batches = config.settings, (config.batch,) if config.batch else BATCHES
+    profiles = {m: deployed(settings.costs, settings.speculation, m) for m in aggregator.shapes(_NOW)}
+    costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
     requests = _judge(config, aggregator, costs)
     result = ExporterResult(
         version=__version__,
@@ -174,11 +163,7 @@ def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """Open a file.
-
-    Raises:
-        ConfigError: it cannot be opened, or not read to its end.
-    """
+    """Open a file; ConfigError if it cannot be opened, or not read to its end."""
     try:
         if path == STDIN:
             yield sys.stdin.buffer
@@ -186,19 +171,12 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             with Path(path).open("rb") as file:
                 yield file
     except OSError as error:
-        raise ConfigError(
-            f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
-        ) from error
+        shown = json.dumps(_shown(path), ensure_ascii=False)
+        raise ConfigError(f"{shown}: cannot be read: {error.strerror or error}") from error
 
 
 def _shown(path: str) -> str:
     return "standard input" if path == STDIN else printable(path)
-
-
-def _costs(config: RequestsConfig, model: str) -> Costs:
-    settings = config.settings
-    profile = deployed(settings.costs, settings.speculation, model)
-    return Costs(profile, (config.batch,) if config.batch else BATCHES)
 
 
 def _judge(config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:

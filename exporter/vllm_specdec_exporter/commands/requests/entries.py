@@ -60,11 +60,7 @@ class FileEntry(NamedTuple):
 
 
 def lines(file: BinaryIO) -> Iterator[FileLine]:
-    """Yield the lines of a buffered file that are not blank.
-
-    Raises:
-        OSError: it cannot be read, or not to its end.
-    """
+    """Yield the lines of a buffered file that are not blank; OSError if it cannot be read to its end."""
     if file.peek(len(_GZIP))[: len(_GZIP)] == _GZIP:  # type: ignore[attr-defined]
         file = gzip.GzipFile(fileobj=file)  # type: ignore[assignment]
     number = 0
@@ -168,12 +164,7 @@ def _documents_in(held: Sequence[FileLine]) -> Iterator[FileEntry]:
 
 
 def _split(whole: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield concatenated documents, each with its offset in bytes.
-
-    Raises:
-        ValueError: there is something else.
-        RecursionError: a document is nested too deeply.
-    """
+    """Yield concatenated documents, each with its offset in bytes; ValueError if there is something else."""
     try:
         msgspec.json.decode(whole, type=msgspec.Raw)  # ten times faster for a single document
     except ValueError:
@@ -201,17 +192,12 @@ class UnusedEntries:
 
 
 class Recording:
-    """Reads files of recorded requests, and counts the entries that could not be used.
-
-    Attributes:
-        entries: number of entries by file.
-        unused: those that could not be used, or not completely, by reason.
-    """
+    """Reads files of recorded requests, and counts the entries that could not be used."""
 
     def __init__(self, classification: Classification) -> None:
         self._reader = EntryReader(classification)
-        self.entries: Counter[str] = Counter()
-        self.unused: dict[str, UnusedEntries] = {}
+        self.entries: Counter[str] = Counter()  #: their number by file
+        self.unused: dict[str, UnusedEntries] = {}  #: those not used, or not completely, by reason
 
     def read(self, name: str, found: Iterable[FileLine]) -> Iterator[tuple[str, Observation]]:
         """Yield the observations of a file, each with its place; `name` is empty for the only file."""

@@ -108,8 +108,7 @@ class EntryReader:
     def read(self, body: bytes) -> tuple[Observation, ...]:
         """Return the observations of an entry; none for a batch request, whose answer follows.
 
-        Raises:
-            EntryError: the entry cannot be used completely.
+        EntryError, with what could be used, if the entry cannot be used completely.
         """
         if EVENT_LINE.match(body):
             return (self._observation(None, _Message(body)),)

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from ...config.values import format_address, number, parse_listen_address, whole_number
 from ...serve.shutdown import on_each_signal
-from ..arguments import converter
+from ..arguments import add_flag
 from .families import DIALECTS
 from .phases import Phase, ScenarioError
 from .simulation import SCENARIOS, Simulation, SimulationConfig, find_scenario, load_scenario
@@ -33,67 +33,23 @@ _DEFAULTS = SimulationConfig()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
     parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
-    parser.add_argument(
-        "--web.listen-address",
-        dest="listen_address",
-        type=converter(parse_listen_address),
-        default=("127.0.0.1", 8000),
-        metavar="HOST:PORT",
-        help="address to serve /metrics on (default: 127.0.0.1:8000)",
-    )
-    parser.add_argument(
-        "--dialect",
-        choices=tuple(DIALECTS),
-        default="vllm",
-        help="how the metrics are written (default: vllm)",
-    )
+    where = "address to serve /metrics on (default: 127.0.0.1:8000)"
+    add_flag(parser, "--web.listen-address HOST:PORT", where, "127.0.0.1:8000", parse_listen_address)
+    how = "how the metrics are written (default: vllm)"
+    add_flag(parser, "--dialect", how, "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
-    group.add_argument(
-        "--scenario",
-        default="tour",
-        metavar="NAME",
-        help=f"what happens: {', '.join(SCENARIOS)} (default: tour)",
-    )
-    group.add_argument(
-        "--scenario.file",
-        dest="scenario_file",
-        type=Path,
-        metavar="FILE",
-        help="YAML file with a scenario of your own",
-    )
-    parser.add_argument(
-        "--engines",
-        type=converter(whole_number(1)),
-        default=_DEFAULTS.engines,
-        metavar="N",
-        help="engines per model (default: 1)",
-    )
-    parser.add_argument(
-        "--models",
-        action="append",
-        metavar="NAME",
-        help=f"served model, repeatable (default: {_DEFAULTS.models[0]})",
-    )
-    parser.add_argument(
-        "--num-speculative-tokens",
-        type=converter(whole_number(0)),
-        default=_DEFAULTS.num_speculative_tokens,
-        metavar="K",
-        help="draft tokens per step; 0: no speculation (default: 4)",
-    )
-    parser.add_argument(
-        "--method",
-        default=_DEFAULTS.method,
-        help=f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})",
-    )
-    parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
-    parser.add_argument(
-        "--speed",
-        type=converter(number(0.001)),
-        default=1.0,
-        metavar="X",
-        help="simulated seconds per second (default: 1)",
-    )
+    what = f"what happens: {', '.join(SCENARIOS)} (default: tour)"
+    add_flag(group, "--scenario NAME", what, "tour")
+    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own", parse=Path)
+    add_flag(parser, "--engines N", "engines per model (default: 1)", "1", whole_number(1))
+    models = f"served model, repeatable (default: {_DEFAULTS.models[0]})"
+    add_flag(parser, "--models NAME", models, action="append")
+    k = "draft tokens per step; 0: no speculation (default: 4)"
+    add_flag(parser, "--num-speculative-tokens K", k, "4", whole_number(0))
+    method = f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})"
+    add_flag(parser, "--method METHOD", method, _DEFAULTS.method)
+    add_flag(parser, "--seed SEED", "makes the simulation repeatable", type=int)
+    add_flag(parser, "--speed X", "simulated seconds per second (default: 1)", "1", number(0.001))
     parser.add_argument(
         "--loop",
         action=argparse.BooleanOptionalAction,
@@ -119,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         method=args.method,
         start_time=time.time(),
     )
-    host, port = args.listen_address
+    host, port = args.web_listen_address
     try:
         asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
     except OSError as error:
@@ -159,7 +115,7 @@ _SHUTDOWN_SECONDS = 0.3
 
 
 class SimulatorServer:
-    """Serves a simulation over HTTP in real time.
+    """Serves a simulation over HTTP in real time, as an async context manager; OSError if it cannot listen.
 
     While the simulated server restarts, the listening socket is closed, so that connections are refused; with
     `unavailable: 503` it stays open and returns that status.
@@ -171,13 +127,6 @@ class SimulatorServer:
         port: 0 for a free one.
         speed: Simulated seconds per second; 0: time passes only in `advance`.
         on_phase: Called when a phase begins, including the first one.
-
-    Raises:
-        OSError: On entry: it cannot listen on the address.
-
-    Example:
-        >>> async with SimulatorServer(Simulation(seed=1)) as server:
-        ...     print(server.url)
     """
 
     def __init__(

@@ -13,21 +13,14 @@ _RESOLUTION = 1e-9
 
 
 class Engine:
-    """The state of one engine since its server started.
-
-    Attributes:
-        num_speculative_tokens: K, or None without speculation.
-        measurements: The published values.
-        now: Simulated seconds since the server started.
-        busy_seconds: Simulated seconds spent in steps.
-    """
+    """The state of one engine since its server started."""
 
     def __init__(self, config: EngineConfig, num_speculative_tokens: int | None, rng: Random):
-        self.num_speculative_tokens = num_speculative_tokens
-        self.measurements = Measurements(config.max_model_len)
+        self.num_speculative_tokens = num_speculative_tokens  #: K, or None without speculation
+        self.measurements = Measurements(config.max_model_len)  #: the published values
         self.totals = Totals.empty(num_speculative_tokens or 0)
-        self.now = 0.0
-        self.busy_seconds = 0.0
+        self.now = 0.0  #: simulated seconds since the server started
+        self.busy_seconds = 0.0  #: simulated seconds spent in steps
         self.config = config
         self._rng = rng
         self._scheduler = Scheduler(config, rng)
@@ -58,7 +51,8 @@ class Engine:
             self.now += skipped
         elif step > self._until - self.now + _RESOLUTION:
             return False
-        self._add_arrivals(conditions, step)
+        elapsed, self._thinking_since = self.now - self._thinking_since, self.now
+        scheduler.arrive(conditions.traffic, self.now, elapsed, step)
         admitted = scheduler.admit()
         if admitted:
             self._prefill(admitted, conditions)
@@ -70,12 +64,6 @@ class Engine:
             steps = max(1, math.floor(min(_GROUP_SECONDS, available) / step))
             self._decode(steps, conditions)
         return True
-
-    def _add_arrivals(self, conditions: Conditions, step: float) -> None:
-        """Add the requests that arrived since the last group of steps."""
-        elapsed = self.now - self._thinking_since
-        self._thinking_since = self.now
-        self._scheduler.arrive(conditions.traffic, self.now, elapsed, step)
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
         positions = self.num_speculative_tokens or 0

@@ -25,51 +25,32 @@ SERVERS = ("vllm", "vllm-rust", "vllm-v0", "sglang", "lmdeploy", "llamacpp")
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """The label of several samples with the same owner.
+    """The label of several samples with the same owner."""
 
-    Attributes:
-        label: Its name.
-        values: Its values; ``positions`` for one per draft position.
-    """
-
-    label: str
-    values: tuple[str, ...] | Literal["positions"]
+    label: str  #: Its name
+    values: tuple[str, ...] | Literal["positions"]  #: Its values; ``positions`` for one per draft position
 
 
 class FamilySpec(msgspec.Struct, frozen=True):
-    """One metric family.
+    """One metric family."""
 
-    Attributes:
-        name: Family name; for a counter without `_total`.
-        type: counter, gauge, histogram or summary.
-        scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
-        source: Key of the values in the simulation; empty for the name without its prefix.
-        variant: Label of several samples with the same owner, if any.
-        buckets: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
-        created: Whether there is a creation time.
-        requires: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
-        omit_model_name: Whether samples lack the label `model_name`.
-        constant: Values that never change, one per variant.
-        combine: How several engines are combined into one sample: sum, mean or max.
-        real: Whether the value is a real number, not a count.
-        bare: Whether a counter's sample lacks the suffix `_total`.
-    """
-
-    name: str
-    type: str
+    name: str  #: Family name; for a counter without `_total`
+    type: str  #: counter, gauge, histogram or summary
     help: str
-    scope: str
-    source: str = ""
-    variant: Variant | None = None
+    scope: str  #: `engine` (a sample per engine), `model` (one per model) or `server` (one)
+    source: str = ""  #: Key of the values in the simulation; empty for the name without its prefix
+    variant: Variant | None = None  #: Label of several samples with the same owner, if any
     labels: dict[str, str] = {}
+    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length
     buckets: tuple[float, ...] | Literal["1-2-5"] = ()
-    created: bool = False
+    created: bool = False  #: Whether there is a creation time
+    #: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing
     requires: str = ""
-    omit_model_name: bool = False
-    constant: tuple[float, ...] = ()
-    combine: str = "sum"
-    real: bool = False
-    bare: bool = False
+    omit_model_name: bool = False  #: Whether samples lack the label `model_name`
+    constant: tuple[float, ...] = ()  #: Values that never change, one per variant
+    combine: str = "sum"  #: How several engines are combined into one sample: sum, mean or max
+    real: bool = False  #: Whether the value is a real number, not a count
+    bare: bool = False  #: Whether a counter's sample lacks the suffix `_total`
 
     @property
     def key(self) -> str:
@@ -120,11 +101,7 @@ def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
 
 
 class HistogramCounts:
-    """A histogram.
-
-    Args:
-        bounds: The finite upper bounds, inclusive and ascending; the last bucket is +Inf.
-    """
+    """A histogram with finite, inclusive and ascending upper bounds; the last bucket is +Inf."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
@@ -209,12 +186,12 @@ def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCou
 
 _CLASSIC = "text/plain; version=1.0.0; charset=utf-8"
 _CLASSIC_OLD = "text/plain; version=0.0.4; charset=utf-8"
+_PLAIN = "text/plain; version=0.0.4"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 # The parts of a histogram, in the order in which a server writes them.
-_PYTHON_HISTOGRAM = ("bucket", "count", "sum")
-_MULTIPROC_HISTOGRAM = ("sum", "bucket", "count")
-_RUST_HISTOGRAM = ("sum", "count", "bucket")
+_BUCKETS_FIRST = ("bucket", "count", "sum")
+_SUM_FIRST = ("sum", "bucket", "count")
 
 _MULTIPROC_TYPES = ("histogram", "summary", "counter", "gauge")
 
@@ -236,36 +213,23 @@ def format_cpp(value: float, family: FamilySpec) -> str:
 
 @dataclass(frozen=True)
 class SimulatedDialect:
-    """The format of one server's metrics.
-
-    Attributes:
-        server: Data file with the families.
-        content_type: HTTP content type of the answer.
-        number: Formats a value.
-        openmetrics: Whether the format is OpenMetrics, not the classic text.
-        underscores: Whether sample names have `_` in place of `:`.
-        created: Whether creation times are published.
-        multiprocess: Whether several processes write the values: without `process_*` and `python_*` families,
-            histograms first and gauges last.
-        empty_families: Whether families without samples have HELP and TYPE lines.
-        identity_first: Whether labels begin with `model_name`, `engine`; otherwise they are
-            sorted by name.
-        histogram: The parts of a histogram in order.
-        version: The version in GET /version; empty if there is no such path.
-    """
+    """The format of one server's metrics."""
 
     name: str
-    server: str
-    content_type: str
-    number: Callable[[float, FamilySpec], str]
-    openmetrics: bool = False
-    underscores: bool = False
-    created: bool = False
+    server: str  #: Data file with the families
+    content_type: str = _CLASSIC  #: HTTP content type of the answer
+    number: Callable[[float, FamilySpec], str] = format_python  #: Formats a value
+    openmetrics: bool = False  #: Whether the format is OpenMetrics, not the classic text
+    underscores: bool = False  #: Whether sample names have `_` in place of `:`
+    created: bool = False  #: Whether creation times are published
+    #: Whether several processes write the values: without `process_*` and `python_*` families, histograms
+    #: first and gauges last
     multiprocess: bool = False
-    empty_families: bool = True
+    empty_families: bool = True  #: Whether families without samples have HELP and TYPE lines
+    #: Whether labels begin with `model_name`, `engine`; otherwise they are sorted by name
     identity_first: bool = False
-    histogram: tuple[str, ...] = _PYTHON_HISTOGRAM
-    version: str = "0.32.0"
+    histogram: tuple[str, ...] = _BUCKETS_FIRST  #: The parts of a histogram in order
+    version: str = "0.32.0"  #: The version in GET /version; empty if there is no such path
 
     def families(self) -> tuple[FamilySpec, ...]:
         """Return the families of the dialect in their order."""
@@ -277,16 +241,8 @@ class SimulatedDialect:
 
 
 _DIALECTS = (
-    SimulatedDialect("vllm", "vllm", _CLASSIC, format_python, created=True),
-    SimulatedDialect(
-        "vllm-multiproc",
-        "vllm",
-        _CLASSIC,
-        format_python,
-        multiprocess=True,
-        empty_families=False,
-        histogram=_MULTIPROC_HISTOGRAM,
-    ),
+    SimulatedDialect("vllm", "vllm", created=True),
+    SimulatedDialect("vllm-multiproc", "vllm", multiprocess=True, empty_families=False, histogram=_SUM_FIRST),
     SimulatedDialect(
         "vllm-rust",
         "vllm-rust",
@@ -294,33 +250,15 @@ _DIALECTS = (
         format_rust,
         openmetrics=True,
         identity_first=True,
-        histogram=_RUST_HISTOGRAM,
+        histogram=("sum", "count", "bucket"),
     ),
     SimulatedDialect(
-        "vllm-underscore",
-        "vllm",
-        _OPENMETRICS,
-        format_python,
-        openmetrics=True,
-        underscores=True,
-        created=True,
+        "vllm-underscore", "vllm", _OPENMETRICS, openmetrics=True, underscores=True, created=True
     ),
-    SimulatedDialect(
-        "vllm-v0", "vllm-v0", _CLASSIC_OLD, format_python, histogram=_MULTIPROC_HISTOGRAM, version="0.9.2"
-    ),
-    SimulatedDialect(
-        "sglang",
-        "sglang",
-        _CLASSIC,
-        format_python,
-        empty_families=False,
-        histogram=_MULTIPROC_HISTOGRAM,
-        version="",
-    ),
-    SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
-    SimulatedDialect(
-        "llamacpp", "llamacpp", "text/plain; version=0.0.4", format_cpp, empty_families=False, version=""
-    ),
+    SimulatedDialect("vllm-v0", "vllm-v0", _CLASSIC_OLD, histogram=_SUM_FIRST, version="0.9.2"),
+    SimulatedDialect("sglang", "sglang", empty_families=False, histogram=_SUM_FIRST, version=""),
+    SimulatedDialect("lmdeploy", "lmdeploy", version=""),
+    SimulatedDialect("llamacpp", "llamacpp", _PLAIN, format_cpp, empty_families=False, version=""),
 )
 
 #: Every dialect by name.

@@ -17,29 +17,19 @@ _MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
 
 @dataclass(slots=True)
 class SimulatedRequest:
-    """One request in an engine. Times are simulated seconds.
-
-    Attributes:
-        cached_tokens: Tokens of the prompt in the prefix cache.
-        target_tokens: Length at which the answer ends.
-        max_tokens: The client's limit.
-        repeats: Whether the answer ends by repetition detection.
-        scheduled_at: Start of its first step.
-        generated: Tokens of the answer so far.
-        preempted_at: Time of the last preemption.
-    """
+    """One request in an engine. Times are simulated seconds."""
 
     arrived_at: float
     prompt_tokens: int
-    cached_tokens: int
-    target_tokens: int
-    max_tokens: int
-    repeats: bool
-    scheduled_at: float = 0.0
+    cached_tokens: int  #: Tokens of the prompt in the prefix cache
+    target_tokens: int  #: Length at which the answer ends
+    max_tokens: int  #: The client's limit
+    repeats: bool  #: Whether the answer ends by repetition detection
+    scheduled_at: float = 0.0  #: Start of its first step
     first_token_at: float = 0.0
-    generated: int = 0
+    generated: int = 0  #: Tokens of the answer so far
     preemptions: int = 0
-    preempted_at: float = 0.0
+    preempted_at: float = 0.0  #: Time of the last preemption
 
     @property
     def finished_reason(self) -> str:
@@ -73,14 +63,8 @@ def draw_request(rng: Random, traffic: Traffic, arrived_at: float, config: Engin
     target = min(limit, max(2, round(rng.gammavariate(2.0, traffic.output_tokens / 2.0))))
     share = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
     cached = int(share * (prompt - 1)) // config.block_size * config.block_size
-    return SimulatedRequest(
-        arrived_at=arrived_at,
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        target_tokens=target,
-        max_tokens=limit,
-        repeats=rng.random() < traffic.repetition_ratio,
-    )
+    repeats = rng.random() < traffic.repetition_ratio
+    return SimulatedRequest(arrived_at, prompt, cached, target, limit, repeats)
 
 
 # Share of the KV cache that vLLM keeps free when it admits requests.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from importlib.resources import files
 from itertools import chain
 from random import Random
 from types import MappingProxyType
@@ -32,11 +33,7 @@ class Scenario:
 
 
 def parse_scenario(document: object, default_name: str) -> Scenario:
-    """Return the scenario of a YAML document.
-
-    Raises:
-        ScenarioError: The document is not a valid scenario.
-    """
+    """Return the scenario of a YAML document, or raise ScenarioError."""
     if not isinstance(document, dict):
         raise ScenarioError(f"a scenario is a mapping with {', '.join(_SCENARIO_KEYS)}")
     for key in document:
@@ -84,11 +81,7 @@ _MAX_FILE_BYTES = 1_000_000
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario from a YAML file.
-
-    Raises:
-        ScenarioError: The file cannot be read, or is not a valid scenario.
-    """
+    """Read a scenario from a YAML file, or raise ScenarioError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)
@@ -104,49 +97,14 @@ def load_scenario(path: Path) -> Scenario:
     raise ScenarioError(f"{path}: {reason}")
 
 
-def _built_in(name: str, *phases: tuple[str, float, dict[str, object]]) -> Scenario:
-    return Scenario(name, tuple(make_phase(kind, given, s) for kind, s, given in phases))
+def _built_in() -> dict[str, Scenario]:
+    documents = read_yaml((files(__package__) / "data" / "scenarios.yaml").read_bytes())
+    assert isinstance(documents, dict)
+    return {name: parse_scenario(document, name) for name, document in documents.items()}
 
 
 #: The built-in scenarios by name.
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
-    {
-        scenario.name: scenario
-        for scenario in (
-            _built_in(
-                "tour",
-                ("healthy", 120, {}),
-                ("slow_decay", 180, {}),
-                ("collapse", 90, {}),
-                ("healthy", 60, {}),
-                ("idle", 60, {}),
-                ("bypass", 60, {}),
-                ("variable_drafts", 90, {}),
-                ("saturation", 120, {}),
-                ("repetition", 60, {}),
-                ("restart", 60, {}),
-                ("k_change", 90, {"num_speculative_tokens": 8}),
-                ("off", 60, {}),
-                ("k_change", 30, {"num_speculative_tokens": 0}),
-            ),
-            _built_in("healthy", ("healthy", 3600, {})),
-            _built_in("slow_decay", ("healthy", 60, {}), ("slow_decay", 300, {})),
-            _built_in("collapse", ("healthy", 120, {}), ("collapse", 180, {})),
-            _built_in("idle", ("healthy", 60, {}), ("idle", 120, {})),
-            _built_in("bypass", ("healthy", 60, {}), ("bypass", 120, {})),
-            _built_in("restart", ("healthy", 60, {}), ("restart", 60, {})),
-            _built_in(
-                "k_change",
-                ("k_change", 90, {"num_speculative_tokens": 2}),
-                ("k_change", 90, {"num_speculative_tokens": 8}),
-            ),
-            _built_in("saturation", ("healthy", 60, {}), ("saturation", 180, {})),
-            _built_in("variable_drafts", ("variable_drafts", 3600, {})),
-            _built_in("repetition", ("healthy", 60, {}), ("repetition", 120, {})),
-            _built_in("off", ("off", 3600, {"downtime_seconds": 0})),
-        )
-    }
-)
+SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_built_in())
 
 
 # How often acceptance is updated in a phase in which it changes.
@@ -156,27 +114,16 @@ _RESOLUTION = 1e-9
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """What is simulated.
+    """What is simulated."""
 
-    Attributes:
-        models: Served models; each has its own engines.
-        engines: Engines per model.
-        num_speculative_tokens: K; 0 for a server without speculation.
-        scenario: The phases.
-        loop: Whether the scenario starts again; None for the value of the scenario.
-        method: Name of the speculation method; only reported.
-        engine: Properties of the engines.
-        start_time: Unix time at which the simulation starts, in seconds.
-    """
-
-    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)
-    engines: int = 1
-    num_speculative_tokens: int = 4
-    scenario: Scenario = SCENARIOS["healthy"]
-    loop: bool | None = None
-    method: str = "eagle3"
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    start_time: float = 1_800_000_000.0
+    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)  #: Served models; each has its own engines
+    engines: int = 1  #: Engines per model
+    num_speculative_tokens: int = 4  #: K; 0 for a server without speculation
+    scenario: Scenario = SCENARIOS["healthy"]  #: The phases
+    loop: bool | None = None  #: Whether the scenario starts again; None for the value of the scenario
+    method: str = "eagle3"  #: Name of the speculation method; only reported
+    engine: EngineConfig = field(default_factory=EngineConfig)  #: Properties of the engines
+    start_time: float = 1_800_000_000.0  #: Unix time at which the simulation starts, in seconds
 
 
 class ServerDownError(RuntimeError):
@@ -184,23 +131,18 @@ class ServerDownError(RuntimeError):
 
 
 class Simulation:
-    """A simulated server. Its time passes only in `advance`.
-
-    Attributes:
-        elapsed: Simulated seconds.
-        num_speculative_tokens: K of the running server, or None without speculation.
-        unavailable: The response while the server is down: `refused` or `503`.
-    """
+    """A simulated server. Its time passes only in `advance`."""
 
     def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
         self.config = config or SimulationConfig()
-        self.elapsed = 0.0
+        self.elapsed = 0.0  #: simulated seconds
         self.restarts = 0
         self._seed = Random().getrandbits(64) if seed is None else seed  # noqa: S311
+        #: K of the running server, or None without speculation
         self.num_speculative_tokens = self.config.num_speculative_tokens or None
         self._last_k = self.config.num_speculative_tokens
         self._down_until = 0.0
-        self.unavailable = "refused"
+        self.unavailable = "refused"  #: the response while the server is down: `refused` or `503`
         self._started_at = 0.0
         self._past = Totals()
         self._engines = self._start_engines()
@@ -258,23 +200,18 @@ class Simulation:
                     engine.advance(step, conditions)
             self.elapsed += step
             if remaining is not None and remaining - step <= _RESOLUTION:
-                self._next_phase()
+                if self._manual is None:
+                    self._index = (self._index + 1) % len(self.config.scenario.phases)
+                self._manual = None
+                self._begin_phase()
 
     def set_phase(self, name: str, /, *, seconds: float | None = None, **parameters: object) -> None:
-        """Begin a phase in place of that of the scenario, which begins again after `seconds` if given.
-
-        Raises:
-            ScenarioError: The phase or a parameter is not allowed.
-        """
+        """Begin a phase in place of the scenario's, for `seconds` or without end, or raise ScenarioError."""
         self._manual = make_phase(name, parameters, seconds)
         self._begin_phase()
 
     def render(self, dialect: str = "vllm") -> bytes:
-        """Return the response to GET /metrics in a dialect, a name from `DIALECTS`.
-
-        Raises:
-            ServerDownError: The server is down.
-        """
+        """Return the response to GET /metrics in a dialect of `DIALECTS`, or raise ServerDownError."""
         if not self.serving:
             raise ServerDownError("the simulated server is restarting")
         return render(self._engines, self.config.start_time + self._started_at, dialect)
@@ -287,12 +224,6 @@ class Simulation:
         if self.phase.seconds is None or last:
             return None
         return max(0.0, self.phase.seconds - self.phase_elapsed)
-
-    def _next_phase(self) -> None:
-        if self._manual is None:
-            self._index = (self._index + 1) % len(self.config.scenario.phases)
-        self._manual = None
-        self._begin_phase()
 
     def _begin_phase(self) -> None:
         """Begin a phase, with a restart of the server if the phase needs it."""

@@ -19,9 +19,6 @@ def binomial(rng: Random, trials: int, probability: float) -> int:
     """Draw the number of successes among independent trials.
 
     The distribution is exact, without a normal approximation, at a cost that does not grow with `trials`.
-
-    Raises:
-        ValueError: `trials` is negative, or `probability` is not from 0 to 1.
     """
     if trials < 0 or not 0.0 <= probability <= 1.0:
         raise ValueError(f"no binomial distribution has {trials} trials at {probability}")
@@ -97,17 +94,13 @@ def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]
 
 @dataclass(frozen=True)
 class DraftModel:
-    """The distribution of drafts and of their acceptance.
+    """The distribution of drafts and of their acceptance."""
 
-    Attributes:
-        acceptance: Probability that the token at a position is accepted, given that all before it were; one
-            value per position, the last one for all later ones.
-        draft_probability: Probability that a request has a draft in a step.
-        length_weights: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K.
-    """
-
+    #: Probability that the token at a position is accepted, given that all before it were; one value per
+    #: position, the last one for all later ones
     acceptance: tuple[float, ...]
-    draft_probability: float = 1.0
+    draft_probability: float = 1.0  #: Probability that a request has a draft in a step
+    #: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K
     length_weights: tuple[float, ...] = ()
 
     def conditional(self, position: int) -> float:
@@ -134,25 +127,19 @@ class DraftModel:
 
 @dataclass
 class Totals:
-    """Exact totals of what was drafted, accepted and generated.
+    """Exact totals of what was drafted, accepted and generated."""
 
-    Attributes:
-        drafts: Verifications of one request's draft in one step.
-        accepted_tokens: Tokens accepted; the bonus token of each draft is not among them.
-        accepted_per_position: Drafts in which the token at this position was accepted.
-        accepted_per_draft: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
-        generation_tokens: Tokens generated, with and without drafts.
-        accepted_anywhere: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine
-            counted these as accepted.
-    """
-
-    drafts: int = 0
+    drafts: int = 0  #: Verifications of one request's draft in one step
     draft_tokens: int = 0
-    accepted_tokens: int = 0
+    accepted_tokens: int = 0  #: Tokens accepted; the bonus token of each draft is not among them
+    #: Drafts in which the token at this position was accepted
     accepted_per_position: list[int] = field(default_factory=list)
+    #: Drafts of which exactly 0, 1, 2, ... tokens were accepted
     accepted_per_draft: list[int] = field(default_factory=list)
-    generation_tokens: int = 0
+    generation_tokens: int = 0  #: Tokens generated, with and without drafts
     finished_requests: int = 0
+    #: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine counted these as
+    #: accepted
     accepted_anywhere: int = 0
 
     @classmethod
@@ -215,18 +202,12 @@ class StepCost:
     A step reads all weights once for any batch; every computed token takes time, draft tokens included; and
     the drafter proposes its tokens one after another. So the time per output token falls as more draft tokens
     are accepted, and at large batches rejected tokens cost more than speculation gains.
-
-    Attributes:
-        base_seconds: Time for reading the weights.
-        token_seconds: Time per computed token of the batch, verified drafts included.
-        draft_position_seconds: Time per drafted position.
-        prefill_token_seconds: Time per prompt token that is not in the prefix cache.
     """
 
-    base_seconds: float = 0.018
-    token_seconds: float = 4e-5
-    draft_position_seconds: float = 0.0008
-    prefill_token_seconds: float = 4e-5
+    base_seconds: float = 0.018  #: Time for reading the weights
+    token_seconds: float = 4e-5  #: Time per computed token of the batch, verified drafts included
+    draft_position_seconds: float = 0.0008  #: Time per drafted position
+    prefill_token_seconds: float = 4e-5  #: Time per prompt token that is not in the prefix cache
 
     def step_seconds(
         self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
@@ -242,40 +223,26 @@ class StepCost:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """The fixed properties of an engine.
-
-    Attributes:
-        max_num_batched_tokens: Prompt tokens after which a step admits no further prompt.
-        max_model_len: Maximum sequence length in tokens; bucket bounds depend on it.
-    """
+    """The fixed properties of an engine."""
 
     max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048
+    max_num_batched_tokens: int = 2048  #: Prompt tokens after which a step admits no further prompt
     kv_cache_tokens: int = 65_536
     block_size: int = 16
-    max_model_len: int = 8192
+    max_model_len: int = 8192  #: Maximum sequence length in tokens; bucket bounds depend on it
     step_cost: StepCost = field(default_factory=StepCost)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of one engine: clients that send a request, read the answer and pause.
+    """The traffic of one engine: clients that send a request, read the answer and pause."""
 
-    Attributes:
-        clients: Clients of this engine, and so the maximum number of its requests.
-        think_seconds: Mean time between an answer and the client's next request.
-        prompt_tokens: Mean prompt length.
-        output_tokens: Mean answer length.
-        prefix_hit_ratio: Mean share of a prompt in the prefix cache.
-        repetition_ratio: Share of the answers that end by vLLM's repetition detection.
-    """
-
-    clients: int = 24
-    think_seconds: float = 0.5
-    prompt_tokens: float = 600.0
-    output_tokens: float = 200.0
-    prefix_hit_ratio: float = 0.35
-    repetition_ratio: float = 0.0
+    clients: int = 24  #: Clients of this engine, and so the maximum number of its requests
+    think_seconds: float = 0.5  #: Mean time between an answer and the client's next request
+    prompt_tokens: float = 600.0  #: Mean prompt length
+    output_tokens: float = 200.0  #: Mean answer length
+    prefix_hit_ratio: float = 0.35  #: Mean share of a prompt in the prefix cache
+    repetition_ratio: float = 0.0  #: Share of the answers that end by vLLM's repetition detection
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,6 @@ For programs::
     outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
-
-`grid` has the plan, its prompts and cells, `client` and `stream` the requests, `counters` the metrics of the
-server, `cell` one measurement, `runner` all of them, `record` the file, `report` and `page` the output.
 """
 
 from __future__ import annotations
@@ -30,11 +27,11 @@ from ...config.values import duration, file, header, mask_header
 from ...publish import plots
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import URL, add_url, converter, fail, flags_of, number_between, whole_between
+from ..arguments import URL, add_flag, add_url, converter, fail, flags_of, number_between, whole_between
 from . import page, report
 from . import record as recordfile
 from .endpoint import Endpoint, Unreachable, endpoint, without_api
-from .grid import BUILTIN, TEMPERATURES, SweepPlan, Zones
+from .grid import BUILTIN, SweepPlan, Zones
 from .grid import load as load_prompts
 from .progress import show_progress
 from .runner import OtherTraffic, run_sweep
@@ -52,7 +49,6 @@ FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
 #: The options of `serve` that mean the same here.
 OPTIONS = tuple(option for option in ALL_OPTIONS if option.name.startswith("vllm."))
 _METRICS_TIMEOUT = 10.0
-_DEFAULTS = SweepPlan(prompts=())
 _ZONES = Zones()
 
 
@@ -64,140 +60,67 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "vLLM metrics."
     )
     add_url(parser, "The server, with or without /v1.")
-    grid = parser.add_argument_group("what to measure")
-    grid.add_argument(
-        "--temperature",
-        type=_list(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")),
-        default=TEMPERATURES,
-        metavar="LIST",
-        help="Sampling temperatures. Default: 0,0.4,0.8,1.0.",
-    )
-    grid.add_argument(
-        "--concurrency",
-        type=_list(whole_between(1, 4096)),
-        default=(1,),
-        metavar="LIST",
-        help="Requests at the same time. Default: 1.",
-    )
-    grid.add_argument(
-        "--prompts",
+    group = parser.add_argument_group("what to measure")
+    temperatures = _list(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
+    add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", type=temperatures)
+    loads = _list(whole_between(1, 4096))
+    add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads)
+    add_flag(
+        group,
+        "--prompts SET",
+        f"{', '.join(BUILTIN)}, all, or a file with one prompt a line or JSON lines; repeatable, each set "
+        "has cells of its own. Default: chat.",
         action="append",
-        metavar="SET",
-        help=f"{', '.join(BUILTIN)}, all, or a file with one prompt a line or JSON lines; "
-        "repeatable, each set has cells of its own. Default: chat.",
     )
-    grid.add_argument(
-        "--requests",
-        type=converter(whole_between(1, 100_000)),
-        default=16,
-        metavar="N",
-        help="Requests per cell. Default: 16.",
+    add_flag(group, "--requests N", "Requests per cell.", "16", whole_between(1, 100_000))
+    add_flag(group, "--max-tokens N", "Most tokens of an answer.", "128", whole_between(1, 1_000_000))
+    add_flag(group, "--model NAME", "Default: the only one that is served.", "")
+    api = "Default: auto, which is chat unless the server has no chat template."
+    group.add_argument("--api", choices=("auto", "chat", "completions"), default="auto", help=api)
+    seed = "Seed of each cell's first request; the next has the next. It may change acceptance."
+    add_flag(group, "--seed N", f"{seed} Default: no seeds.", parse=whole_between(0, 2**31 - 1))
+    nucleus = number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")
+    add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
+    add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
+
+    group = parser.add_argument_group("how to measure")
+    add_flag(group, "--allow-other-traffic", "Measure even if others use the server.")
+    add_flag(group, "--request-timeout DURATION", "Time that one answer may take.", "2m", duration(0.1))
+    most = "Time that the sweep may take; it can be continued."
+    add_flag(group, "--max-duration DURATION", most, "30m", duration(1))
+    add_flag(group, "--pause DURATION", "Time between two cells.", "0s", duration(0))
+    add_flag(group, "--api-key-file FILE", "File with the server's API key.", parse=file)
+    further = "Further request header, 'Name: value'; repeatable. The same as --vllm.header."
+    add_flag(group, "--header HEADER", further, type=_header, action="append", default=[])
+
+    group = parser.add_argument_group("what to make of it")
+    add_flag(
+        group,
+        "--out DIR",
+        "Directory for sweep.json, sweep.csv and report.html; one that holds a part of the same sweep is "
+        "continued. Default: ./sweep-DATE-TIME.",
+        parse=Path,
     )
-    grid.add_argument(
-        "--max-tokens",
-        type=converter(whole_between(1, 1_000_000)),
-        default=128,
-        metavar="N",
-        help="Most tokens of an answer. Default: 128.",
-    )
-    grid.add_argument("--model", default="", metavar="NAME", help="Default: the only one that is served.")
-    grid.add_argument(
-        "--api",
-        choices=("auto", "chat", "completions"),
-        default="auto",
-        help="Default: auto, which is chat unless the server has no chat template.",
-    )
-    grid.add_argument(
-        "--seed",
-        type=converter(whole_between(0, 2**31 - 1)),
-        metavar="N",
-        help="Seed of each cell's first request; the next has the next. It may change acceptance. "
-        "Default: no seeds.",
-    )
-    grid.add_argument(
-        "--top-p",
-        type=converter(number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")),
-        metavar="P",
-        help="Default: the server's.",
-    )
-    grid.add_argument(
-        "--ignore-eos", action="store_true", help="Go on to --max-tokens whatever the model says (vLLM)."
-    )
-    _add_conduct(parser)
+    add_flag(group, "--no-html", "No report.html, which needs matplotlib.")
+    add_flag(group, "--json", "Print JSON instead of a table.")
+    add_flag(group, "--quiet", "Tell nothing while measuring.")
+    zone = "Acceptance below which drafting costs more than it gains."
+    ratio = number_between(0.0, 1.0)
+    add_flag(group, "--zone-disable-below RATIO", zone, f"{_ZONES.disable_below:.2f}", ratio)
+    zone = "Acceptance above which drafting likely pays."
+    add_flag(group, "--zone-benefit-above RATIO", zone, f"{_ZONES.benefit_above:.2f}", ratio)
     add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
-def _add_conduct(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how to measure")
-    group.add_argument(
-        "--allow-other-traffic", action="store_true", help="Measure even if others use the server."
-    )
-    group.add_argument(
-        "--request-timeout",
-        type=converter(duration(0.1)),
-        default=_DEFAULTS.request_timeout,
-        metavar="DURATION",
-        help="Time that one answer may take. Default: 2m.",
-    )
-    group.add_argument(
-        "--max-duration",
-        type=converter(duration(1)),
-        default=_DEFAULTS.max_duration,
-        metavar="DURATION",
-        help="Time that the sweep may take; it can be continued. Default: 30m.",
-    )
-    group.add_argument(
-        "--pause",
-        type=converter(duration(0)),
-        default=0.0,
-        metavar="DURATION",
-        help="Time between two cells. Default: 0s.",
-    )
-    group.add_argument(
-        "--api-key-file", type=converter(file), metavar="FILE", help="File with the server's API key."
-    )
-    group.add_argument(
-        "--header",
-        type=_header,
-        action="append",
-        default=[],
-        metavar="HEADER",
-        help="Further request header, 'Name: value'; repeatable. The same as --vllm.header.",
-    )
-    group = parser.add_argument_group("what to make of it")
-    group.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="Directory for sweep.json, sweep.csv and report.html; one that holds a part of the same "
-        "sweep is continued. Default: ./sweep-DATE-TIME.",
-    )
-    group.add_argument("--no-html", action="store_true", help="No report.html, which needs matplotlib.")
-    group.add_argument("--json", action="store_true", help="Print JSON instead of a table.")
-    group.add_argument("--quiet", action="store_true", help="Tell nothing while measuring.")
-    group.add_argument(
-        "--zone-disable-below",
-        type=converter(number_between(0.0, 1.0)),
-        default=_ZONES.disable_below,
-        metavar="RATIO",
-        help="Acceptance below which drafting costs more than it gains. "
-        f"Default: {_ZONES.disable_below:.2f}.",
-    )
-    group.add_argument(
-        "--zone-benefit-above",
-        type=converter(number_between(0.0, 1.0)),
-        default=_ZONES.benefit_above,
-        metavar="RATIO",
-        help=f"Acceptance above which drafting likely pays. Default: {_ZONES.benefit_above:.2f}.",
-    )
+#: Flags that are fields of the plan.
+_AS_GIVEN = (
+    *("requests", "max_tokens", "model", "api", "seed", "top_p", "ignore_eos"),
+    *("allow_other_traffic", "request_timeout", "max_duration", "pause"),
+)
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
-    """Return the plan of the command line.
-
-    Raises:
-        ConfigError: a flag is invalid.
-    """
+    """Return the plan of the command line; ConfigError if a flag is invalid."""
     try:
         zones = Zones(args.zone_disable_below, args.zone_benefit_above)
     except ValueError as error:
@@ -209,18 +132,8 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
         prompts=load_prompts(_sets(args.prompts or ["chat"])),
         temperatures=args.temperature,
         concurrencies=args.concurrency,
-        requests=args.requests,
-        max_tokens=args.max_tokens,
-        model=args.model,
-        api=args.api,
-        seed=args.seed,
-        top_p=args.top_p,
-        ignore_eos=args.ignore_eos,
-        allow_other_traffic=args.allow_other_traffic,
-        request_timeout=args.request_timeout,
-        max_duration=args.max_duration,
-        pause=args.pause,
         zones=zones,
+        **{name: getattr(args, name) for name in _AS_GIVEN},
     )
 
 
@@ -229,17 +142,12 @@ def _sets(given: list[str]) -> list[str]:
     found = []
     for word in given:
         parts = word.split(",")
-        known = all(part in (*BUILTIN, "all") for part in parts)
-        found += parts if known else [word]
+        found += parts if {*BUILTIN, "all"}.issuperset(parts) else [word]
     return found
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
-    """Return the server from flags and environment.
-
-    Raises:
-        ConfigError: a setting is invalid.
-    """
+    """Return the server from flags and environment; ConfigError if a setting is invalid."""
     flags = flags_of(args)
     if args.header:
         flags["vllm.header"] = [*(flags["vllm.header"] or []), *args.header]
@@ -285,15 +193,9 @@ def run(args: argparse.Namespace) -> int:
     latest: list[SweepRecord] = []
     total = len(plan.cells())
     try:
-        outcome = asyncio.run(
-            run_sweep(
-                plan,
-                server,
-                directory=directory,
-                progress=show_progress(quiet=args.quiet),
-                begun=latest.append,
-            )
-        )
+        shown = show_progress(quiet=args.quiet)
+        sweep = run_sweep(plan, server, directory=directory, progress=shown, begun=latest.append)
+        outcome = asyncio.run(sweep)
     except (Unreachable, OtherTraffic) as error:
         return fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
     except KeyboardInterrupt:

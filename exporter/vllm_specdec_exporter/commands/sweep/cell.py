@@ -9,14 +9,8 @@ from collections import Counter
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
-from ...economics.statistics import (
-    CLUSTERING,
-    Z_EXACT,
-    ClusterInterval,
-    cluster_interval,
-    distribution,
-    wilson,
-)
+from ...economics import statistics
+from ...economics.statistics import CLUSTERING, ClusterInterval, distribution, wilson
 from ...measures.history import Delta
 from ...measures.measures import derive
 from .counters import between
@@ -25,10 +19,9 @@ from .record import CellAcceptance, CellResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .client import Client, Sampling
+    from .client import Client, Sampling, StreamedAnswer, StreamedDrafts
     from .counters import CounterSample
     from .grid import Cell, Prompt
-    from .stream import StreamedAnswer, StreamedDrafts
 
 #: Relative difference between counters and responses from which a cell counts as disturbed.
 TOLERANCE = 0.02
@@ -45,16 +38,9 @@ async def send(
 ) -> tuple[tuple[StreamedAnswer, ...], float]:
     """Send the requests in a closed loop; return all responses in order, and the elapsed seconds.
 
-    Each of the `concurrency` workers sends its next request after its last response.
-
-    Args:
-        client: the endpoint.
-        sampling: everything but the prompts.
-        asked: the prompts, each with its index in the set.
-        concurrency: number of workers.
-        answered: called with each response.
-        waves: whether all workers send their next requests together, so that no prompt is computed while
-            another worker's response is generated.
+    `asked` has the prompts, each with its index in the set. Each of the `concurrency` workers sends its next
+    request after its last response; with `waves` all do so together, so that no prompt is computed while
+    another worker's response is generated.
     """
     answers: list[StreamedAnswer] = []
     numbered = list(enumerate(asked))
@@ -85,17 +71,11 @@ def judge(
     max_tokens: int,
     started: float = 0.0,
 ) -> CellResult:
-    """Return the result of a cell. Pure.
+    """Return the result of a cell that began at the Unix time `started`. Pure.
 
-    Args:
-        cell: the cell.
-        answers: one per request.
-        seconds: from the first request to the end of the last response.
-        before: the counters before the first request.
-        after: the counters after the last response, without a restart in between.
-        rested: whether the counters stopped increasing afterwards.
-        max_tokens: most tokens of a response: a failed request may have generated as many.
-        started: Unix time of the start of the cell.
+    It took `seconds`, from the first request to the end of the last response. Between `before` and `after`
+    the server did not restart; `rested` says whether its counters then stopped increasing. A failed request
+    may have generated as many as `max_tokens`.
     """
     whole = [answer for answer in answers if not answer.error]
     failed = len(answers) - len(whole)
@@ -110,7 +90,8 @@ def judge(
         records = acceptance(own)
     source = records or counters
     doubts = _doubts(step, own, tokens, failed * max_tokens, rested=rested)
-    errors = _errors(answers)
+    kinds = Counter(answer.error for answer in answers if answer.error)
+    errors = [f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3)]
     status = Status.FAILED if not whole else Status.DISTURBED if doubts else Status.OK
     return CellResult(
         prompts=cell.prompts,
@@ -175,25 +156,6 @@ def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested
     return tuple(found)
 
 
-def _errors(answers: Sequence[StreamedAnswer]) -> tuple[str, ...]:
-    """Return the errors of the requests, each kind once with its number."""
-    kinds = Counter(answer.error for answer in answers if answer.error)
-    return tuple(f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3))
-
-
-def failed(cell: Cell, reason: str, started: float, attempts: int) -> CellResult:
-    """Return the result of a cell that could not be measured."""
-    return CellResult(
-        prompts=cell.prompts,
-        concurrency=cell.concurrency,
-        temperature=cell.temperature,
-        status=Status.FAILED,
-        reasons=(reason,),
-        started=started,
-        attempts=attempts,
-    )
-
-
 def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
     histogram = list(map(sum, zip_longest(*(record.histogram for record in records), fillvalue=0)))
@@ -221,7 +183,9 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
             cluster = clusters.setdefault(answer.prompt if recur else answer.request, [0, 0])
             cluster[0] += answer.drafts.accepted_tokens
             cluster[1] += answer.drafts.draft_tokens
-    found = cluster_interval([(a, d) for a, d in clusters.values()], "prompt" if recur else "request")
+    found = statistics.cluster_interval(
+        [(a, d) for a, d in clusters.values()], "prompt" if recur else "request"
+    )
     drafts = sum(answer.drafts.drafts for answer in answers if answer.drafts is not None)
     accepted, drafted = (
         (sum(column) for column in zip(*clusters.values(), strict=True)) if clusters else (0, 0)
@@ -249,5 +213,5 @@ def draft_interval(delta: Delta) -> ClusterInterval | None:
     ratio = min(1.0, mean / length)
     if ratio in (0.0, 1.0):
         return ClusterInterval(*wilson(ratio, drafts / CLUSTERING), "draft", round(drafts))
-    reach = Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
+    reach = statistics.Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
     return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), "draft", round(drafts))

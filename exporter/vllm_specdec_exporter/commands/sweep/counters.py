@@ -10,6 +10,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ... import engines
@@ -65,55 +66,34 @@ class CounterSample:
         return sum_known(engine.load.requests_waiting for engine in self.reading.engines) or 0.0
 
     @property
-    def speculates(self) -> bool:
-        """Whether the series show that speculation is configured."""
-        return any(engine.shows_speculation for engine in self.reading.engines)
-
-    @property
-    def positions(self) -> int:
-        """Positions of a draft: K, or 0 if not known."""
-        return max((len(e.counters.accepted_tokens_per_position) for e in self.reading.engines), default=0)
-
-    @property
     def activity(self) -> tuple[float | None, ...]:
         """All counters that increase while requests are processed."""
-        return tuple(
-            value
-            for engine in self.reading.engines
-            for value in (
-                engine.counters.generation_tokens,
-                engine.counters.drafts,
-                engine.counters.accepted_tokens,
-            )
-        )
+        counts = attrgetter("generation_tokens", "drafts", "accepted_tokens")
+        return tuple(value for engine in self.reading.engines for value in counts(engine.counters))
 
     def samples(self) -> dict[EngineKey, Sample]:
         """Return a sample of each engine."""
         return {engine.key: Sample(self.time, engine.counters) for engine in self.reading.engines}
 
 
+@dataclass(frozen=True, slots=True)
 class CounterReader:
     """Reads the counters of one server; `clock` is monotonic, in seconds."""
 
-    def __init__(self, upstream: Upstream, clock: Callable[[], float] = time.monotonic) -> None:
-        self._upstream = upstream
-        self._clock = clock
+    upstream: Upstream
+    clock: Callable[[], float] = time.monotonic
 
     async def read(self) -> CounterSample:
-        """Read the metrics.
-
-        Raises:
-            CountersError: they cannot be read.
-        """
+        """Read the metrics; CountersError if they cannot be read."""
         try:
-            answer = await self._upstream.fetch()
-            now = self._clock()
+            answer = await self.upstream.fetch()
+            now = self.clock()
             return CounterSample(now, engines.read(answer.body, answer.content_type))
         except PollError as error:
             told = error.reason in ("http_status", "redirect", "malformed", "too_large", "credentials")
             raise CountersError(str(error), gone=not told) from error
         except (MalformedExposition, engines.Unrecognized) as error:
-            raise CountersError(self._upstream.mask(str(error))) from error
+            raise CountersError(self.upstream.mask(str(error))) from error
 
     async def rest(
         self, since: CounterSample | None = None, tokens: float = 0.0, limit: float = REST_LIMIT
@@ -126,7 +106,7 @@ class CounterReader:
         Raises:
             CountersError: they cannot be read.
         """
-        end = self._clock() + limit
+        end = self.clock() + limit
         still = 0
         before = await self.read()
         at_least = tokens if since is None else (since.generated or 0.0) + tokens
@@ -144,11 +124,7 @@ class CounterReader:
             before = now
 
     async def watch(self, seconds: float) -> tuple[CounterSample, str]:
-        """Watch for other traffic; return the last sample and a description, empty without other traffic.
-
-        Raises:
-            CountersError: the counters cannot be read.
-        """
+        """Return the last sample, and a description of other traffic, empty without; or CountersError."""
         first = last = await self.read()
         running, waiting = last.running, last.waiting
         while last.time - first.time < seconds:

@@ -57,11 +57,7 @@ class Endpoint:
         return replace(self.upstream, bearer_token_file=token)
 
     def authorization(self) -> dict[str, str]:
-        """Return the headers with the API key.
-
-        Raises:
-            ConfigError: the file is invalid.
-        """
+        """Return the headers with the API key; ConfigError if the file is invalid."""
         path = self.api_key_file or self.upstream.bearer_token_file
         if not path:
             return {}
@@ -70,9 +66,8 @@ class Endpoint:
         except (OSError, ValueError):
             key = ""
         if not key or not key.isprintable():
-            raise ConfigError(
-                f"--api-key-file {json.dumps(path, ensure_ascii=False)}: does not hold one line of ASCII"
-            )
+            shown = json.dumps(path, ensure_ascii=False)
+            raise ConfigError(f"--api-key-file {shown}: does not hold one line of ASCII")
         return {"Authorization": f"Bearer {key}"}
 
 
@@ -86,11 +81,7 @@ def without_api(target: Target) -> Target:
 
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
-    """Return the endpoint at an address, with or without ``/v1``; `Endpoint` has more options.
-
-    Raises:
-        ValueError: not an address.
-    """
+    """Return the endpoint at an address, with or without ``/v1``, or raise ValueError."""
     return Endpoint(UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file)
 
 
@@ -99,9 +90,7 @@ async def identify(
 ) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only one.
 
-    Raises:
-        Unreachable: it cannot be measured.
-        ConfigError: it does not have the model, or has several and none was given.
+    Unreachable if it cannot be measured, ConfigError if `model` does not fit.
     """
     trouble = ""
     observation: CounterSample | None = None
@@ -117,15 +106,9 @@ async def identify(
         raise Unreachable(_no_models(name, error)) from error
     if observation is None or not observation.reading.engines:
         raise Unreachable(f"{name} has no vLLM metrics: {trouble or 'they show no engine'}")
-    chosen = choose(models, model)
-    return ServerIdentity(
-        target=name,
-        model=chosen.name,
-        root=chosen.root,
-        version=await upstream.version(),
-        dialect=observation.reading.dialect,
-        num_speculative_tokens=observation.positions,
-    )
+    chosen, reading, version = choose(models, model), observation.reading, await upstream.version()
+    k = max((len(engine.counters.accepted_tokens_per_position) for engine in reading.engines), default=0)
+    return ServerIdentity(name, chosen.name, chosen.root, version, reading.dialect, k)
 
 
 def _no_models(name: str, error: EndpointError) -> str:
@@ -137,11 +120,7 @@ def _no_models(name: str, error: EndpointError) -> str:
 
 
 def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
-    """Return the model of that name, or the only one if the name is empty.
-
-    Raises:
-        ConfigError: there is no such model, or more than one.
-    """
+    """Return the model of that name, or the only one if the name is empty; else ConfigError."""
     known = ", ".join(model.name for model in models)
     if not name:
         if len(models) == 1:
@@ -150,17 +129,14 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
     for model in models:
         if model.name == name:
             return model
-    raise ConfigError(
-        f"--model {json.dumps(name, ensure_ascii=False)}: the server has no such model; it has {known}"
-    )
+    shown = json.dumps(name, ensure_ascii=False)
+    raise ConfigError(f"--model {shown}: the server has no such model; it has {known}")
 
 
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
     """Send one request to find the API of the server; return its name, and why it is not chat.
 
-    Raises:
-        ConfigError: the server refuses such requests.
-        Unreachable: it does not respond.
+    ConfigError if the server refuses such requests, Unreachable if it does not respond.
     """
     why = ""
     api = "chat" if sampling.api == "auto" else sampling.api

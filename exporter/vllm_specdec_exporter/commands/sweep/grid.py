@@ -48,17 +48,10 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The bounds between the zones, as acceptance ratios from 0 to 1.
+    """The bounds between the zones, as acceptance ratios from 0 to 1, rising; else ValueError."""
 
-    Attributes:
-        disable_below: below it drafting costs more than it gains.
-        benefit_above: above it drafting likely pays; in between it is near break-even.
-
-    Raises:
-        ValueError: bounds outside 0 to 1, or in the wrong order.
-    """
-
-    disable_below: float = _PUBLISHED.disable_acceptance_ratio
+    disable_below: float = _PUBLISHED.disable_acceptance_ratio  #: below it drafting costs more than it gains
+    #: above it drafting likely pays; in between it is near break-even
     benefit_above: float = _PUBLISHED.break_even_acceptance_ratio
 
     def __post_init__(self) -> None:
@@ -124,22 +117,17 @@ def builtin(name: str) -> PromptSet:
 
 
 def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
-    """Return the sets with these names: built-in ones, ``all`` of them, or files.
+    """Return the sets with these names: built-in ones, ``all`` of them, or files; or raise ConfigError.
 
     A file is text with one prompt a line, or JSON lines with ``{"prompt": "..."}`` or ``{"messages":
     [{"role": "user", "content": "..."}]}``.
-
-    Raises:
-        ConfigError: an invalid file, or a duplicate name.
     """
     sets: list[PromptSet] = []
     for word in words:
         if word == "all":
             sets += map(builtin, BUILTIN)
-        elif word in BUILTIN:
-            sets.append(builtin(word))
         else:
-            sets.append(_file(word))
+            sets.append(builtin(word) if word in BUILTIN else _file(word))
     names = [one.name for one in sets]
     for name in names:
         if names.count(name) > 1:
@@ -152,9 +140,8 @@ def _file(path: str) -> PromptSet:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ConfigError(
-            f"--prompts {shown}: cannot be read: {error.strerror}; built in: {', '.join(BUILTIN)}, all"
-        ) from error
+        known = f"built in: {', '.join(BUILTIN)}, all"
+        raise ConfigError(f"--prompts {shown}: cannot be read: {error.strerror}; {known}") from error
     except ValueError as error:
         raise ConfigError(f"--prompts {shown}: not UTF-8 text") from error
     name = "".join(letter if letter.isprintable() else "?" for letter in Path(path).stem)
@@ -190,11 +177,8 @@ def _parse(line: str, source: str) -> Prompt:
 
 
 def _is_message(document: object) -> bool:
-    return (
-        isinstance(document, dict)
-        and document.get("role") in _ROLES
-        and isinstance(document.get("content"), str)
-    )
+    found = document if isinstance(document, dict) else {}
+    return found.get("role") in _ROLES and isinstance(found.get("content"), str)
 
 
 #: The temperatures of the published sweep, with acceptance of about .81, .71, .52 and .38.
@@ -217,47 +201,29 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What to measure and how, without the server.
+    """What to measure and how, without the server."""
 
-    Attributes:
-        prompts: sets of prompts, each with cells of its own.
-        temperatures: sampling temperatures, 0 (greedy) or more.
-        concurrencies: numbers of workers, each of which sends its next request after its last response.
-        waves: whether all workers send their next requests together.
-        requests: requests per cell; they use the prompts of the set in turn.
-        max_tokens: most tokens of a response.
-        model: name of the model; empty for the only one of the server.
-        api: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template.
-        seed: of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in
-            most production traffic: vLLM's drafter ignores seeds while its sampler does not, which may change
-            acceptance.
-        top_p: nucleus sampling, ``None`` for the server's default.
-        ignore_eos: whether responses continue to `max_tokens` (a vLLM extension).
-        allow_other_traffic: whether to measure despite other traffic.
-        request_timeout: timeout of one response, in seconds.
-        max_duration: seconds after which the sweep stops; it can be continued.
-        pause: seconds between two cells.
-        watch: seconds for which the server must be quiet before the first cell.
-        zones: the bounds of the zones in reports.
-    """
-
-    prompts: tuple[PromptSet, ...]
-    temperatures: tuple[float, ...] = TEMPERATURES
+    prompts: tuple[PromptSet, ...]  #: sets of prompts, each with cells of its own
+    temperatures: tuple[float, ...] = TEMPERATURES  #: sampling temperatures, 0 (greedy) or more
+    #: numbers of workers, each of which sends its next request after its last response
     concurrencies: tuple[int, ...] = (1,)
-    waves: bool = False
-    requests: int = 16
-    max_tokens: int = 128
-    model: str = ""
-    api: str = "auto"
+    waves: bool = False  #: whether all workers send their next requests together
+    requests: int = 16  #: requests per cell; they use the prompts of the set in turn
+    max_tokens: int = 128  #: most tokens of a response
+    model: str = ""  #: name of the model; empty for the only one of the server
+    api: str = "auto"  #: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template
+    #: of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in most
+    #: production traffic: vLLM's drafter ignores seeds while its sampler does not, which may change
+    #: acceptance
     seed: int | None = None
-    top_p: float | None = None
-    ignore_eos: bool = False
-    allow_other_traffic: bool = False
-    request_timeout: float = 120.0
-    max_duration: float = 1800.0
-    pause: float = 0.0
-    watch: float = 3.0
-    zones: Zones = Zones()
+    top_p: float | None = None  #: nucleus sampling, ``None`` for the server's default
+    ignore_eos: bool = False  #: whether responses continue to `max_tokens` (a vLLM extension)
+    allow_other_traffic: bool = False  #: whether to measure despite other traffic
+    request_timeout: float = 120.0  #: timeout of one response, in seconds
+    max_duration: float = 1800.0  #: seconds after which the sweep stops; it can be continued
+    pause: float = 0.0  #: seconds between two cells
+    watch: float = 3.0  #: seconds for which the server must be quiet before the first cell
+    zones: Zones = Zones()  #: the bounds of the zones in reports
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the cells in the order of measurement: temperature changes fastest."""

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, facts, figure, note, page, side_by_side
+from . import report
 from .grid import MEANINGS, NOTE, Zone
-from .report import (
-    UNITS,
-    TemperatureRow,
-    conclusions,
-    degree,
-    label,
-    milliseconds,
-    number,
-    series,
-    trouble,
-    zone_words,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def render(record: SweepRecord, zones: Zones) -> str:
-    """Return the report as one HTML document.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
+    """Return the report as one HTML document; ConfigError without matplotlib."""
     started = min((result.started for result in record.cells), default=0.0)
     when = f", {datetime.fromtimestamp(started, UTC):%Y-%m-%d %H:%M} UTC" if started else ""
     sections = [Section("What was measured", (_facts(record),))]
@@ -45,14 +31,14 @@ def render(record: SweepRecord, zones: Zones) -> str:
             Section("All cells", tuple(_tables(record, zones))),
             *sections,
         ]
-    found = trouble(record.cells)
+    found = report.trouble(record.cells)
     if found:
         sections.append(Section("What went wrong", (bullets(found),)))
     return page(
         f"Speculative decoding sweep: {record.server.model}",
         sections,
         subtitle=f"{record.server.target}{when}, vllm-specdec-exporter {record.exporter_version}",
-        lead=[f"{words[:1].upper()}{words[1:]}." for words in conclusions(record, zones)]
+        lead=[f"{words[:1].upper()}{words[1:]}." for words in report.conclusions(record, zones)]
         or ["No cell was measured."],
     )
 
@@ -71,13 +57,8 @@ def _acceptance(record: SweepRecord, zones: Zones) -> Iterator[str]:
         intervals=True,
         y_range=(0.0, 1.0),
     )
-    mean = _plot(
-        record,
-        "Mean acceptance length",
-        lambda r: r.mean_acceptance_length,
-        "tokens per draft",
-        y_range=(1.0, None),
-    )
+    title, unit = "Mean acceptance length", "tokens per draft"
+    mean = _plot(record, title, lambda r: r.mean_acceptance_length, unit, y_range=(1.0, None))
     yield side_by_side(ratio, mean)
     yield note(
         f"Zones: below {zones.disable_below:.2f} {MEANINGS[Zone.DISABLE]}; {zones.disable_below:.2f} to "
@@ -85,7 +66,7 @@ def _acceptance(record: SweepRecord, zones: Zones) -> Iterator[str]:
     )
     units = {r.acceptance_interval.unit for r in record.cells if r.acceptance_interval is not None}
     for unit in sorted(units):
-        yield note(f"{UNITS[unit][:1].upper()}{UNITS[unit][1:]}.")
+        yield note(f"{report.UNITS[unit][:1].upper()}{report.UNITS[unit][1:]}.")
 
 
 def _latency(record: SweepRecord) -> Iterator[str]:
@@ -114,7 +95,7 @@ def _plot(
 ) -> Html:
     """Return a plot over temperature, or over concurrency if only that varies."""
     by_load = len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
-    lines = _by_load(record) if by_load else series(record)
+    lines = _by_load(record) if by_load else report.series(record)
     found = []
     for line in lines:
         points = []
@@ -125,67 +106,60 @@ def _plot(
                 x = float(result.concurrency) if by_load else result.temperature
                 ends = (None, None) if interval is None else (interval.low, interval.high)
                 points.append(plots.Point(x, y, *ends))
-        found.append(plots.Series(line.prompts if by_load else label(line, lines), tuple(points)))
+        found.append(plots.Series(line.prompts if by_load else report.label(line, lines), tuple(points)))
     axis = "concurrency" if by_load else "temperature"
     drawn = plots.lines(
         f"{title} against {axis}",
         found,
         x_label=axis,
         y_label=unit,
-        description="; ".join(_describe(one, axis) for one in found if one.points),
+        description="; ".join(
+            f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
+            for one in found
+            if one.points
+        ),
         bands=bands,
         y_range=y_range,
     )
     return figure(drawn, title)
 
 
-def _by_load(record: SweepRecord) -> tuple[TemperatureRow, ...]:
+def _by_load(record: SweepRecord) -> tuple[report.TemperatureRow, ...]:
     found: dict[str, list[CellResult]] = {}
-    for line in series(record):
+    for line in report.series(record):
         found.setdefault(line.prompts, []).extend(line.cells)
     return tuple(
-        TemperatureRow(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
+        report.TemperatureRow(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
         for prompts, cells in found.items()
     )
 
 
-def _describe(one: plots.Series, axis: str) -> str:
-    return f"{one.name}: " + ", ".join(f"{point.y:.3g} at {axis} {point.x:g}" for point in one.points)
-
-
 def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
+    heads: tuple[str, ...]
     heads = ("Cell", "Acceptance", "95 % interval", "Zone", "Mean length", "Drafts", "By counters")
-    yield data_table(
-        (*heads, "By records", "Tokens from drafts", "Status"),
-        (_acceptance_row(result, zones) for result in record.cells),
-        label="Acceptance of all cells",
-    )
-    if any(zone_words(result, zones).endswith("*") for result in record.cells):
+    heads += ("By records", "Tokens from drafts", "Status")
+    rows = (_acceptance_row(result, zones) for result in record.cells)
+    yield data_table(heads, rows, label="Acceptance of all cells")
+    if any(report.zone_words(result, zones).endswith("*") for result in record.cells):
         yield note("* The interval reaches into another zone: more requests would tell.")
     depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     if depth:
-        yield data_table(
-            ("Cell", *(f"Position {i}" for i in range(depth))),
-            (
-                (
-                    result.cell.name,
-                    *(f"{ratio:.3f}" for ratio in _padded(result.position_acceptance_ratio, depth)),
-                )
-                for result in record.cells
-            ),
-            label="Share of drafts in which each position was accepted",
-        )
-    times = ("P50", "P95", "P99", "mean")
-    yield data_table(
-        ("Cell", *(f"TTFT {t}" for t in times), *(f"TPOT {t}" for t in times)),
-        (_times_row(result) for result in record.cells),
-        label="Times of all cells",
+        heads = ("Cell", *(f"Position {i}" for i in range(depth)))
+        rows = (_positions_row(result, depth) for result in record.cells)
+        yield data_table(heads, rows, label="Share of drafts in which each position was accepted")
+    heads = (
+        "Cell",
+        *(f"{kind} {time}" for kind in ("TTFT", "TPOT") for time in ("P50", "P95", "P99", "mean")),
     )
-    yield data_table(
-        ("Cell", "Tokens/s", "Requests", "Errors", "Completion tokens", "Generated tokens", "Seconds"),
-        (_work_row(result) for result in record.cells),
-        label="Work of all cells",
-    )
+    yield data_table(heads, map(_times_row, record.cells), label="Times of all cells")
+    heads = ("Cell", "Tokens/s", "Requests", "Errors", "Completion tokens", "Generated tokens", "Seconds")
+    yield data_table(heads, map(_work_row, record.cells), label="Work of all cells")
+
+
+def _positions_row(result: CellResult, depth: int) -> tuple[str, ...]:
+    ratios = result.position_acceptance_ratio
+    padded = ratios + (0.0,) * (depth - len(ratios))
+    return result.cell.name, *(f"{ratio:.3f}" for ratio in padded)
 
 
 def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
@@ -194,7 +168,7 @@ def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
         result.cell.name,
         _known(result.acceptance_ratio, 3),
         None if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
-        zone_words(result, zones) or None,
+        report.zone_words(result, zones) or None,
         _known(result.mean_acceptance_length, 2),
         None if counters is None or counters.drafts is None else f"{counters.drafts:,.0f}",
         None if counters is None else _known(counters.acceptance_ratio, 3),
@@ -205,10 +179,9 @@ def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
 
 
 def _times_row(result: CellResult) -> tuple[str | None, ...]:
-    times = [
-        getattr(times, what) for times in (result.ttft, result.tpot) for what in ("p50", "p95", "p99", "mean")
-    ]
-    return (result.cell.name, *(None if time is None else milliseconds(time) for time in times))
+    values = attrgetter("p50", "p95", "p99", "mean")
+    times = (*values(result.ttft), *values(result.tpot))
+    return (result.cell.name, *(None if time is None else report.milliseconds(time) for time in times))
 
 
 def _work_row(result: CellResult) -> tuple[str | None, ...]:
@@ -234,7 +207,7 @@ def _facts(record: SweepRecord) -> Html:
         "Metrics": server.dialect,
         "K": str(server.num_speculative_tokens or ""),
         "API": setup.api,
-        "Temperatures": ", ".join(map(degree, setup.temperatures)),
+        "Temperatures": ", ".join(map(report.degree, setup.temperatures)),
         "Concurrency": ", ".join(map(str, setup.concurrencies)),
         "Prompts": ", ".join(f"{name} ({digest})" for name, digest in setup.prompts.items()),
         "Requests per cell": str(setup.requests),
@@ -246,12 +219,8 @@ def _facts(record: SweepRecord) -> Html:
     return facts((name, value) for name, value in pairs.items() if value)
 
 
-def _padded(values: tuple[float, ...], depth: int) -> tuple[float, ...]:
-    return values + (0.0,) * (depth - len(values))
-
-
 def _known(value: float | None, decimals: int) -> str | None:
-    return None if value is None else number(value, decimals)
+    return None if value is None else report.number(value, decimals)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -73,12 +73,15 @@ class Lines(SweepProgress):
 
     def finished(self, result: CellResult) -> None:
         """Print the result of the cell."""
-        self._done += 1
-        self._measured += 1
-        self._answers = 0
+        self._count()
         eta = self.eta()
         left = f"; about {span(eta)} left" if eta is not None and self._done < self._total else ""
         self.say(f"[{self._done}/{self._total}] {result.cell.name}: {outcome(result)}{left}")
+
+    def _count(self) -> None:
+        self._done += 1
+        self._measured += 1
+        self._answers = 0
 
     def eta(self) -> float | None:
         """Return the estimated seconds for the rest, from the cells of this run."""
@@ -119,11 +122,9 @@ class ProgressBar(Lines):
         """Print a line only for a cell that needs attention."""
         if result.status is not Status.OK or result.errors:
             super().finished(result)
-            return
-        self._done += 1
-        self._measured += 1
-        self._answers = 0
-        self._draw()
+        else:
+            self._count()
+            self._draw()
 
     def end(self) -> None:
         """Remove the line."""

@@ -6,7 +6,7 @@ A later run with the same settings and server continues it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,8 @@ from ... import __version__
 from ...config import files
 from ...config.options import ConfigError
 from ...economics.statistics import ClusterInterval, TimeSummary
+from .client import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 from .grid import Cell, SweepPlan
-from .stream import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,22 +37,14 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """The measured server; another one means another sweep.
+    """The measured server; another one means another sweep."""
 
-    Attributes:
-        target: its address, without secrets.
-        model: the model's name.
-        root: the path of the model's weights, from the server.
-        version: the server's version, empty if not known.
-        num_speculative_tokens: K, 0 if not known.
-    """
-
-    target: str
-    model: str
-    root: str = ""
-    version: str = ""
+    target: str  #: its address, without secrets
+    model: str  #: the model's name
+    root: str = ""  #: the path of the model's weights, from the server
+    version: str = ""  #: the server's version, empty if not known
     dialect: str = ""
-    num_speculative_tokens: int = 0
+    num_speculative_tokens: int = 0  #: K, 0 if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,76 +64,50 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class CellAcceptance:
-    """Acceptance of a cell, from one of two sources; as in `measures.Measures`.
-
-    Attributes:
-        acceptance_ratio: accepted over draft tokens, 0 to 1.
-        mean_acceptance_length: tokens emitted per draft, 1 to 1 + K.
-        position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
-        mean_draft_length: draft tokens per draft, 0 to K.
-        coverage_ratio: share of the generated tokens from drafts, 0 to 1.
-    """
+    """Acceptance of a cell, from one of two sources; as in `measures.Measures`."""
 
     drafts: float | None = None
     draft_tokens: float | None = None
     accepted_tokens: float | None = None
-    acceptance_ratio: float | None = None
-    mean_acceptance_length: float | None = None
+    acceptance_ratio: float | None = None  #: accepted over draft tokens, 0 to 1
+    mean_acceptance_length: float | None = None  #: tokens emitted per draft, 1 to 1 + K
+    #: at index i, the share of drafts in which position i was accepted
     position_acceptance_ratio: tuple[float, ...] = ()
-    mean_draft_length: float | None = None
-    coverage_ratio: float | None = None
+    mean_draft_length: float | None = None  #: draft tokens per draft, 0 to K
+    coverage_ratio: float | None = None  #: share of the generated tokens from drafts, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What was measured in one cell.
+    """What was measured in one cell."""
 
-    Attributes:
-        prompts: name of the set of prompts; with the next two, which cell this is.
-        concurrency: number of workers.
-        status: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result.
-        reasons: why it is not ``ok``, or what else is to be known of it.
-        started: Unix time at which the cell began.
-        seconds: from the first request to the end of the last answer.
-        errors: of these, without a whole answer.
-        completion_tokens: tokens of the whole answers, as their usage says.
-        generated_tokens: tokens that the server's counters say were generated meanwhile.
-        tokens_per_second: completion tokens by seconds.
-        ttft: time to first token, in seconds; measured by the client, as all times.
-        tpot: time per output token behind the first, in seconds, of each answer.
-        latency: from request to the end of the answer, in seconds.
-        acceptance_ratio: accepted over draft tokens: from the requests' own records where all answers have
-            one, otherwise from the counters.
-        acceptance_interval: its 95 % interval.
-        mean_acceptance_length: tokens per draft, from the same source.
-        counters: acceptance from the increase of the server's counters.
-        records: the same from the requests' own records, where all answers have one.
-        answers: every request.
-        attempts: how often the cell was measured; more than once where the server restarted.
-    """
-
-    prompts: str
-    concurrency: int
+    prompts: str  #: name of the set of prompts; with the next two, which cell this is
+    concurrency: int  #: number of workers
     temperature: float
+    #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result
     status: Status
-    reasons: tuple[str, ...] = ()
-    started: float = 0.0
-    seconds: float = 0.0
+    reasons: tuple[str, ...] = ()  #: why it is not ``ok``, or what else is to be known of it
+    started: float = 0.0  #: Unix time at which the cell began
+    seconds: float = 0.0  #: from the first request to the end of the last answer
     requests: int = 0
-    errors: int = 0
-    completion_tokens: int = 0
-    generated_tokens: float | None = None
-    tokens_per_second: float | None = None
+    errors: int = 0  #: of these, without a whole answer
+    completion_tokens: int = 0  #: tokens of the whole answers, as their usage says
+    generated_tokens: float | None = None  #: tokens that the server's counters say were generated meanwhile
+    tokens_per_second: float | None = None  #: completion tokens by seconds
+    #: time to first token, in seconds; measured by the client, as all times
     ttft: TimeSummary = TimeSummary()
-    tpot: TimeSummary = TimeSummary()
-    latency: TimeSummary = TimeSummary()
+    tpot: TimeSummary = TimeSummary()  #: time per output token behind the first, in seconds, of each answer
+    latency: TimeSummary = TimeSummary()  #: from request to the end of the answer, in seconds
+    #: accepted over draft tokens: from the requests' own records where all answers have one, otherwise from
+    #: the counters
     acceptance_ratio: float | None = None
-    acceptance_interval: ClusterInterval | None = None
-    mean_acceptance_length: float | None = None
-    counters: CellAcceptance | None = None
+    acceptance_interval: ClusterInterval | None = None  #: its 95 % interval
+    mean_acceptance_length: float | None = None  #: tokens per draft, from the same source
+    counters: CellAcceptance | None = None  #: acceptance from the increase of the server's counters
+    #: the same from the requests' own records, where all answers have one
     records: CellAcceptance | None = None
-    answers: tuple[StreamedAnswer, ...] = ()
-    attempts: int = 1
+    answers: tuple[StreamedAnswer, ...] = ()  #: every request
+    attempts: int = 1  #: how often the cell was measured; more than once where the server restarted
 
     @property
     def cell(self) -> Cell:
@@ -172,11 +138,7 @@ class SweepRecord:
         return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
 
     def place(self, result: CellResult) -> tuple[int, int, int]:
-        """Return the index of a cell in the grid.
-
-        Raises:
-            ValueError: it is not in the grid.
-        """
+        """Return the index of a cell in the grid; ValueError if it is not in it."""
         setup = self.setup
         return (
             list(setup.prompts).index(result.prompts),
@@ -192,25 +154,13 @@ class SweepRecord:
 
 def setup_of(plan: SweepPlan, api: str) -> Setup:
     """Return the settings of `plan` with `api`."""
-    return Setup(
-        prompts={one.name: one.digest for one in plan.prompts},
-        temperatures=plan.temperatures,
-        concurrencies=plan.concurrencies,
-        requests=plan.requests,
-        max_tokens=plan.max_tokens,
-        api=api,
-        seed=plan.seed,
-        top_p=plan.top_p,
-        ignore_eos=plan.ignore_eos,
-    )
+    prompts = {one.name: one.digest for one in plan.prompts}
+    same = {item.name: getattr(plan, item.name) for item in fields(Setup)}
+    return Setup(**same | {"prompts": prompts, "api": api})
 
 
 def decode(body: bytes) -> SweepRecord:
-    """Return the record in a file's content.
-
-    Raises:
-        ValueError: it is invalid; the message follows the name of the file.
-    """
+    """Return the record in a file's content; ValueError, to follow the name of the file, if invalid."""
     try:
         head = msgspec.json.decode(body)
         ours = isinstance(head, dict) and head.get("format") == FORMAT
@@ -237,11 +187,6 @@ def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
     return _differences(told, asdict(new))
 
 
-def setup_differences(old: Setup, new: Setup) -> list[str]:
-    """Return the differences between two setups."""
-    return _differences(asdict(old), asdict(new))
-
-
 def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
     return [
         f"{name.replace('_', ' ')} {_show(value)} there, {_show(new[name])} now"
@@ -264,11 +209,7 @@ FILE = "sweep.json"
 
 
 def load(directory: Path) -> SweepRecord | None:
-    """Return the record in `directory`, ``None`` if there is none.
-
-    Raises:
-        ConfigError: there is one that cannot be used.
-    """
+    """Return the record in `directory`, ``None`` without; ConfigError if it cannot be used."""
     path = directory / FILE
     try:
         return decode(path.read_bytes())
@@ -281,12 +222,8 @@ def load(directory: Path) -> SweepRecord | None:
 
 
 def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
-    """Check that the record in `directory` is of the same sweep.
-
-    Raises:
-        ConfigError: it is not; the message has the differences.
-    """
-    found = server_differences(old.server, server) + setup_differences(old.setup, setup)
+    """Raise ConfigError with the differences if the record in `directory` is of another sweep."""
+    found = server_differences(old.server, server) + _differences(asdict(old.setup), asdict(setup))
     if found:
         raise ConfigError(
             f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
@@ -295,18 +232,13 @@ def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup:
 
 
 def save(path: Path, body: bytes) -> None:
-    """Write a file atomically.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write a file atomically; ConfigError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, body)
     except OSError as error:
-        raise ConfigError(
-            f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
-        ) from error
+        where = f"--out {_quote(path.parent)}: {path.name}"
+        raise ConfigError(f"{where} cannot be written: {error.strerror}") from error
 
 
 def _quote(path: Path) -> str:

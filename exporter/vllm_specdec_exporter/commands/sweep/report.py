@@ -6,8 +6,7 @@ import csv
 import io
 import math
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from .record import CellResult, SweepRecord
 
 
-@dataclass(frozen=True, slots=True)
-class TemperatureRow:
+class TemperatureRow(NamedTuple):
     """The cells of one set of prompts and concurrency, by temperature; failed ones left out."""
 
     prompts: str
@@ -67,7 +65,7 @@ def _conclude(cells: Sequence[CellResult], zones: Zones) -> str:
         return "nothing was drafted, so there is no acceptance to speak of"
     first, last = known[0], known[-1]
     if first is last:
-        return f"acceptance is {_at(first)}, in the zone of {_zone(first, zones)}"
+        return f"acceptance is {_at(first)}, in the zone of {_named(zones.of(_ratio(first)))}"
     if _differ(first, last):
         verb = "falls" if _ratio(last) < _ratio(first) else "rises"
         words = f"acceptance {verb} from {_at(first)} to {_at(last)}"
@@ -85,7 +83,7 @@ def _conclude(cells: Sequence[CellResult], zones: Zones) -> str:
 def _crossings(cells: Sequence[CellResult], zones: Zones) -> str:
     here = [zones.of(_ratio(cell)) for cell in cells]
     if len(set(here)) == 1:
-        return f"all of it in the zone of {_zone(cells[0], zones)}"
+        return f"all of it in the zone of {_named(here[0])}"
     changes = []
     before = here[0]
     for cell, zone in zip(cells, here, strict=True):
@@ -98,10 +96,6 @@ def _crossings(cells: Sequence[CellResult], zones: Zones) -> str:
             changes[-1] += f" for that of {_named(zone)}"
         before = zone
     return ", ".join(changes)
-
-
-def _zone(cell: CellResult, zones: Zones) -> str:
-    return _named(zones.of(_ratio(cell)))
 
 
 def _named(zone: Zone) -> str:
@@ -152,7 +146,6 @@ _HEADS = (
     *("prompts", "conc.", "temp.", "acceptance", "95 % interval", "zone"),
     *("length", "TTFT P50", "TPOT P50", "TPOT P99", "tok/s", "errors"),
 )
-_LEFT = ("prompts", "zone")
 
 #: The columns of the CSV file; times in seconds, ratios from 0 to 1.
 COLUMNS = (
@@ -181,7 +174,7 @@ def render(record: SweepRecord, zones: Zones) -> str:
     lines = [f"{server.target} ({', '.join(f'{k} {v}' for k, v in facts.items() if v)})", ""]
     if not record.cells:
         return "\n".join(map(printable, [*lines, "no cell was measured"]))
-    lines += table(_HEADS, (_row(result, zones) for result in record.cells), _LEFT, indent="")
+    lines += table(_HEADS, (_row(result, zones) for result in record.cells), ("prompts", "zone"), indent="")
     lines += ["", *_wrapped(_notes(record, zones)), "", *_wrapped(conclusions(record, zones))]
     return "\n".join(printable(line.rstrip()) for line in lines)
 
@@ -294,11 +287,8 @@ def _flat(result: CellResult, zones: Zones) -> dict[str, object]:
         "prompts": _harmless(result.prompts),
     }
     if interval is not None:
-        row |= {
-            "acceptance_low": interval.low,
-            "acceptance_high": interval.high,
-            "interval_unit": interval.unit,
-        }
+        row |= {"acceptance_low": interval.low, "acceptance_high": interval.high}
+        row["interval_unit"] = interval.unit
     if counters is not None:
         row |= {
             "acceptance_ratio_counters": counters.acceptance_ratio,

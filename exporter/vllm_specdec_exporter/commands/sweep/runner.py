@@ -12,12 +12,12 @@ from ...config.options import ConfigError
 from ...config.values import format_duration
 from ...serve.upstream import Upstream
 from . import record as recordfile
-from .cell import failed, judge, send
+from .cell import judge, send
 from .client import Client, Sampling
 from .counters import BUSY_LIMIT, REST_LIMIT, CounterReader, CountersError, restarted
 from .endpoint import Unreachable, identify, settle_api
 from .progress import SweepProgress
-from .record import Status, SweepRecord, setup_of
+from .record import CellResult, Status, SweepRecord, setup_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .endpoint import Endpoint
     from .grid import Cell, SweepPlan
-    from .record import CellResult, ServerIdentity, Setup
+    from .record import ServerIdentity, Setup
 
 #: Longest wait for a server that disappears within a cell, in seconds.
 RECOVERY = 300.0
@@ -39,17 +39,11 @@ class OtherTraffic(Exception):  # noqa: N818 - it names the fault
 
 @dataclass(frozen=True, slots=True)
 class SweepOutcome:
-    """The end of a sweep.
+    """The end of a sweep."""
 
-    Attributes:
-        record: all results.
-        left: number of cells without a valid result.
-        stopped: why it ended early; empty if it did not.
-    """
-
-    record: SweepRecord
-    left: int
-    stopped: str = ""
+    record: SweepRecord  #: all results
+    left: int  #: number of cells without a valid result
+    stopped: str = ""  #: why it ended early; empty if it did not
 
     @property
     def clean(self) -> bool:
@@ -65,14 +59,9 @@ async def run_sweep(
     progress: SweepProgress | None = None,
     begun: Callable[[SweepRecord], None] = lambda _: None,
 ) -> SweepOutcome:
-    """Measure every cell of `plan` that is not in `directory` yet.
+    """Measure every cell of `plan` that is not in `directory` yet, whose `sweep.json` each cell updates.
 
-    Args:
-        plan: what to measure.
-        endpoint: the server.
-        directory: directory of `sweep.json`, which is updated after each cell; ``None`` for none.
-        progress: receives events.
-        begun: called with the record at the start and after each cell.
+    `progress` receives events, `begun` the record at the start and after each cell.
 
     Raises:
         Unreachable: the server cannot be measured.
@@ -82,77 +71,62 @@ async def run_sweep(
     async with AsyncExitStack() as stack:
         try:
             upstream = Upstream(endpoint.target, endpoint.metrics)
-            client = Client(
-                endpoint.base,
-                endpoint.upstream,
-                socket=endpoint.target.socket,
-                headers=endpoint.authorization(),
-                timeout=plan.request_timeout,
-            )
+            client = Client(endpoint, plan.request_timeout)
             stack.push_async_callback(upstream.close)
             await stack.enter_async_context(client)
         except ValueError as error:  # certificates
             raise ConfigError(str(error)) from error
-        sweep = _Sweep(plan, endpoint, client, upstream, directory, progress or SweepProgress(), begun)
-        return await sweep.run()
+        name, counters, shown = endpoint.target.name, CounterReader(upstream), progress or SweepProgress()
+        return await _Sweep(plan, name, client, upstream, counters, directory, shown, begun).run()
 
 
+@dataclass(slots=True)
 class _Sweep:
     """A running sweep."""
 
-    def __init__(
-        self,
-        plan: SweepPlan,
-        endpoint: Endpoint,
-        client: Client,
-        upstream: Upstream,
-        directory: Path | None,
-        progress: SweepProgress,
-        begun: Callable[[SweepRecord], None],
-    ) -> None:
-        self._plan = plan
-        self._name = endpoint.target.name
-        self._client = client
-        self._upstream = upstream
-        self._counters = CounterReader(upstream)
-        self._directory = directory
-        self._progress = progress
-        self._begun = begun
-        self._record: SweepRecord | None = None
-        self._server: ServerIdentity | None = None
+    plan: SweepPlan
+    name: str
+    client: Client
+    upstream: Upstream
+    counters: CounterReader
+    directory: Path | None
+    progress: SweepProgress
+    begun: Callable[[SweepRecord], None]
+    record: SweepRecord | None = None
+    server: ServerIdentity | None = None
 
     async def run(self) -> SweepOutcome:
         """Measure within the time limit."""
         stopped = ""
         try:
-            async with asyncio.timeout(self._plan.max_duration) as limit:
+            async with asyncio.timeout(self.plan.max_duration) as limit:
                 stopped = await self._run()
         except TimeoutError:
             if not limit.expired():
                 raise
-            stopped = f"the time of --max-duration {format_duration(self._plan.max_duration)} is over"
+            stopped = f"the time of --max-duration {format_duration(self.plan.max_duration)} is over"
         finally:
-            self._progress.end()
-        if self._record is None:
-            raise Unreachable(f"{self._name}: {stopped} before the first cell")
-        return SweepOutcome(self._record, len(self._open_cells(self._record)), stopped)
+            self.progress.end()
+        if self.record is None:
+            raise Unreachable(f"{self.name}: {stopped} before the first cell")
+        return SweepOutcome(self.record, len(self._open_cells(self.record)), stopped)
 
     async def _run(self) -> str:
         """Measure the pending cells; return why it stopped early, or an empty text."""
-        plan = self._plan
-        self._server = await self._identify()
-        old = None if self._directory is None else recordfile.load(self._directory)
+        plan = self.plan
+        self.server = await self._identify()
+        old = None if self.directory is None else recordfile.load(self.directory)
         self._check_same(old, setup_of(plan, old.setup.api if old and plan.api == "auto" else plan.api))
         if old is None or self._open_cells(old):
             await self._make_sure_of_quiet()
             setup = setup_of(plan, await self._settle_api())
             self._check_same(old, setup)
             # Written before the first cell, so that a directory without write access is detected early.
-            self._keep(old or SweepRecord(self._server, setup))
+            self._keep(old or SweepRecord(self.server, setup))
         else:
-            self._record = old
+            self.record = old
         pending = self._open_cells(self._known)
-        self._progress.begin(len(plan.cells()), len(plan.cells()) - len(pending))
+        self.progress.begin(len(plan.cells()), len(plan.cells()) - len(pending))
         if pending:
             await self._warm_up()
         for number, cell in enumerate(pending):
@@ -165,111 +139,100 @@ class _Sweep:
             except (Unreachable, OtherTraffic) as error:
                 return str(error)
             self._keep(self._known.with_cell(result))
-            self._progress.finished(result)
+            self.progress.finished(result)
             if result.status is Status.DISTURBED and not plan.allow_other_traffic:
                 return f"other traffic disturbed {cell.name}: {'; '.join(result.reasons)}"
         return ""
 
     async def _identify(self) -> ServerIdentity:
-        return await identify(self._name, self._client, self._counters, self._upstream, self._plan.model)
+        return await identify(self.name, self.client, self.counters, self.upstream, self.plan.model)
 
     def _check_same(self, old: SweepRecord | None, setup: Setup) -> None:
-        if old is not None and self._directory is not None and self._server is not None:
-            recordfile.check_same(self._directory, old, self._server, setup)
+        if old is not None and self.directory is not None and self.server is not None:
+            recordfile.check_same(self.directory, old, self.server, setup)
 
     async def _make_sure_of_quiet(self) -> None:
         try:
-            observation, seen = await self._counters.watch(self._plan.watch)
+            observation, seen = await self.counters.watch(self.plan.watch)
         except CountersError as error:
-            raise Unreachable(f"{self._name} cannot be reached: {error}") from error
-        if seen and not self._plan.allow_other_traffic:
-            raise OtherTraffic(
-                f"others use {self._name}: {seen}; --allow-other-traffic measures all the same"
-            )
+            raise Unreachable(f"{self.name} cannot be reached: {error}") from error
+        if seen and not self.plan.allow_other_traffic:
+            raise OtherTraffic(f"others use {self.name}: {seen}; --allow-other-traffic measures all the same")
         if seen:
-            self._progress.say(f"others use the server: {seen}")
-        if not observation.speculates:
-            self._progress.say(
-                "the server's metrics show no speculation yet: there may be no acceptance to measure"
-            )
+            self.progress.say(f"others use the server: {seen}")
+        if not any(engine.shows_speculation for engine in observation.reading.engines):
+            none = "the server's metrics show no speculation yet: there may be no acceptance to measure"
+            self.progress.say(none)
 
     async def _settle_api(self) -> str:
-        plan = self._plan
+        plan = self.plan
         sampling = replace(self._sampling(plan.api, 0.0), max_tokens=1)
-        api, why = await settle_api(self._client, sampling, plan.prompts[0].prompts[0])
+        api, why = await settle_api(self.client, sampling, plan.prompts[0].prompts[0])
         if why:
-            self._progress.say(f"using the completions API, because the server does not chat: {why}")
+            self.progress.say(f"using the completions API, because the server does not chat: {why}")
         return api
 
     async def _warm_up(self) -> None:
-        plan = self._plan
+        plan = self.plan
         sampling = replace(self._sampling(self._known.setup.api, 0.0), max_tokens=_WARM_UP_TOKENS)
         asked = [(0, prompt) for prompt in plan.warm_up()]
-        self._progress.say(f"warming up with {len(asked)} short requests")
-        await send(self._client, sampling, asked, max(plan.concurrencies))
+        self.progress.say(f"warming up with {len(asked)} short requests")
+        await send(self.client, sampling, asked, max(plan.concurrencies))
 
     async def _measure(self, cell: Cell) -> CellResult:
         """Measure one cell, and once more if the server restarts within it."""
-        started = time.time()
-        limit = BUSY_LIMIT if self._plan.allow_other_traffic else REST_LIMIT
+        limit = BUSY_LIMIT if self.plan.allow_other_traffic else REST_LIMIT
         for attempt in range(1, _ATTEMPTS + 1):
             started = time.time()
-            before, rested = await self._counters.rest(limit=limit)
-            if not rested and not self._plan.allow_other_traffic:
-                raise OtherTraffic(
-                    f"others use the server: {before.running:g} requests running, {before.waiting:g} waiting "
-                    f"before {cell.name}"
-                )
-            self._progress.cell(cell, self._plan.requests)
+            before, rested = await self.counters.rest(limit=limit)
+            if not rested and not self.plan.allow_other_traffic:
+                busy = f"{before.running:g} requests running, {before.waiting:g} waiting before {cell.name}"
+                raise OtherTraffic(f"others use the server: {busy}")
+            self.progress.cell(cell, self.plan.requests)
             answers, seconds = await send(
-                self._client,
+                self.client,
                 self._sampling(self._known.setup.api, cell.temperature),
-                self._plan.asked(cell),
+                self.plan.asked(cell),
                 cell.concurrency,
-                lambda _: self._progress.answered(),
-                waves=self._plan.waves,
+                lambda _: self.progress.answered(),
+                waves=self.plan.waves,
             )
             own = sum(answer.completion_tokens for answer in answers)
             try:
-                after, rested = await self._counters.rest(before, own, limit)
+                after, rested = await self.counters.rest(before, own, limit)
             except CountersError as error:
                 if not error.gone:
                     raise
                 await self._wait_for_return(error)
             else:
                 if not restarted(before, after):
+                    most = self.plan.max_tokens
                     result = judge(
-                        cell,
-                        answers,
-                        seconds,
-                        before,
-                        after,
-                        rested=rested,
-                        max_tokens=self._plan.max_tokens,
-                        started=started,
+                        cell, answers, seconds, before, after, rested=rested, max_tokens=most, started=started
                     )
                     return replace(result, attempts=attempt)
             await self._check_identity()
             if attempt < _ATTEMPTS:
-                self._progress.say(f"the server restarted within {cell.name}; measuring it again")
+                self.progress.say(f"the server restarted within {cell.name}; measuring it again")
                 await self._warm_up()
-        return failed(cell, f"the server restarted within the cell, {_ATTEMPTS} times", started, _ATTEMPTS)
+        why = f"the server restarted within the cell, {_ATTEMPTS} times"
+        where = cell.prompts, cell.concurrency, cell.temperature
+        return CellResult(*where, Status.FAILED, (why,), started, attempts=_ATTEMPTS)
 
     async def _wait_for_return(self, error: CountersError) -> None:
-        self._progress.say(f"the server does not answer ({error}); waiting for it")
+        self.progress.say(f"the server does not answer ({error}); waiting for it")
         end = time.monotonic() + RECOVERY
         while time.monotonic() < end:
             await asyncio.sleep(1)
             try:
-                await self._counters.read()
-                await self._client.models()
+                await self.counters.read()
+                await self.client.models()
             except Exception as again:  # noqa: BLE001 - a loading server fails in every way there is
                 error = again if isinstance(again, CountersError) else error
             else:
                 return
-        raise Unreachable(
-            f"{self._name} went away and did not come back within {format_duration(RECOVERY)}: {error}"
-        )
+        limit = format_duration(RECOVERY)
+        raise Unreachable(f"{self.name} went away and did not come back within {limit}: {error}")
 
     async def _check_identity(self) -> None:
         """Check that the server after a restart is the same."""
@@ -278,33 +241,26 @@ class _Sweep:
         except ConfigError as error:  # it does not have the model
             found = [str(error)]
         if found:
-            raise Unreachable(f"{self._name} came back as another server: {'; '.join(found)}")
+            raise Unreachable(f"{self.name} came back as another server: {'; '.join(found)}")
 
     def _sampling(self, api: str, temperature: float) -> Sampling:
-        plan = self._plan
-        assert self._server is not None
-        return Sampling(
-            model=self._server.model,
-            api=api,
-            temperature=temperature,
-            max_tokens=plan.max_tokens,
-            seed=plan.seed,
-            top_p=plan.top_p,
-            ignore_eos=plan.ignore_eos,
-        )
+        plan = self.plan
+        assert self.server is not None
+        model, most = self.server.model, plan.max_tokens
+        return Sampling(model, api, temperature, most, plan.seed, plan.top_p, plan.ignore_eos)
 
     @property
     def _known(self) -> SweepRecord:
-        assert self._record is not None
-        return self._record
+        assert self.record is not None
+        return self.record
 
     def _keep(self, record: SweepRecord) -> None:
-        self._record = record
-        if self._directory is not None:
-            recordfile.save(self._directory / recordfile.FILE, recordfile.encode(record))
-        self._begun(record)
+        self.record = record
+        if self.directory is not None:
+            recordfile.save(self.directory / recordfile.FILE, recordfile.encode(record))
+        self.begun(record)
 
     def _open_cells(self, record: SweepRecord) -> tuple[Cell, ...]:
         """Return the cells that are not measured, or must be repeated."""
-        done = record.finished(allow_other_traffic=self._plan.allow_other_traffic)
-        return tuple(cell for cell in self._plan.cells() if cell not in done)
+        done = record.finished(allow_other_traffic=self.plan.allow_other_traffic)
+        return tuple(cell for cell in self.plan.cells() if cell not in done)
