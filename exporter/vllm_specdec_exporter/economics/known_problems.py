@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -121,8 +122,7 @@ PROBLEMS = (
 
 def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
     """Return the rows that apply; those of other releases are left out if the version is known."""
-    match = re.match(r"v?(\d+)\.(\d+)", setup.version)
-    version = (int(match[1]), int(match[2])) if match else None
+    version = _version(setup.version)
     return tuple(
         problem
         for problem in PROBLEMS
@@ -130,3 +130,9 @@ def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
         and (version is None or version >= problem.since)
         and (version is None or not problem.until or version < problem.until)
     )
+
+
+@lru_cache(maxsize=16)
+def _version(text: str) -> tuple[int, int] | None:
+    match = re.match(r"v?(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None

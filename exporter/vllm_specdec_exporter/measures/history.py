@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
+from itertools import chain, repeat
+from operator import attrgetter, sub
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
@@ -297,7 +298,7 @@ def _position_increases(before: Counters, after: Counters, name: str) -> tuple[f
     earlier, later = getattr(before, name), getattr(after, name)
     if not earlier and before.drafts != 0:
         return ()
-    return tuple(value - (earlier[i] if i < len(earlier) else 0.0) for i, value in enumerate(later))
+    return tuple(map(sub, later, chain(earlier, repeat(0.0))))
 
 
 def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
