@@ -106,7 +106,7 @@ class TestPayoff:
         reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons
 
         assert reasons[-1] == (
-            "that holds for the 50% of the tokens that came out of drafts: all of them 1.33 times"
+            "50% of the tokens came out of drafts, so over all tokens 1.33 times"
         )
         assert len(judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons) == 1
 

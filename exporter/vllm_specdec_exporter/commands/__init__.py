@@ -1,1 +1,1 @@
-"""The other commands, one module or package each. They may import everything."""
+"""Every command but `serve` and `health`, one module or package each. They may import everything."""

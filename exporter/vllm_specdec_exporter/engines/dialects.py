@@ -1,6 +1,6 @@
 """The dialects: the metric names of every supported engine.
 
-To add a dialect, add an entry to `DIALECTS`.
+To add a dialect, add an entry to `_DIALECTS`; `dialect.py` describes its fields.
 """
 
 from __future__ import annotations

@@ -114,8 +114,7 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
         of_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{of_all(estimate.speedup, covered):.2f}"
         if of_drafts != of_all_tokens:
             found.append(
-                f"that holds for the {covered:.0%} of the tokens that came out of drafts: "
-                f"all of them {of_all_tokens} times"
+                f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
             )
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
