@@ -211,7 +211,7 @@ async def tapping(
     tap = Tap(config, (lambda: trust) if trust is not None else None, before)
     relay = Relay(tap, listener)
     tap.use(classification or Classification(), relay.told.append)
-    tap.serve(listener, listen)
+    listener.serve(tap.accept, listen)
     tasks = asyncio.all_tasks()
     try:
         yield relay
