@@ -48,11 +48,8 @@ def get_metrics(
     Raises:
         SnapshotError: the exporter cannot be reached, rejects a filter, or returns no snapshot.
     """
-    query = [
-        (name, value)
-        for name, value in (("model_name", model_name), ("engine", engine), ("window", window))
-        if value
-    ]
+    filters = {"model_name": model_name, "engine": engine, "window": window}
+    query = [(name, value) for name, value in filters.items() if value]
     query += [("metric", name) for name in metric]
     address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
     if not address.startswith(("http://", "https://")):

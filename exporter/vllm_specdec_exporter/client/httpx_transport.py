@@ -18,7 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..requests.exchange import UsageEventFilter
-from ..requests.include_usage import with_include_usage
+from ..requests.openai_api import with_include_usage
 from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:
@@ -206,9 +206,8 @@ class _Observer:
         if not streams or "content-encoding" in headers:
             usage_filter = None
         library, stream = _library(response), response.stream
-        kinds = (
-            kind for kind in (library.SyncByteStream, library.AsyncByteStream) if isinstance(stream, kind)
-        )
+        both = library.SyncByteStream, library.AsyncByteStream
+        kinds = (kind for kind in both if isinstance(stream, kind))
         response.stream = _body_class(*kinds)(stream, watch, usage_filter)
 
 

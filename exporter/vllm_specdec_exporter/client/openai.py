@@ -54,10 +54,8 @@ def observed(
         raise TypeError(f"a client of openai is expected, not {type(client).__name__}")
     if http_client is None:
         _refuse_custom(openai, client)
-        if isinstance(client, openai.OpenAI):
-            http_client = openai.DefaultHttpxClient()
-        else:
-            http_client = openai.DefaultAsyncHttpxClient()
+        plain = isinstance(client, openai.OpenAI)
+        http_client = openai.DefaultHttpxClient() if plain else openai.DefaultAsyncHttpxClient()
     http_client = observe(http_client, reporter, ask_for_usage=ask_for_usage, **labels)
     return cast("Client", client.with_options(http_client=http_client))
 

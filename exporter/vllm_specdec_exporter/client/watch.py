@@ -58,9 +58,8 @@ class RequestWatcher:
 
     def __init__(self, reporter: Reporter, labels: Labels) -> None:
         if unknown := labels.keys() - Labels.__annotations__.keys():
-            raise ValueError(
-                f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(Labels.__annotations__)}"
-            )
+            known = ", ".join(Labels.__annotations__)
+            raise ValueError(f"unknown: {', '.join(sorted(unknown))}; known: {known}")
         for name in ("types", "tenants"):
             if isinstance(labels.get(name), str):
                 raise ValueError(f"{name}: a list is expected")

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     try:
         rows = [step_time(cell) for cell in cells]
-        profile = calibrate(rows, args.method, _name(identity))
+        profile = calibrate(rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80])
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
         return fail("calibrate", f"{error}{hint}", PROBLEM)
@@ -140,10 +140,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _urls(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.url, args.plain_url) if args.plain_url else (args.url,)
-
-
-def _name(identity: ServerIdentity) -> str:
-    return f"calibrated {identity.model.rpartition('/')[2]}"[:80]
 
 
 def _numbers(flag: str, text: str, least: int, most: int) -> list[int]:
@@ -204,9 +200,8 @@ async def _measure(
     identity: ServerIdentity | None = None
     for plan in plans:
         for url in _urls(args):
-            outcome = await run_sweep(
-                plan, endpoint(url, api_key_file=args.api_key_file), progress=show_progress(quiet=args.quiet)
-            )
+            server = endpoint(url, api_key_file=args.api_key_file)
+            outcome = await run_sweep(plan, server, progress=show_progress(quiet=args.quiet))
             identity = identity or outcome.record.server
             cells += outcome.record.cells
     assert identity is not None
@@ -246,6 +241,7 @@ def step_time(cell: CellResult) -> StepTime:
 
 def document(profile: CostProfile) -> str:
     """Return the file for `--cost.file`."""
+    target = "fixed", "per_request", "per_token", "per_context_token"
     entry = {
         "provenance": profile.provenance,
         "unit": "seconds",
@@ -257,17 +253,8 @@ def document(profile: CostProfile) -> str:
         "typical_k": profile.typical_k,
         "uncertainty": round(profile.uncertainty, 4),
         "context_tokens": round(profile.context_tokens, 1),
-        "target": {
-            "fixed": profile.target.fixed,
-            "per_request": profile.target.per_request,
-            "per_token": profile.target.per_token,
-            "per_context_token": profile.target.per_context_token,
-        },
-        "draft": {
-            "fixed": profile.draft.fixed,
-            "per_position": profile.draft.per_position,
-            "per_token": profile.draft.per_token,
-        },
+        "target": {name: getattr(profile.target, name) for name in target},
+        "draft": {name: getattr(profile.draft, name) for name in ("fixed", "per_position", "per_token")},
     }
     return yaml.safe_dump({"profiles": {profile.name: entry}}, sort_keys=False, allow_unicode=True)
 

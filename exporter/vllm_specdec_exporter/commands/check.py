@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -57,20 +57,6 @@ _SAMPLES = 6
 _MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckConfig:
-    """The server to poll, for `duration` seconds."""
-
-    upstream: UpstreamConfig
-    settings: Settings
-    duration: float
-
-    @property
-    def interval(self) -> float:
-        """Seconds between two polls."""
-        return self.duration / _SAMPLES
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `check` to `parser`."""
     parser.epilog = (
@@ -100,11 +86,11 @@ def run(args: argparse.Namespace) -> int:
         except SnapshotError as error:
             return fail("check", error, UNREACHABLE)
     else:
-        config = _config(args)
+        upstream, settings, duration = _config(args)
         if sys.stderr.isatty():
-            name = config.upstream.targets[0].name
-            print(f"watching {name} for {format_duration(config.duration)} ...", file=sys.stderr)
-        result = asyncio.run(observe(config))
+            name = upstream.targets[0].name
+            print(f"watching {name} for {format_duration(duration)} ...", file=sys.stderr)
+        result = asyncio.run(observe(upstream, settings, duration))
     if args.json:
         print(snapshot.encode(result).decode())
     else:
@@ -136,18 +122,18 @@ def exit_code(result: ExporterResult) -> int:
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
-async def observe(config: CheckConfig) -> ExporterResult:
-    """Poll the server and return the result. It ends early if a poll fails."""
-    target = config.upstream.targets[0]
+async def observe(config: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
+    """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
+    target, interval = config.targets[0], duration / _SAMPLES
     try:
-        upstream = Upstream(target, config.upstream)
+        upstream = Upstream(target, config)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     poller = Poller(
         target.name,
         upstream,
-        config.settings,
-        config.interval,
+        settings,
+        interval,
         patience=float("inf"),
         clock=time.monotonic,
         wall=time.time,
@@ -155,9 +141,9 @@ async def observe(config: CheckConfig) -> ExporterResult:
     )
     try:
         await poller.poll()
-        end = time.monotonic() + config.duration  # without the first poll, which may take long
+        end = time.monotonic() + duration  # without the first poll, which may take long
         while poller.latest.up and (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(config.interval, left))
+            await asyncio.sleep(min(interval, left))
             await poller.poll()
     finally:
         await poller.close()
@@ -165,11 +151,11 @@ async def observe(config: CheckConfig) -> ExporterResult:
         version=__version__,
         timestamp_seconds=time.time(),
         targets=(poller.latest,),
-        thresholds=dict(config.settings.thresholds.items()),
+        thresholds=dict(settings.thresholds.items()),
     )
 
 
-def _config(args: argparse.Namespace) -> CheckConfig:
+def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
     values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
     given = _DEFAULT_DURATION if args.duration is None else args.duration
     duration = seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
@@ -179,24 +165,21 @@ def _config(args: argparse.Namespace) -> CheckConfig:
     window = Window(duration)
     # The window includes the first sample, however long the polls took.
     settings = configuration.build_settings(values, (window,), judged=window, slack=duration)
-    return CheckConfig(upstream, replace(settings, latencies=True), duration)
+    return upstream, replace(settings, latencies=True), duration
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
     """Return the result of a running exporter; ConfigError for flags of no use with it, or SnapshotError."""
-    flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER} | {
-        "url": "URL",
-        "duration": "--for",
-    }
+    flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER}
+    flags |= {"url": "URL", "duration": "--for"}
     for name, flag in flags.items():
         if vars(args)[name] is not None:
             raise ConfigError(f"{flag} does not go with --exporter, which has its own settings")
     try:
         target = parse_target(args.exporter)
     except ValueError as error:
-        raise ConfigError(
-            f"--exporter {json.dumps(mask_url(args.exporter), ensure_ascii=False)}: {error}"
-        ) from error
+        shown = json.dumps(mask_url(args.exporter), ensure_ascii=False)
+        raise ConfigError(f"--exporter {shown}: {error}") from error
     if target.socket:
         raise ConfigError(
             "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"

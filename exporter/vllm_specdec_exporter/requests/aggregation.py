@@ -71,26 +71,18 @@ class HistogramAccumulator:
         if not any(self._counts):
             return None
         counts = tuple(map(float, accumulate(self._counts)))
-        return Observed(
-            Histogram(self.bounds, counts[:-1], counts[-1], self._sum),
-            self._zero,
-            tuple(sorted(self._native.items())),
-        )
+        classic = Histogram(self.bounds, counts[:-1], counts[-1], self._sum)
+        return Observed(classic, self._zero, tuple(sorted(self._native.items())))
 
 
 class GroupTotal:
-    """The cumulative counts of a group, and one histogram for each field of `Bounds`.
-
-    Attributes:
-        histograms: its histograms by the names of `Bounds`.
-        last: when its last request ended, in seconds of the aggregator's clock.
-    """
+    """The cumulative counts of a group, and one histogram for each field of `Bounds`."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.counts = RequestCounts()
         self.histograms: dict[str, HistogramAccumulator] = {}
         self.change_bounds(bounds)
-        self.last = 0.0
+        self.last = 0.0  #: when its last request ended, in seconds of the aggregator's clock
 
     def change_bounds(self, bounds: Bounds) -> None:
         """Reset the histograms whose bounds have changed."""
@@ -138,10 +130,7 @@ def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
 class RequestAggregator:
     """Counts requests. Its memory is bounded by the number of groups, not by the number of requests.
 
-    Args:
-        settings: how requests are grouped and judged.
-        thresholds: the current thresholds.
-        sources: sources whose counts are exposed from 0 on.
+    The counts of `sources` are exposed from 0 on.
     """
 
     def __init__(
@@ -185,15 +174,9 @@ class RequestAggregator:
             self._windows = {model: RecentWindow(self.settings.window_seconds) for model in other._windows}
 
     def _judgement_settings(self) -> tuple[object, ...]:
-        settings, types, thresholds = self.settings, self.settings.classification, self.thresholds
-        return (
-            settings.window_seconds,
-            settings.temperatures,
-            types.type_header,
-            types.rules,
-            thresholds.disable_acceptance_ratio,
-            thresholds.break_even_acceptance_ratio,
-        )
+        settings, types, limits = self.settings, self.settings.classification, self.thresholds
+        groups = settings.window_seconds, settings.temperatures, types.type_header, types.rules
+        return *groups, limits.disable_acceptance_ratio, limits.break_even_acceptance_ratio
 
     def add(self, observation: Observation, source: Source, time: float) -> tuple[GroupOverflow, ...]:
         """Count a request that ended at `time`, in seconds of a monotonic clock.
@@ -251,10 +234,7 @@ class RequestAggregator:
             self._judged = tuple(self._judge(model, time, loads) for model in sorted(self._windows))
             self._judged_at = time
         return RequestsResult(
-            observations=tuple(
-                ObservationCount(source, record, count)
-                for (source, record), count in sorted(self._observations.items())
-            ),
+            observations=tuple(ObservationCount(*key, n) for key, n in sorted(self._observations.items())),
             push_rejected_total=self.push_rejected_total,
             groups=tuple(total.result(key) for key, total in sorted(self._totals.items())),
             tenants=tuple(_tenant_result(*key, counts) for key, counts in sorted(self._tenants.items())),
@@ -270,11 +250,5 @@ class RequestAggregator:
     def _judge(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
         # A model under another name, such as an adapter, belongs to the engine if there is only one.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
-        return judge(
-            model,
-            self._window_name,
-            self._windows[model].whole(time),
-            self._positions.get(model, StepCounts()),
-            self.thresholds,
-            load,
-        )
+        recent, positions = self._windows[model].whole(time), self._positions.get(model, StepCounts())
+        return judge(model, self._window_name, recent, positions, self.thresholds, load)

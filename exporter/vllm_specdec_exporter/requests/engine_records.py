@@ -102,26 +102,22 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
     """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted."""
-    drafts = count_of(document, "spec_verify_ct")
-    proposed = count_of(document, "spec_num_proposed_drafts")
-    accepted = count_of(document, "spec_num_correct_drafts")
-    name = "spec_correct_drafts_histogram"
-    name = name if document.get(name) is not None else "spec_accept_histogram"
-    histogram = histogram_of(document, name, drafts, accepted)
-    return _of_equal_drafts(drafts, proposed, accepted, histogram)
+    histogram = "spec_correct_drafts_histogram"
+    histogram = histogram if document.get(histogram) is not None else "spec_accept_histogram"
+    counts = "spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts"
+    return _of_equal_drafts(document, *counts, histogram)
 
 
 def _of_tensorrt(document: dict[str, Any]) -> DraftRecord:
     """Read the record of TensorRT-LLM's choices, as proposed in its issue 19311, which no release has yet."""
-    drafts = count_of(document, "num_spec_steps")
-    proposed = count_of(document, "total_draft_tokens")
-    accepted = count_of(document, "total_accepted_draft_tokens")
-    histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
-    return _of_equal_drafts(drafts, proposed, accepted, histogram)
+    counts = "num_spec_steps", "total_draft_tokens", "total_accepted_draft_tokens"
+    return _of_equal_drafts(document, *counts, "acceptance_histogram")
 
 
-def _of_equal_drafts(drafts: int, proposed: int, accepted: int, histogram: tuple[int, ...]) -> DraftRecord:
+def _of_equal_drafts(document: dict[str, Any], *names: str) -> DraftRecord:
     """All drafts of a request have the same length, unless K changes meanwhile: then there are no steps."""
+    drafts, proposed, accepted = (count_of(document, name) for name in names[:3])
+    histogram = histogram_of(document, names[3], drafts, accepted)
     _check_totals(accepted, proposed)
     check(drafts or not proposed, "the record has drafted tokens, but no verification")
     k, rest = divmod(proposed, drafts) if drafts else (0, 0)

@@ -56,16 +56,9 @@ def route(
     after = (whole.accepted_tokens - routed.accepted_tokens) / (whole.draft_tokens - routed.draft_tokens)
     if after <= before:
         return None
-    return Routing(
-        request_types=types,
-        temperatures=temperatures,
-        requests_ratio=routed.count / whole.count,
-        rejected_ratio=(routed.draft_tokens - routed.accepted_tokens)
-        / (whole.draft_tokens - whole.accepted_tokens),
-        acceptance_before=before,
-        acceptance_after=after,
-        speedup=speedup(routed),
-    )
+    share = routed.count / whole.count
+    rejected = (routed.draft_tokens - routed.accepted_tokens) / (whole.draft_tokens - whole.accepted_tokens)
+    return Routing(types, temperatures, share, rejected, before, after, speedup(routed))
 
 
 def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:
@@ -150,10 +143,10 @@ def _routing(routing: Routing | None) -> list[Finding]:
     if routing.request_types:
         which = f"requests of type {' and '.join(routing.request_types)}"
     else:
-        which = f"requests at temperature {' and '.join(map(_temperature, routing.temperatures))}"
-    action = (
-        f"Send them to a server without speculation: acceptance here would rise from {before} to {after}."
-    )
+        named = (f"{UNSET} (not in the request)" if one == UNSET else one for one in routing.temperatures)
+        which = f"requests at temperature {' and '.join(named)}"
+    rise = f"acceptance here would rise from {before} to {after}"
+    action = f"Send them to a server without speculation: {rise}."
     if routing.speedup is not None and routing.speedup >= 1:
         action += (
             f" By the cost profile they still run {routing.speedup:.2f} times as fast at the present load, "
@@ -166,10 +159,6 @@ def _routing(routing: Routing | None) -> list[Finding]:
         "the drafted tokens that were verified for nothing",
         action,
     )
-
-
-def _temperature(bucket: str) -> str:
-    return "unset (not in the request)" if bucket == UNSET else bucket
 
 
 def _untyped(found: ModelRequests) -> list[Finding]:

@@ -66,15 +66,11 @@ def parse_rule(text: str) -> TypeRule:
     where, colon, pattern = rest.partition(":")
     name, where, pattern = name.strip(), where.strip().lower(), pattern.strip()
     if not equals or not colon or not name or not pattern or not _WHERE.fullmatch(where):
-        raise ValueError(
-            "allowed: NAME=WHERE:PATTERN, where WHERE is model, path, field or header.NAME, such as "
-            "code=model:*coder*"
-        )
+        places = "model, path, field or header.NAME"
+        raise ValueError(f"allowed: NAME=WHERE:PATTERN, where WHERE is {places}, such as code=model:*coder*")
     if not _NAME.fullmatch(name):
-        raise ValueError(
-            "NAME is a letter or digit, then up to 63 of letters, digits and _.:/-, such as in "
-            "code=model:*coder*"
-        )
+        allowed = "a letter or digit, then up to 63 of letters, digits and _.:/-"
+        raise ValueError(f"NAME is {allowed}, such as in code=model:*coder*")
     return TypeRule(name, where, pattern)
 
 
@@ -255,14 +251,7 @@ class GroupLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Upper bounds of the classic histograms.
-
-    Attributes:
-        acceptance_ratio: 0 to 1, including the published thresholds.
-        accepted_tokens_per_draft: tokens.
-        time_to_first_token: seconds.
-        time_per_output_token: seconds.
-    """
+    """Upper bounds of the classic histograms: ratios with the published thresholds, tokens, and seconds."""
 
     acceptance_ratio: tuple[float, ...] = (
         *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),

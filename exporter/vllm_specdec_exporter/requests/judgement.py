@@ -107,8 +107,7 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     drafts = group.counted_drafts
     if load is None or not drafts:
         return None
-    length = 1 + group.accepted_tokens / drafts
-    drafted = group.draft_tokens / drafts
+    length, drafted = 1 + group.accepted_tokens / drafts, group.draft_tokens / drafts
     return estimate(length, drafted, load.batch_size, load.profile).speedup
 
 
@@ -146,12 +145,8 @@ def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]
 def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed records."""
     lengths = accumulate((position.of_all_drafts for position in position_acceptances(found)), initial=1.0)
-    return tuple(
-        SmallerK(k, drafted, length)
-        for k, (drafted, length) in enumerate(
-            zip(found.mean_draft_length_at, list(lengths)[1:], strict=True), 1
-        )
-    )
+    pairs = zip(found.mean_draft_length_at, list(lengths)[1:], strict=True)
+    return tuple(SmallerK(k, *pair) for k, pair in enumerate(pairs, 1))
 
 
 def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:

@@ -89,8 +89,8 @@ def read_push(body: bytes, wall: float) -> Pushed:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PushError(f'not {{"requests": [...]}}: {error}') from error
     if len(items) > MOST_REQUESTS:
-        msg = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
-        raise PushError(msg, len(items))
+        words = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
+        raise PushError(words, len(items))
     observations, errors, warnings = [], [], []
     for place, item in enumerate(items):
         try:
@@ -175,11 +175,9 @@ def join(requests: Iterable[bytes]) -> bytes:
 
 def _of_observation(observation: Observation) -> PushedRequest:
     """Return an observation for a push, without its time and the server's identifier."""
-    record: dict[str, Any] | None = None
+    record = of_record(observation.record) if observation.record is not None else None
     if observation.malformed:
         record = _MALFORMED
-    elif observation.record is not None:
-        record = of_record(observation.record)
     return PushedRequest(
         model=observation.model_name,
         temperature=observation.temperature,

@@ -280,12 +280,8 @@ class RecentWindow:
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
         parts = self._slices.until(time)
-        return Slice(
-            self._groups,
-            self._positions,
-            _worst_of(request for part in parts for request in part.worst),
-            sum(part.unrecorded for part in parts),
-        )
+        worst = _worst_of(request for part in parts for request in part.worst)
+        return Slice(self._groups, self._positions, worst, sum(part.unrecorded for part in parts))
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""

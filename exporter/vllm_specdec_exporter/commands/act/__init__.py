@@ -1,12 +1,4 @@
-"""`act`: a receiver of Alertmanager's webhook that runs a command for each decision alert.
-
-* `decision`: from a webhook payload to the decision of each alert, or the reason why nothing is done.
-* `history`: past actions, the limits on further ones, and the state file.
-* `process`: the command of a decision, and how it is run.
-* `runner`: the queue; one command at a time.
-* `server`: the HTTP endpoints and the bearer token.
-* `arguments`: the flags.
-"""
+"""`act`: a receiver of Alertmanager's webhook that runs a command for each decision alert."""
 
 from __future__ import annotations
 
@@ -70,11 +62,8 @@ class EventCounter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
-        events = CounterMetricFamily(
-            EVENTS,
-            "Alerts by what became of them and by the action they ask for.",
-            labels=("event", "action"),
-        )
+        text = "Alerts by what became of them and by the action they ask for."
+        events = CounterMetricFamily(EVENTS, text, labels=("event", "action"))
         for labels, value in self._counts.items():
             events.add_metric(labels, value)
         yield events

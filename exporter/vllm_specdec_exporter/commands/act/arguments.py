@@ -42,11 +42,8 @@ class ActConfig:
 def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `act` to `parser`."""
     group = parser.add_argument_group("what to do")
-    add_flag(
-        group,
-        "--execute",
-        "Really do it, with --script or --kubernetes.workload. Default: dry-run, which only tells.",
-    )
+    execute = "Really do it, with --script or --kubernetes.workload. Default: dry-run, which only tells."
+    add_flag(group, "--execute", execute)
     add_flag(
         group,
         "--script PATH",

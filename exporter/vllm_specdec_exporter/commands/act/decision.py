@@ -167,18 +167,16 @@ def decode(body: bytes) -> tuple[Alert, ...]:
     try:
         payload = msgspec.json.decode(body, type=_Payload)
         if payload.version != VERSION:
-            raise PayloadError(
-                f"its version is {payload.version[:20]!r}, and version {VERSION} is understood"
-            )
+            found = f"its version is {payload.version[:20]!r}"
+            raise PayloadError(f"{found}, and version {VERSION} is understood")
         if len(payload.alerts) > MAX_ALERTS:
             raise PayloadError(f"it has {len(payload.alerts):,} alerts; the maximum is {MAX_ALERTS}")
         return tuple(_alert(document, index) for index, document in enumerate(payload.alerts))
     except PayloadError:
         raise
     except (ValueError, RecursionError) as error:
-        raise PayloadError(
-            f"not a webhook payload of Alertmanager: {' '.join(str(error).split())}"
-        ) from error
+        reason = " ".join(str(error).split())
+        raise PayloadError(f"not a webhook payload of Alertmanager: {reason}") from error
 
 
 def _alert(document: dict[str, Any], index: int) -> Alert:
@@ -253,9 +251,8 @@ def _evaluate(alert: Alert, target_of: Callable[[ModelKey], ModelKey]) -> Evalua
 def _recommended_k(action: AlertAction, text: str) -> int | None:
     if action in ACTIONS_WITH_K:
         if not _K.fullmatch(text):
-            raise ValueError(
-                f"label recommended_k {quoted(text)}: {action} needs a whole number from 1 to 999"
-            )
+            needs = f"{action} needs a whole number from 1 to 999"
+            raise ValueError(f"label recommended_k {quoted(text)}: {needs}")
         return int(text)
     if action is AlertAction.DISABLE:
         if text not in ("", "0"):

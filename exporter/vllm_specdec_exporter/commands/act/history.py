@@ -162,12 +162,8 @@ class ActionHistory:
         return replace(self, decisions={**self.decisions, key: record})
 
     def _model_allows(self, key: DecisionKey, limits: Limits) -> tuple[float, str]:
-        others = (
-            record.started
-            for other, record in self.decisions.items()
-            if other.model == key.model and other != key
-        )
-        latest = max(others, default=-math.inf)
+        others = (other for other in self.decisions if other.model == key.model and other != key)
+        latest = max((self.decisions[other].started for other in others), default=-math.inf)
         return latest + limits.per_model, "this model was acted upon less than --limit.per-model ago"
 
     def _hour_allows(self, limits: Limits) -> tuple[float, str]:

@@ -33,14 +33,8 @@ PASSED_PREFIX = "VLLM_SPECDEC_"  # without those of the exporter, which may hold
 
 #: What kubectl needs in addition: the API server, from a pod or a kubeconfig, and a proxy.
 _PASSED_TO_KUBECTL = (
-    *PASSED,
-    "KUBECONFIG",
-    "KUBERNETES_SERVICE_HOST",
-    "KUBERNETES_SERVICE_PORT",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "NO_PROXY",
-    "no_proxy",
+    *(*PASSED, "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+    *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
 )
 
 #: The actions that a rollout can apply: the others have no K.
@@ -133,10 +127,8 @@ class Kubernetes:
             ("namespace", namespace, workload.namespace),
         ):
             if found != own:
-                why = (
-                    f"the alert is of {name} {quoted(found)}, and --kubernetes.workload has {quoted(own)} "
-                    "for this model"
-                )
+                why = f"the alert is of {name} {quoted(found)}"
+                why += f", and --kubernetes.workload has {quoted(own)} for this model"
                 return NoAction(EventKind.REJECTED, why)
         return workload
 

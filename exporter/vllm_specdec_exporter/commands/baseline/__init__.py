@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Records the engines of one model of a server, without the `settle` seconds after a draft.
-
-    Attributes:
-        missed: failed polls.
-        drafting: whether the newest sample was left out because of drafts.
-    """
+    """Records the engines of one model of a server, without the `settle` seconds after a draft."""
 
     def __init__(
         self, upstream: Upstream, model_name: str, settle: float, clock: Callable[[], float]
@@ -51,8 +46,8 @@ class Watcher:
         self._model_name = model_name
         self._version = ""
         self._dialect = ""
-        self.missed = 0
-        self.drafting = False
+        self.missed = 0  #: failed polls
+        self.drafting = False  #: whether the newest sample was left out because of drafts
 
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample; `earlier` is a baseline to extend.
@@ -62,9 +57,8 @@ class Watcher:
         reading = await self._read()
         models = sorted({engine.key.model_name for engine in reading.engines})
         if not self._model_name and len(models) > 1:
-            raise BaselineError(
-                f"the server has several models, choose one with --model: {', '.join(models)}"
-            )
+            names = ", ".join(models)
+            raise BaselineError(f"the server has several models, choose one with --model: {names}")
         if self._model_name and self._model_name not in models:
             raise BaselineError(f"no model {self._model_name!r}; the server has {', '.join(models)}")
         self._model_name = self._model_name or models[0]
@@ -176,9 +170,8 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out)
     earlier = _earlier(out) if args.append else None
     if not out.parent.is_dir() or out.is_dir():
-        raise ConfigError(
-            f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
-        )
+        shown = json.dumps(args.out)
+        raise ConfigError(f"--out {shown}: its folder does not exist, or it is a folder itself")
     check_writable("--out", out)
     target = upstream_config.targets[0]
     try:
@@ -228,12 +221,8 @@ def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None
             print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
         if sys.stderr.isatty():
             done = format_duration(float(round(passed)))
-            print(
-                f"\rrecording: {done} of {whole}, {requests:,.0f} requests ",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end="", file=sys.stderr)
+            sys.stderr.flush()
 
     return tell
 

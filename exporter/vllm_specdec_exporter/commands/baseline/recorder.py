@@ -30,20 +30,15 @@ class _Sums:
 
 
 class Recorder:
-    """Sorts the increases between samples of one engine by load, without the `settle` seconds after a draft.
-
-    Attributes:
-        speculating_seconds: time that was left out because of drafts.
-        idle_seconds: time without generated tokens.
-    """
+    """Sorts the increases between samples of one engine by load, without the `settle` seconds after a draft."""
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
         self._buckets: dict[int, _Sums] = {}
         self._previous: Sample | None = None
         self._drafted_at: float | None = None
-        self.speculating_seconds = 0.0
-        self.idle_seconds = 0.0
+        self.speculating_seconds = 0.0  #: time that was left out because of drafts
+        self.idle_seconds = 0.0  #: time without generated tokens
 
     def observe(self, sample: Sample) -> None:
         """Add the next sample."""

@@ -8,10 +8,6 @@ Each side is the snapshot of one server over a period: from `check --json`, from
     plain, drafting = (compare.side_of(snapshot, name) for name, snapshot in snapshots.items())
     comparison = compare.compare([plain, drafting], claim=1.5)
     print(comparison.pairs[0].speed.text)
-
-* `sources`: servers and files. `side`: one server over its period, with its engines combined.
-* `verdict`: were they equally loaded? Faster, slower, no difference or unknown; the gain of speculation.
-* `comparison`: the whole. `rows`, `report`: as a table, as text and as an HTML report.
 """
 
 from __future__ import annotations

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from .side import Side
 
 
-_COLOURS = {
-    SpeedComparison.FASTER: GREEN,
-    SpeedComparison.SLOWER: RED,
-    SpeedComparison.NO_DIFFERENCE: YELLOW,
-    SpeedComparison.UNKNOWN: YELLOW,
-}
+_COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
 
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
@@ -33,7 +28,9 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     paint = painter(colour=colour)
     lines: list[str] = []
     for pair in comparison.pairs:
-        lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in wrap(pair.speed.text, "", 2)]
+        lines += [
+            paint(line, _COLOURS.get(pair.speed.outcome, YELLOW)) for line in wrap(pair.speed.text, "", 2)
+        ]
         for detail in details(pair):
             lines += wrap(detail, "    ", 6)
     if comparison.warnings or comparison.notes:

@@ -176,10 +176,8 @@ def _target(result: ExporterResult, name: str) -> TargetResult:
     """Return the only server of a snapshot."""
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
-        raise ConfigError(
-            f"side {name}: the snapshot holds {len(result.targets)} servers; "
-            f"write FILE#ADDRESS with one of {known}"
-        )
+        held = f"side {name}: the snapshot holds {len(result.targets)} servers"
+        raise ConfigError(f"{held}; write FILE#ADDRESS with one of {known}")
     if not result.targets:
         raise SideError("the snapshot holds no server")
     (target,) = result.targets

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...config.options import ConfigError
 from ...config.values import Target, mask_url, parse_target
 from ...publish import snapshot
-from ..check import CheckConfig, observe
+from ..check import observe
 from .side import SideError
 
 if TYPE_CHECKING:
@@ -50,16 +50,14 @@ class ResultSource:
 def parse_sources(words: Sequence[str]) -> tuple[ResultSource, ...]:
     """Parse sources: ``[NAME=]URL`` or ``[NAME=]FILE[#ADDRESS]``; ConfigError if they are not valid."""
     if not 2 <= len(words) <= _MOST:
-        raise ConfigError(
-            f"{len(words)} sides given; allowed: 2 to {_MOST}, each a server's address or a snapshot's file"
-        )
+        allowed = f"2 to {_MOST}, each a server's address or a snapshot's file"
+        raise ConfigError(f"{len(words)} sides given; allowed: {allowed}")
     sources = tuple(parse_source(word, chr(ord("A") + place)) for place, word in enumerate(words))
     for place, source in enumerate(sources):
         for other in sources[:place]:
             if source.name == other.name:
-                raise ConfigError(
-                    f'two sides are called "{source.name}"; give them names of their own: NAME=URL-or-FILE'
-                )
+                hint = "give them names of their own: NAME=URL-or-FILE"
+                raise ConfigError(f'two sides are called "{source.name}"; {hint}')
             if source.shown == other.shown:
                 raise ConfigError(f"sides {other.name} and {source.name} are the same: {source.shown}")
     return sources
@@ -103,17 +101,15 @@ def read(source: ResultSource) -> ExporterResult:
         result = snapshot.decode(body)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        raise SideError(
-            f"{what}: not a snapshot as check --json and compare --save write it: {reason}"
-        ) from error
+        wanted = "a snapshot as check --json and compare --save write it"
+        raise SideError(f"{what}: not {wanted}: {reason}") from error
     if not source.server:
         return result
     chosen = tuple(target for target in result.targets if target.target == source.server)
     if len(chosen) != 1:
         known = ", ".join(target.target for target in result.targets) or "none"
-        raise ConfigError(
-            f"side {source.name}: {source.path} has no server {json.dumps(source.server)}; it has {known}"
-        )
+        asked = json.dumps(source.server)
+        raise ConfigError(f"side {source.name}: {source.path} has no server {asked}; it has {known}")
     return replace(result, targets=chosen)
 
 
@@ -125,9 +121,7 @@ async def watch(
     If one cannot be polled, the observation ends at once with a SideError that names each of them.
     """
     tasks = {
-        asyncio.ensure_future(
-            observe(CheckConfig(replace(upstream, targets=(source.target,)), settings, seconds))
-        ): source
+        asyncio.ensure_future(observe(replace(upstream, targets=(source.target,)), settings, seconds)): source
         for source in sources
         if source.target is not None
     }

@@ -8,13 +8,13 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...config.options import ConfigError, Option, add_flags, gather
 from ...config.values import boolean, duration, file, mask_url, whole_number
 from ...publish.wording import printable, wrap
-from ..arguments import add_flag
+from ..arguments import add_flag, parsed
 from .client import Connection, Grafana, GrafanaError, parse_url, read_token
 from .files import (
     FOLDER,
@@ -46,25 +46,15 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
+_ACCOUNT = "service account that has the role Editor (--home: Admin)"
+_INSECURE = "Accept any certificate of Grafana (true or false)."
 #: How to reach a Grafana.
 OPTIONS = (
-    Option(
-        "grafana.token-file",
-        file,
-        None,
-        "File with the token of a service account that has the role Editor (--home: Admin).",
-        metavar="FILE",
-    ),
-    Option("grafana.ca-file", file, None, "Certificates to trust for https, PEM.", metavar="FILE"),
-    Option(
-        "grafana.insecure-skip-verify",
-        boolean,
-        "false",
-        "Accept any certificate of Grafana (true or false).",
-        metavar="BOOL",
-    ),
-    Option("grafana.org-id", whole_number(1), None, "Organization. Default: the token's.", metavar="ID"),
-    Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", metavar="DURATION"),
+    Option("grafana.token-file", file, None, f"File with the token of a {_ACCOUNT}.", "FILE"),
+    Option("grafana.ca-file", file, None, "Certificates to trust for https, PEM.", "FILE"),
+    Option("grafana.insecure-skip-verify", boolean, "false", _INSECURE, "BOOL"),
+    Option("grafana.org-id", whole_number(1), None, "Organization. Default: the token's.", "ID"),
+    Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", "DURATION"),
 )
 
 
@@ -135,12 +125,9 @@ def _check(args: argparse.Namespace) -> None:
             raise ConfigError(f"{flag}: needs {needed}")
     if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
         raise ConfigError("--grafana.*: needs --push")
-    for one, other, both in (
-        ("--out", "--push", args.out is not None and args.push is not None),
-        ("--configmaps", "--provisioning", args.configmaps is not None and args.provisioning is not None),
-    ):
-        if both:
-            raise ConfigError(f"{one} and {other} exclude each other")
+    for one, other in (("out", "push"), ("configmaps", "provisioning")):
+        if getattr(args, one) is not None and getattr(args, other) is not None:
+            raise ConfigError(f"--{one} and --{other} exclude each other")
     for flag, text, form, allowed in (
         ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
         ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
@@ -149,9 +136,8 @@ def _check(args: argparse.Namespace) -> None:
         if text is not None and not form.fullmatch(text):
             raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
     if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
-        raise ConfigError(
-            f"--folder {json.dumps(args.folder)}: allowed: the title of a top-level folder, without a slash"
-        )
+        allowed = "allowed: the title of a top-level folder, without a slash"
+        raise ConfigError(f"--folder {json.dumps(args.folder)}: {allowed}")
 
 
 def _list(dashboards: tuple[Dashboard, ...]) -> None:
@@ -180,9 +166,10 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     for written, result in write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
     if args.configmaps is not None:
-        _hint(f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)")
+        words = f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)"
+        print(words, file=sys.stderr)
     elif args.provisioning is not None:
-        _hint("next: restart Grafana, which reads providers only at its start")
+        print("next: restart Grafana, which reads providers only at its start", file=sys.stderr)
     if args.home:
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
         print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
@@ -193,8 +180,9 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
     options = PushOptions(connection.url, args.folder, args.home, args.dry_run)
     progress = PushProgress([dashboard.uid for dashboard in dashboards])
-    if connection.token and connection.url.startswith("http:") and not _is_local(connection.url):
-        _hint(f"{_PROGRAM}: warning: the token is sent unencrypted, over http")
+    local = urlsplit(connection.url).hostname in ("localhost", "127.0.0.1", "::1")
+    if connection.token and connection.url.startswith("http:") and not local:
+        print(f"{_PROGRAM}: warning: the token is sent unencrypted, over http", file=sys.stderr)
     try:
         grafana = Grafana(connection)
     except ValueError as error:
@@ -218,38 +206,17 @@ def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
     return SUCCESS if accepted else REFUSED
 
 
-def _hint(text: str) -> None:
-    """Print a line to standard error."""
-    print(text, file=sys.stderr)
-
-
-def _is_local(url: str) -> bool:
-    return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
-
-
-def _connection(url: str, values: Mapping[str, object]) -> Connection:
+def _connection(url: str, values: Mapping[str, Any]) -> Connection:
     try:
         address = parse_url(url)
     except ValueError as error:
         raise ConfigError(f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}") from error
     token_file = values["grafana.token-file"]
-    try:
-        token = read_token(str(token_file)) if token_file else ""
-    except ValueError as error:
-        raise ConfigError(
-            f"--grafana.token-file {json.dumps(token_file, ensure_ascii=False)}: {error}"
-        ) from error
-    org_id, timeout = values["grafana.org-id"], values["grafana.timeout"]
-    assert isinstance(org_id, int | None)
-    assert isinstance(timeout, float)
-    return Connection(
-        address,
-        token,
-        str(values["grafana.ca-file"] or ""),
-        insecure=values["grafana.insecure-skip-verify"] is True,
-        org_id=org_id,
-        timeout=timeout,
+    token = parsed("--grafana.token-file", token_file, read_token) if token_file else ""
+    insecure, org_id, timeout = (
+        values[f"grafana.{name}"] for name in ("insecure-skip-verify", "org-id", "timeout")
     )
+    return Connection(address, token, values["grafana.ca-file"] or "", insecure, org_id, timeout)
 
 
 def _log(line: str) -> None:

@@ -102,9 +102,8 @@ class Grafana(SessionClient):
         self._connection = connection
         self._tls: ssl.SSLContext | None = None
         if connection.url.startswith("https:"):
-            self._tls = client_context(
-                connection.ca_file, insecure=connection.insecure, flag="--grafana.ca-file"
-            )
+            flag, ca_file = "--grafana.ca-file", connection.ca_file
+            self._tls = client_context(ca_file, insecure=connection.insecure, flag=flag)
 
     def open_session(self) -> aiohttp.ClientSession:
         """Return a new session."""
@@ -164,16 +163,8 @@ class Grafana(SessionClient):
         self, document: Mapping[str, Any], folder_uid: str, message: str, *, overwrite: bool
     ) -> str:
         """Save a dashboard and return its uid in Grafana."""
-        saved = await self._request(
-            "POST",
-            "/api/dashboards/db",
-            {
-                "dashboard": {**document, "id": None},
-                "folderUid": folder_uid,
-                "message": message,
-                "overwrite": overwrite,
-            },
-        )
+        body = {"dashboard": {**document, "id": None}, "folderUid": folder_uid, "message": message}
+        saved = await self._request("POST", "/api/dashboards/db", body | {"overwrite": overwrite})
         return str(saved.get("uid") or "")
 
     async def set_home(self, uid: str) -> None:
@@ -254,9 +245,8 @@ def _describe(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError) or isinstance(error.__cause__, ssl.SSLError):
         return f"no trusted TLS connection: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return "nothing listens at the address"
-        return f"the address cannot be reached: {error}"
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "nothing listens at the address" if refused else f"the address cannot be reached: {error}"
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
         return "the connection was closed before the response was complete"
     return f"not an HTTP response: {error}"

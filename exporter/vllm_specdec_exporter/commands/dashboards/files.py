@@ -69,7 +69,8 @@ def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
         raise ConfigError(f"there are no dashboards (*.json) in {found}")
     if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
         raise ConfigError(f"two dashboards in {found} have the same uid")
-    return tuple(sorted(dashboards, key=_rank))
+    first = {name: place for place, name in enumerate(ORDER)}
+    return tuple(sorted(dashboards, key=lambda one: (first.get(one.name, len(ORDER)), one.uid)))
 
 
 def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
@@ -113,18 +114,11 @@ def _read(path: Path) -> Dashboard:
         raise ConfigError(f"{path} is not JSON: {error}") from error
     uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
     if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
-        raise ConfigError(
-            f"{path} is not a dashboard: it needs a title, and a uid of at most 40 letters, digits, - and _"
-        )
-    return Dashboard(uid, title, _first_sentence(str(document.get("description") or "")), document, body)
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.?!])\s", " ".join(text.split()), maxsplit=1)[0]
-
-
-def _rank(dashboard: Dashboard) -> tuple[int, str]:
-    return (ORDER.index(dashboard.name) if dashboard.name in ORDER else len(ORDER), dashboard.uid)
+        needs = "it needs a title, and a uid of at most 40 letters, digits, - and _"
+        raise ConfigError(f"{path} is not a dashboard: {needs}")
+    description = " ".join(str(document.get("description") or "").split())
+    question = re.split(r"(?<=[.?!])\s", description, maxsplit=1)[0]
+    return Dashboard(uid, title, question, document, body)
 
 
 #: The folder in Grafana, and its uid, for files and for --push.
@@ -245,9 +239,9 @@ def _mark(body: bytes, *, yaml_like: bool) -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as a literal block."""
 
+    def represent_str(self, data: str) -> Any:
+        """Return the node of a text."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
-def _represent(dumper: _Dumper, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
-
-_Dumper.add_representer(str, _represent)
+_Dumper.add_representer(str, _Dumper.represent_str)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ... import __version__
-from .client import Folder, GrafanaError
+from .client import GrafanaError
 from .files import FOLDER, FOLDER_UID, HOME
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ async def push(
     """
     version = await grafana.version()
     log(f"Grafana {version} at {options.url}".replace("  ", " "))
-    folder = await _folder(grafana, options, log)
+    folder_uid = await _folder(grafana, options, log)
     for dashboard in dashboards:
         try:
-            result, detail = await _push_one(grafana, dashboard, folder, options, progress)
+            result, detail = await _push_one(grafana, dashboard, folder_uid, options, progress)
         except GrafanaError as error:
             if error.fatal:
                 raise
@@ -98,8 +98,8 @@ def differs(stored: StoredDashboard, dashboard: Dashboard, folder_uid: str) -> b
     return stored.folder_uid != folder_uid or essence(stored.document) != essence(dashboard.document)
 
 
-async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], None]) -> Folder | None:
-    """Return the folder, created if it is missing; ``None`` if a dry run would create it."""
+async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], None]) -> str:
+    """Return the uid of the folder, created if it is missing; empty if a dry run would create it."""
     usual = options.folder == FOLDER
     quoted = json.dumps(options.folder, ensure_ascii=False)
     try:
@@ -108,18 +108,17 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             named = [folder for folder in await grafana.folders() if folder.title == options.folder]
             if len(named) > 1:
                 uids = ", ".join(folder.uid for folder in named)
-                raise FolderError(
-                    f"several folders have the title {quoted} ({uids}); rename one, or give --folder"
-                )
+                several = f"several folders have the title {quoted} ({uids})"
+                raise FolderError(f"{several}; rename one, or give --folder")
             found = named[0] if named else None
         if found is not None:
             log(f"folder {quoted} ({found.uid})")
             if not found.writable:
                 raise FolderError(f"no permission to save in the folder {quoted}{_EDITOR}")
-            return found
+            return found.uid
         if options.dry_run:
             log(f"folder {quoted} would be created")
-            return None
+            return ""
         made = await grafana.create_folder(options.folder, FOLDER_UID if usual else "")
     except GrafanaError as error:
         if error.fatal:
@@ -129,18 +128,13 @@ async def _folder(grafana: Grafana, options: PushOptions, log: Callable[[str], N
             hint = " (possibly an existing folder that the token cannot see: it needs Edit on that)"
         raise FolderError(f"the folder {quoted} cannot be used: {error}{hint}") from error
     log(f"folder {quoted} ({made.uid}), created")
-    return made
+    return made.uid
 
 
 async def _push_one(
-    grafana: Grafana,
-    dashboard: Dashboard,
-    folder: Folder | None,
-    options: PushOptions,
-    progress: PushProgress,
+    grafana: Grafana, dashboard: Dashboard, folder_uid: str, options: PushOptions, progress: PushProgress
 ) -> tuple[str, str]:
     """Push one dashboard; return its result and details."""
-    folder_uid = folder.uid if folder else ""
     result = CHANGED
     try:
         stored = await grafana.dashboard(dashboard.uid)

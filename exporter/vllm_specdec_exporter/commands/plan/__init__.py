@@ -1,10 +1,4 @@
-"""`plan`: does a drafter fit, and what may it gain? Without a server.
-
-* `methods`: what each method needs, and the size of its heads.
-* `estimates`: memory for keys and values, and the expected speedup.
-* `checks`, `checklist`: the published checks, and the facts that only the operator knows.
-* `planning`, `report`: the whole, as text and as JSON.
-"""
+"""`plan`: does a drafter fit, and what may it gain? Without a server."""
 
 from __future__ import annotations
 

@@ -65,13 +65,8 @@ def check_all(
         checks.append(check_family(method, target, draft, facts.same_family))
     if method.name == "mtp" and target.architecture is not None:
         checks.append(check_mtp(target.architecture))
-    checks += [
-        check_kv_budget(memory, load),
-        check_batch(memory, load),
-        check_depth(method, outlook.k),
-        check_speedup(outlook, load),
-    ]
-    return tuple(checks)
+    checks += [check_kv_budget(memory, load), check_batch(memory, load)]
+    return *checks, check_depth(method, outlook.k), check_speedup(outlook, load)
 
 
 def check_known_problems(method: Method, target_name: str) -> tuple[Check, ...]:

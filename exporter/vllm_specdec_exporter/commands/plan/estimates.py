@@ -135,13 +135,9 @@ def _room(budget: float, bytes_per_token: float | None, load: PlannedLoad) -> Me
     if bytes_per_token is None:
         return MemoryBudget(budget, fits=False if budget <= 0 else None)
     tokens = max(0, int(budget // bytes_per_token))
-    return MemoryBudget(
-        budget,
-        bytes_per_token,
-        tokens,
-        None if load.context is None else tokens // load.context,
-        None if load.tokens is None else load.tokens <= tokens,
-    )
+    requests = None if load.context is None else tokens // load.context
+    fits = None if load.tokens is None else load.tokens <= tokens
+    return MemoryBudget(budget, bytes_per_token, tokens, requests, fits)
 
 
 #: Batch sizes of the table.

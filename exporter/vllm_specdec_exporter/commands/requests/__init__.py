@@ -45,14 +45,8 @@ FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _TAKEN = (
-    "spec.",
-    "cost.profile",
-    "cost.file",
-    "cost.hardware",
-    "cost.model",
+    *("spec.", "threshold", "requests.", "cost.profile", "cost.file", "cost.hardware", "cost.model"),
     "cost.draft-size",
-    "threshold",
-    "requests.",
 )
 _LEFT = ("requests.window", "requests.bounds.")
 OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
@@ -107,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
     config = _config(args)
     recording = Recording(config.requests.classification)
     aggregator = _read(config, recording)
-    costs = {model: _costs(config, model) for model in aggregator.shapes(_NOW)}
+    settings, batches = config.settings, (config.batch,) if config.batch else BATCHES
+    profiles = {m: deployed(settings.costs, settings.speculation, m) for m in aggregator.shapes(_NOW)}
+    costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
     requests = _judge(config, aggregator, costs)
     result = ExporterResult(
         version=__version__,
@@ -175,19 +171,12 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             with Path(path).open("rb") as file:
                 yield file
     except OSError as error:
-        raise ConfigError(
-            f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
-        ) from error
+        shown = json.dumps(_shown(path), ensure_ascii=False)
+        raise ConfigError(f"{shown}: cannot be read: {error.strerror or error}") from error
 
 
 def _shown(path: str) -> str:
     return "standard input" if path == STDIN else printable(path)
-
-
-def _costs(config: RequestsConfig, model: str) -> Costs:
-    settings = config.settings
-    profile = deployed(settings.costs, settings.speculation, model)
-    return Costs(profile, (config.batch,) if config.batch else BATCHES)
 
 
 def _judge(config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:

@@ -192,17 +192,12 @@ class UnusedEntries:
 
 
 class Recording:
-    """Reads files of recorded requests, and counts the entries that could not be used.
-
-    Attributes:
-        entries: number of entries by file.
-        unused: those that could not be used, or not completely, by reason.
-    """
+    """Reads files of recorded requests, and counts the entries that could not be used."""
 
     def __init__(self, classification: Classification) -> None:
         self._reader = EntryReader(classification)
-        self.entries: Counter[str] = Counter()
-        self.unused: dict[str, UnusedEntries] = {}
+        self.entries: Counter[str] = Counter()  #: their number by file
+        self.unused: dict[str, UnusedEntries] = {}  #: those not used, or not completely, by reason
 
     def read(self, name: str, found: Iterable[FileLine]) -> Iterator[tuple[str, Observation]]:
         """Yield the observations of a file, each with its place; `name` is empty for the only file."""

@@ -63,14 +63,8 @@ def draw_request(rng: Random, traffic: Traffic, arrived_at: float, config: Engin
     target = min(limit, max(2, round(rng.gammavariate(2.0, traffic.output_tokens / 2.0))))
     share = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
     cached = int(share * (prompt - 1)) // config.block_size * config.block_size
-    return SimulatedRequest(
-        arrived_at=arrived_at,
-        prompt_tokens=prompt,
-        cached_tokens=cached,
-        target_tokens=target,
-        max_tokens=limit,
-        repeats=rng.random() < traffic.repetition_ratio,
-    )
+    repeats = rng.random() < traffic.repetition_ratio
+    return SimulatedRequest(arrived_at, prompt, cached, target, limit, repeats)
 
 
 # Share of the KV cache that vLLM keeps free when it admits requests.

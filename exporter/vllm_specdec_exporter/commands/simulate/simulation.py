@@ -131,23 +131,18 @@ class ServerDownError(RuntimeError):
 
 
 class Simulation:
-    """A simulated server. Its time passes only in `advance`.
-
-    Attributes:
-        elapsed: Simulated seconds.
-        num_speculative_tokens: K of the running server, or None without speculation.
-        unavailable: The response while the server is down: `refused` or `503`.
-    """
+    """A simulated server. Its time passes only in `advance`."""
 
     def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
         self.config = config or SimulationConfig()
-        self.elapsed = 0.0
+        self.elapsed = 0.0  #: simulated seconds
         self.restarts = 0
         self._seed = Random().getrandbits(64) if seed is None else seed  # noqa: S311
+        #: K of the running server, or None without speculation
         self.num_speculative_tokens = self.config.num_speculative_tokens or None
         self._last_k = self.config.num_speculative_tokens
         self._down_until = 0.0
-        self.unavailable = "refused"
+        self.unavailable = "refused"  #: the response while the server is down: `refused` or `503`
         self._started_at = 0.0
         self._past = Totals()
         self._engines = self._start_engines()

@@ -6,9 +6,6 @@ For programs::
     outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
-
-`grid` has the plan, its prompts and cells, `client` and `stream` the requests, `counters` the metrics of the
-server, `cell` one measurement, `runner` all of them, `record` the file, `report` and `page` the output.
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import math
 import os
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,13 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--model NAME", "Default: the only one that is served.", "")
     api = "Default: auto, which is chat unless the server has no chat template."
     group.add_argument("--api", choices=("auto", "chat", "completions"), default="auto", help=api)
-    add_flag(
-        group,
-        "--seed N",
-        "Seed of each cell's first request; the next has the next. It may change acceptance. "
-        "Default: no seeds.",
-        parse=whole_between(0, 2**31 - 1),
-    )
+    seed = "Seed of each cell's first request; the next has the next. It may change acceptance."
+    add_flag(group, "--seed N", f"{seed} Default: no seeds.", parse=whole_between(0, 2**31 - 1))
     nucleus = number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
     add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
@@ -121,6 +112,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
+#: Flags that are fields of the plan.
+_AS_GIVEN = (
+    *("requests", "max_tokens", "model", "api", "seed", "top_p", "ignore_eos"),
+    *("allow_other_traffic", "request_timeout", "max_duration", "pause"),
+)
+
+
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
     try:
@@ -130,9 +128,13 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
             f"--zone-disable-below {args.zone_disable_below:g} and --zone-benefit-above "
             f"{args.zone_benefit_above:g}: {error}"
         ) from error
-    given = {item.name: getattr(args, item.name) for item in fields(SweepPlan) if item.name in args}
-    given["prompts"] = load_prompts(_sets(args.prompts or ["chat"]))
-    return SweepPlan(**given, temperatures=args.temperature, concurrencies=args.concurrency, zones=zones)
+    return SweepPlan(
+        prompts=load_prompts(_sets(args.prompts or ["chat"])),
+        temperatures=args.temperature,
+        concurrencies=args.concurrency,
+        zones=zones,
+        **{name: getattr(args, name) for name in _AS_GIVEN},
+    )
 
 
 def _sets(given: list[str]) -> list[str]:

@@ -20,9 +20,7 @@ from ...serve.upstream import AGENT, SessionClient, new_session
 from .stream import Stream, StreamedAnswer, StreamError, error_message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...serve.tls import UpstreamConfig
+    from .endpoint import Endpoint
     from .grid import Prompt
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.
@@ -64,13 +62,8 @@ class Sampling:
 
     def body(self, prompt: Prompt, request: int) -> dict[str, object]:
         """Return the body of the cell's request number `request`."""
-        body: dict[str, object] = {
-            "model": self.model,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        body: dict[str, object] = {"model": self.model, "temperature": self.temperature}
+        body |= {"max_tokens": self.max_tokens, "stream": True, "stream_options": {"include_usage": True}}
         if self.seed is not None:
             body["seed"] = self.seed + request
         if self.top_p is not None:
@@ -85,21 +78,11 @@ class Sampling:
 
 
 class Client(SessionClient):
-    """Client of the endpoint at `base` (without ``/v1``) or a Unix `socket`: an async context manager."""
+    """Client of an endpoint, an async context manager; a request may take `timeout` seconds."""
 
-    def __init__(
-        self,
-        base: str,
-        config: UpstreamConfig,
-        *,
-        socket: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout: float = 120.0,
-    ) -> None:
-        self._base = base
-        self._config = config
-        self._socket = socket
-        self._headers = config.request_headers({**AGENT, **(headers or {})})
+    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
+        self._base, self._socket, self._config = endpoint.base, endpoint.target.socket, endpoint.upstream
+        self._headers = self._config.request_headers({**AGENT, **endpoint.authorization()})
         self._timeout = timeout
 
     def open_session(self) -> aiohttp.ClientSession:
@@ -166,13 +149,8 @@ class Client(SessionClient):
             raise EndpointError(describe(error, self._timeout)) from error
 
     def _request(self, method: str, path: str, **options: Any) -> Any:
-        return self.session.request(
-            method,
-            self._base + path,
-            allow_redirects=False,
-            server_hostname=self._config.server_name or None,
-            **options,
-        )
+        options |= {"allow_redirects": False, "server_hostname": self._config.server_name or None}
+        return self.session.request(method, self._base + path, **options)
 
 
 async def _body(response: aiohttp.ClientResponse) -> bytes:
@@ -198,9 +176,8 @@ def describe(error: BaseException, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no complete response within {seconds:g} s"
     if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(error.os_error, ConnectionRefusedError):
-            return "nothing listens at the address"
-        return f"the address cannot be reached: {error}"
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "nothing listens at the address" if refused else f"the address cannot be reached: {error}"
     if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | ConnectionError):
         return "the connection was closed before the response was complete"
     return f"not an HTTP answer: {error}"

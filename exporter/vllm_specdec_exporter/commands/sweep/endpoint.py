@@ -66,9 +66,8 @@ class Endpoint:
         except (OSError, ValueError):
             key = ""
         if not key or not key.isprintable():
-            raise ConfigError(
-                f"--api-key-file {json.dumps(path, ensure_ascii=False)}: does not hold one line of ASCII"
-            )
+            shown = json.dumps(path, ensure_ascii=False)
+            raise ConfigError(f"--api-key-file {shown}: does not hold one line of ASCII")
         return {"Authorization": f"Bearer {key}"}
 
 
@@ -130,9 +129,8 @@ def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
     for model in models:
         if model.name == name:
             return model
-    raise ConfigError(
-        f"--model {json.dumps(name, ensure_ascii=False)}: the server has no such model; it has {known}"
-    )
+    shown = json.dumps(name, ensure_ascii=False)
+    raise ConfigError(f"--model {shown}: the server has no such model; it has {known}")
 
 
 async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:

@@ -237,9 +237,8 @@ def save(path: Path, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, body)
     except OSError as error:
-        raise ConfigError(
-            f"--out {_quote(path.parent)}: {path.name} cannot be written: {error.strerror}"
-        ) from error
+        where = f"--out {_quote(path.parent)}: {path.name}"
+        raise ConfigError(f"{where} cannot be written: {error.strerror}") from error
 
 
 def _quote(path: Path) -> str:

@@ -71,13 +71,7 @@ async def run_sweep(
     async with AsyncExitStack() as stack:
         try:
             upstream = Upstream(endpoint.target, endpoint.metrics)
-            client = Client(
-                endpoint.base,
-                endpoint.upstream,
-                socket=endpoint.target.socket,
-                headers=endpoint.authorization(),
-                timeout=plan.request_timeout,
-            )
+            client = Client(endpoint, plan.request_timeout)
             stack.push_async_callback(upstream.close)
             await stack.enter_async_context(client)
         except ValueError as error:  # certificates
@@ -167,9 +161,8 @@ class _Sweep:
         if seen:
             self.progress.say(f"others use the server: {seen}")
         if not any(engine.shows_speculation for engine in observation.reading.engines):
-            self.progress.say(
-                "the server's metrics show no speculation yet: there may be no acceptance to measure"
-            )
+            none = "the server's metrics show no speculation yet: there may be no acceptance to measure"
+            self.progress.say(none)
 
     async def _settle_api(self) -> str:
         plan = self.plan
@@ -193,10 +186,8 @@ class _Sweep:
             started = time.time()
             before, rested = await self.counters.rest(limit=limit)
             if not rested and not self.plan.allow_other_traffic:
-                raise OtherTraffic(
-                    f"others use the server: {before.running:g} requests running, {before.waiting:g} waiting "
-                    f"before {cell.name}"
-                )
+                busy = f"{before.running:g} requests running, {before.waiting:g} waiting before {cell.name}"
+                raise OtherTraffic(f"others use the server: {busy}")
             self.progress.cell(cell, self.plan.requests)
             answers, seconds = await send(
                 self.client,
@@ -240,9 +231,8 @@ class _Sweep:
                 error = again if isinstance(again, CountersError) else error
             else:
                 return
-        raise Unreachable(
-            f"{self.name} went away and did not come back within {format_duration(RECOVERY)}: {error}"
-        )
+        limit = format_duration(RECOVERY)
+        raise Unreachable(f"{self.name} went away and did not come back within {limit}: {error}")
 
     async def _check_identity(self) -> None:
         """Check that the server after a restart is the same."""

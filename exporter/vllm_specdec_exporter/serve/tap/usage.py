@@ -11,7 +11,7 @@ import re
 from enum import Enum, auto
 
 from ...requests.exchange import Exchange, UsageEventFilter
-from ...requests.include_usage import add_include_usage
+from ...requests.openai_api import add_include_usage
 from . import http_framing as http
 
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
