@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from support.builders import counters
 from vllm_specdec_exporter.commands.sweep.cell import acceptance_interval, draft_interval, pooled
+from vllm_specdec_exporter.commands.sweep.client import StreamedAnswer, StreamedDrafts
 from vllm_specdec_exporter.commands.sweep.counters import CounterSample, between
-from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer, StreamedDrafts
 from vllm_specdec_exporter.economics.statistics import (
     CLUSTERING,
     TimeSummary,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vllm_specdec_exporter.commands.sweep.stream import Stream, StreamedDrafts, StreamError, error_message
+from vllm_specdec_exporter.commands.sweep.client import Stream, StreamedDrafts, StreamError, error_message
 
 
 def chunk(text: str = "", finish: str | None = None, **delta: str) -> dict[str, Any]:

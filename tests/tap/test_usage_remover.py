@@ -27,7 +27,7 @@ from tap.streams import (
     unchunk,
     usage_chunk,
 )
-from vllm_specdec_exporter.requests import exchange, include_usage
+from vllm_specdec_exporter.requests import exchange, openai_api
 from vllm_specdec_exporter.serve.tap import usage
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
@@ -279,5 +279,5 @@ def test_a_defect_in_the_reading_passes_traffic_on(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(exchange, "read_response", _fails)
     out = asking.response(streamed(WITH))
     assert unchunk(split(out)[1])[0] == b"".join(WITH)
-    monkeypatch.setattr(include_usage, "_stream_fields", _fails)
+    monkeypatch.setattr(openai_api, "_stream_fields", _fails)
     assert UsageRewriter().request(STREAM) == STREAM

@@ -22,7 +22,6 @@ from ..requests.openai_api import with_include_usage
 from .watch import RequestWatcher, harmless
 
 if TYPE_CHECKING:
-    from types import ModuleType
     from typing import Self, TypeVar, Unpack
 
     from .reporter import Reporter
@@ -56,7 +55,7 @@ def observe(
         TypeError: not a client of httpx.
         ValueError: an invalid rule.
     """
-    library = _library_of(http_client)
+    library = _library(http_client)
     if library is None or not isinstance(http_client, (library.Client, library.AsyncClient)):
         raise TypeError(f"a Client or an AsyncClient of httpx is expected, not {type(http_client).__name__}")
     observer = _Observer(reporter, labels, ask_for_usage=ask_for_usage)
@@ -211,14 +210,10 @@ class _Observer:
         response.stream = _body_class(*kinds)(stream, watch, usage_filter)
 
 
-def _library_of(thing: object) -> ModuleType | None:
-    """Return the module `httpx` or `httpx2` that an object belongs to."""
+def _library(thing: object) -> Any:
+    """Return the module `httpx` or `httpx2` that an object belongs to, ``None`` if it is neither's."""
     roots = (cls.__module__.partition(".")[0] for cls in type(thing).__mro__)
     return next((sys.modules[root] for root in roots if root in _LIBRARIES), None)
-
-
-def _library(thing: object) -> Any:
-    return _library_of(thing)
 
 
 class _ObservedBody:

@@ -99,10 +99,6 @@ def run(args: argparse.Namespace) -> int:
     return exit_code(result)
 
 
-#: Payoff verdicts that leave the judgement to quality.
-_NOT_KNOWN = (None, PayoffVerdict.UNKNOWN)
-
-
 def exit_code(result: ExporterResult) -> int:
     """Return the exit code: the worst of all engines and of single requests."""
     if not all(target.up for target in result.targets):
@@ -110,7 +106,8 @@ def exit_code(result: ExporterResult) -> int:
     codes = set()
     for engine in (engine for target in result.targets for engine in target.engines):
         bypassed = engine.activity.state is ActivityState.BYPASSED
-        unpaid = engine.quality.level is QualityLevel.POOR and engine.payoff.verdict in _NOT_KNOWN
+        unknown = engine.payoff.verdict in (None, PayoffVerdict.UNKNOWN)
+        unpaid = unknown and engine.quality.level is QualityLevel.POOR
         if bypassed or unpaid or engine.payoff.verdict is PayoffVerdict.HARMFUL:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:

@@ -206,7 +206,7 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
         print('  With make: make demo ARGS="--scenario collapse"\n')
     for program in programs:
         print(f"  {program.name:<16}{program.url}{program.page}")
-    names = {program.name for program in programs}
+    names = [program.name for program in programs]
     for name, package in (("Prometheus", "prometheus"), ("Alertmanager", "prometheus-alertmanager")):
         if name not in names:
             print(f"  {name:<16}not installed (Debian and Ubuntu: apt-get install {package})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -17,7 +18,6 @@ from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
 from .runner import RunnerSettings
-from .server import TokenError, is_loopback, read_token
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +26,36 @@ _KINDS = ("deployment", "statefulset")
 #: Names of Kubernetes objects: RFC 1123 subdomains; of namespaces: RFC 1123 labels.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+_MAX_TOKEN_BYTES = 64 * 1024
+
+
+class TokenError(Exception):
+    """A token file without a valid token. The message is one line with the reason."""
+
+
+def read_token(path: Path) -> bytes:
+    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
+    try:
+        with path.open("rb") as stream:
+            body = stream.read(_MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise TokenError(f"cannot be read: {error.strerror}") from error
+    token = body.strip()
+    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise TokenError("holds no token: one word of printable ASCII is expected")
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can connect to a listen address; an empty one is for all."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class _Sums:
 
 
 class Recorder:
-    """Sorts the increases between samples of one engine by load, without the `settle` seconds after a draft."""
+    """Sorts the increases between samples of an engine by load, without `settle` seconds after a draft."""
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
@@ -95,14 +95,10 @@ class Recorder:
         """Return the buckets with finished requests by rising load; BaselineError if there are none."""
         buckets = tuple(
             LoadBucket(
-                requests_running=sums.load / sums.seconds,
-                seconds=sums.seconds,
-                generation_tokens=sums.generation_tokens,
-                requests=_finished(sums.latencies),
-                latencies=sums.latencies,
+                sums.load / sums.seconds, sums.seconds, sums.generation_tokens, requests, sums.latencies
             )
             for _, sums in sorted(self._buckets.items())
-            if _finished(sums.latencies)
+            if (requests := _finished(sums.latencies))
         )
         if not buckets:
             raise BaselineError(self._why_empty())

@@ -8,13 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...economics.statistics import (
-    Interval,
-    difference_of_lengths,
-    difference_of_means,
-    difference_of_ratios,
-    ratio_of_means,
-)
+from ...economics import statistics
 from .verdict import (
     TOLERANCE,
     Claim,
@@ -31,6 +25,7 @@ from .verdict import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ...economics.statistics import Interval
     from .side import Side
 
 FORMAT = "vllm-specdec-compare/1"
@@ -113,8 +108,8 @@ def _pair(side: Side, reference: Side, claim: float | None) -> Pair:
         claim=None if claim is None else judge_claim(claim, speed, gain),
         latencies=tuple(_latencies(side, reference)),
         throughput_ratio=_over(side.generation_tokens_per_second, reference.generation_tokens_per_second),
-        acceptance_ratio_difference=difference_of_ratios(*drafting) if both else None,
-        acceptance_length_difference=difference_of_lengths(*drafting) if both else None,
+        acceptance_ratio_difference=statistics.difference_of_ratios(*drafting) if both else None,
+        acceptance_length_difference=statistics.difference_of_lengths(*drafting) if both else None,
         load=load,
     )
 
@@ -127,8 +122,8 @@ def _latencies(side: Side, reference: Side) -> Iterator[LatencyComparison]:
             continue
         yield LatencyComparison(
             one.name,
-            ratio_of_means(here, there),
-            difference_of_means(here, there),
+            statistics.ratio_of_means(here, there),
+            statistics.difference_of_means(here, there),
             _over(one.p50_seconds, other.p50_seconds),
             _over(one.p95_seconds, other.p95_seconds),
             _over(one.p99_seconds, other.p99_seconds),

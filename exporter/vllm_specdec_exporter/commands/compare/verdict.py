@@ -50,15 +50,9 @@ def compare_load(side: Side, reference: Side) -> LoadComparison:
             side.tokens_per_request, reference.tokens_per_request
         )
         apart = not same and not steady
-        return LoadComparison(
-            "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else ""),
-            here,
-            there,
-            same=same or steady,
-            same_requests=steady and not same,
-            overstated=max(1.0, there / here) if apart else 1.0,
-            understated=max(1.0, here / there) if apart else 1.0,
-        )
+        basis = "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else "")
+        bounds = (max(1.0, there / here), max(1.0, here / there)) if apart else (1.0, 1.0)
+        return LoadComparison(basis, here, there, same or steady, steady and not same, *bounds)
     for basis, one, other in (
         ("requests running at the end", side.requests_running, reference.requests_running),
         ("generated tokens/s", side.generation_tokens_per_second, reference.generation_tokens_per_second),

@@ -15,20 +15,8 @@ from ...config.options import ConfigError, Option, add_flags, gather
 from ...config.values import boolean, duration, file, mask_url, whole_number
 from ...publish.wording import printable, wrap
 from ..arguments import add_flag, parsed
+from . import files
 from .client import Connection, Grafana, GrafanaError, parse_url, read_token
-from .files import (
-    FOLDER,
-    HOME,
-    Dashboard,
-    config_maps,
-    dashboard_files,
-    load,
-    provider_file,
-    select,
-    with_datasource,
-    with_runbooks,
-    write,
-)
 from .push import FolderError, PushOptions, PushProgress, push
 
 if TYPE_CHECKING:
@@ -72,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
     add_flag(group, "--runbooks URL", runbooks)
     add_flag(group, "--from DIR", "Folder with your own dashboards.", parse=Path, dest="source")
-    add_flag(group, "--folder NAME", "Folder in Grafana.", FOLDER)
-    home = f"Make {HOME} the home of the organization; with --out, print how to do that."
+    add_flag(group, "--folder NAME", "Folder in Grafana.", files.FOLDER)
+    home = f"Make {files.HOME} the home of the organization; with --out, print how to do that."
     add_flag(group, "--home", home)
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
@@ -93,13 +81,13 @@ def run(args: argparse.Namespace) -> int:
     """List, write or push the dashboards, and return the exit code."""
     _check(args)
     names = [name.strip() for text in args.select for name in text.split(",")]
-    dashboards = select(load(args.source), names)
+    dashboards = files.select(files.load(args.source), names)
     if args.datasource:
-        dashboards = tuple(with_datasource(one, args.datasource) for one in dashboards)
+        dashboards = tuple(files.with_datasource(one, args.datasource) for one in dashboards)
     if args.runbooks:
-        dashboards = tuple(with_runbooks(one, args.runbooks) for one in dashboards)
-    if args.home and not any(dashboard.uid == HOME for dashboard in dashboards):
-        raise ConfigError(f"--home: {HOME} is not among the dashboards selected")
+        dashboards = tuple(files.with_runbooks(one, args.runbooks) for one in dashboards)
+    if args.home and not any(dashboard.uid == files.HOME for dashboard in dashboards):
+        raise ConfigError(f"--home: {files.HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
     if args.push is not None:
@@ -140,7 +128,7 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"--folder {json.dumps(args.folder)}: {allowed}")
 
 
-def _list(dashboards: tuple[Dashboard, ...]) -> None:
+def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
     for dashboard in dashboards:
         print(f"{dashboard.uid}  {printable(dashboard.title)}")
         if dashboard.question:
@@ -154,16 +142,16 @@ def _list(dashboards: tuple[Dashboard, ...]) -> None:
     )
 
 
-def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
+def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) -> int:
     out: Path = args.out
     seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
     if args.configmaps is not None:
-        wanted = config_maps(dashboards, out, args.configmaps, args.folder)
+        wanted = files.config_maps(dashboards, out, args.configmaps, args.folder)
     else:
-        wanted = dashboard_files(dashboards, out)
+        wanted = files.dashboard_files(dashboards, out)
     if args.provisioning is not None:
-        wanted.append(provider_file(args.provisioning, seen_at, args.folder))
-    for written, result in write(wanted, force=args.force):
+        wanted.append(files.provider_file(args.provisioning, seen_at, args.folder))
+    for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
     if args.configmaps is not None:
         words = f"next: kubectl apply --server-side -f {out} (the folder must contain only ConfigMaps)"
@@ -172,11 +160,11 @@ def _write(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
         print("next: restart Grafana, which reads providers only at its start", file=sys.stderr)
     if args.home:
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
-        print(f"for the home, start Grafana with {variable}={Path(seen_at) / HOME}.json")
+        print(f"for the home, start Grafana with {variable}={Path(seen_at) / files.HOME}.json")
     return SUCCESS
 
 
-def _push(dashboards: tuple[Dashboard, ...], args: argparse.Namespace) -> int:
+def _push(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) -> int:
     connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
     options = PushOptions(connection.url, args.folder, args.home, args.dry_run)
     progress = PushProgress([dashboard.uid for dashboard in dashboards])

@@ -99,15 +99,9 @@ def account(
     weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
     both = None if target_kv is None else target_kv + (draft_kv or 0.0)
     budget = gpus.usable - target.weights
-    return Memory(
-        total=gpus.total,
-        usable=gpus.usable,
-        target=target.weights,
-        draft=weights,
-        before=_room(budget, target_kv, load),
-        after=None if weights is None else _room(budget - weights, both, load),
-        draft_kv_known=draft_kv is not None,
-    )
+    before = _room(budget, target_kv, load)
+    after = None if weights is None else _room(budget - weights, both, load)
+    return Memory(gpus.total, gpus.usable, target.weights, weights, before, after, draft_kv is not None)
 
 
 def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
@@ -240,15 +234,9 @@ def look_ahead(
         {"cautious": method.cautious, "good": method.good} if acceptance is None else {"given": acceptance}
     )
     assumptions = tuple(Assumption(name, a, expected_tokens(a, k)) for name, a in named.items())
-    return SpeedupByBatch(
-        k=k,
-        profile=profile.name,
-        provenance=profile.provenance,
-        uncertainty=profile.uncertainty,
-        context=profile.context_tokens,
-        assumptions=assumptions,
-        rows=tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1})),
-    )
+    rows = tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1}))
+    source = profile.name, profile.provenance, profile.uncertainty, profile.context_tokens
+    return SpeedupByBatch(k, *source, assumptions, rows)
 
 
 def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:

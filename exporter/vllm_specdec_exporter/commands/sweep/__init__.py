@@ -142,8 +142,7 @@ def _sets(given: list[str]) -> list[str]:
     found = []
     for word in given:
         parts = word.split(",")
-        known = all(part in (*BUILTIN, "all") for part in parts)
-        found += parts if known else [word]
+        found += parts if {*BUILTIN, "all"}.issuperset(parts) else [word]
     return found
 
 

@@ -9,14 +9,8 @@ from collections import Counter
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
-from ...economics.statistics import (
-    CLUSTERING,
-    Z_EXACT,
-    ClusterInterval,
-    cluster_interval,
-    distribution,
-    wilson,
-)
+from ...economics import statistics
+from ...economics.statistics import CLUSTERING, ClusterInterval, distribution, wilson
 from ...measures.history import Delta
 from ...measures.measures import derive
 from .counters import between
@@ -25,10 +19,9 @@ from .record import CellAcceptance, CellResult, Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .client import Client, Sampling
+    from .client import Client, Sampling, StreamedAnswer, StreamedDrafts
     from .counters import CounterSample
     from .grid import Cell, Prompt
-    from .stream import StreamedAnswer, StreamedDrafts
 
 #: Relative difference between counters and responses from which a cell counts as disturbed.
 TOLERANCE = 0.02
@@ -190,7 +183,9 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
             cluster = clusters.setdefault(answer.prompt if recur else answer.request, [0, 0])
             cluster[0] += answer.drafts.accepted_tokens
             cluster[1] += answer.drafts.draft_tokens
-    found = cluster_interval([(a, d) for a, d in clusters.values()], "prompt" if recur else "request")
+    found = statistics.cluster_interval(
+        [(a, d) for a, d in clusters.values()], "prompt" if recur else "request"
+    )
     drafts = sum(answer.drafts.drafts for answer in answers if answer.drafts is not None)
     accepted, drafted = (
         (sum(column) for column in zip(*clusters.values(), strict=True)) if clusters else (0, 0)
@@ -218,5 +213,5 @@ def draft_interval(delta: Delta) -> ClusterInterval | None:
     ratio = min(1.0, mean / length)
     if ratio in (0.0, 1.0):
         return ClusterInterval(*wilson(ratio, drafts / CLUSTERING), "draft", round(drafts))
-    reach = Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
+    reach = statistics.Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
     return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), "draft", round(drafts))

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, facts, figure, note, page, side_by_side
+from . import report
 from .grid import MEANINGS, NOTE, Zone
-from .report import (
-    UNITS,
-    TemperatureRow,
-    conclusions,
-    degree,
-    label,
-    milliseconds,
-    number,
-    series,
-    trouble,
-    zone_words,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,14 +31,14 @@ def render(record: SweepRecord, zones: Zones) -> str:
             Section("All cells", tuple(_tables(record, zones))),
             *sections,
         ]
-    found = trouble(record.cells)
+    found = report.trouble(record.cells)
     if found:
         sections.append(Section("What went wrong", (bullets(found),)))
     return page(
         f"Speculative decoding sweep: {record.server.model}",
         sections,
         subtitle=f"{record.server.target}{when}, vllm-specdec-exporter {record.exporter_version}",
-        lead=[f"{words[:1].upper()}{words[1:]}." for words in conclusions(record, zones)]
+        lead=[f"{words[:1].upper()}{words[1:]}." for words in report.conclusions(record, zones)]
         or ["No cell was measured."],
     )
 
@@ -77,7 +66,7 @@ def _acceptance(record: SweepRecord, zones: Zones) -> Iterator[str]:
     )
     units = {r.acceptance_interval.unit for r in record.cells if r.acceptance_interval is not None}
     for unit in sorted(units):
-        yield note(f"{UNITS[unit][:1].upper()}{UNITS[unit][1:]}.")
+        yield note(f"{report.UNITS[unit][:1].upper()}{report.UNITS[unit][1:]}.")
 
 
 def _latency(record: SweepRecord) -> Iterator[str]:
@@ -106,7 +95,7 @@ def _plot(
 ) -> Html:
     """Return a plot over temperature, or over concurrency if only that varies."""
     by_load = len(record.setup.temperatures) == 1 and len(record.setup.concurrencies) > 1
-    lines = _by_load(record) if by_load else series(record)
+    lines = _by_load(record) if by_load else report.series(record)
     found = []
     for line in lines:
         points = []
@@ -117,7 +106,7 @@ def _plot(
                 x = float(result.concurrency) if by_load else result.temperature
                 ends = (None, None) if interval is None else (interval.low, interval.high)
                 points.append(plots.Point(x, y, *ends))
-        found.append(plots.Series(line.prompts if by_load else label(line, lines), tuple(points)))
+        found.append(plots.Series(line.prompts if by_load else report.label(line, lines), tuple(points)))
     axis = "concurrency" if by_load else "temperature"
     drawn = plots.lines(
         f"{title} against {axis}",
@@ -135,12 +124,12 @@ def _plot(
     return figure(drawn, title)
 
 
-def _by_load(record: SweepRecord) -> tuple[TemperatureRow, ...]:
+def _by_load(record: SweepRecord) -> tuple[report.TemperatureRow, ...]:
     found: dict[str, list[CellResult]] = {}
-    for line in series(record):
+    for line in report.series(record):
         found.setdefault(line.prompts, []).extend(line.cells)
     return tuple(
-        TemperatureRow(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
+        report.TemperatureRow(prompts, 0, tuple(sorted(cells, key=lambda r: r.concurrency)))
         for prompts, cells in found.items()
     )
 
@@ -151,7 +140,7 @@ def _tables(record: SweepRecord, zones: Zones) -> Iterator[str]:
     heads += ("By records", "Tokens from drafts", "Status")
     rows = (_acceptance_row(result, zones) for result in record.cells)
     yield data_table(heads, rows, label="Acceptance of all cells")
-    if any(zone_words(result, zones).endswith("*") for result in record.cells):
+    if any(report.zone_words(result, zones).endswith("*") for result in record.cells):
         yield note("* The interval reaches into another zone: more requests would tell.")
     depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     if depth:
@@ -179,7 +168,7 @@ def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
         result.cell.name,
         _known(result.acceptance_ratio, 3),
         None if interval is None else f"{interval.low:.3f} to {interval.high:.3f}",
-        zone_words(result, zones) or None,
+        report.zone_words(result, zones) or None,
         _known(result.mean_acceptance_length, 2),
         None if counters is None or counters.drafts is None else f"{counters.drafts:,.0f}",
         None if counters is None else _known(counters.acceptance_ratio, 3),
@@ -192,7 +181,7 @@ def _acceptance_row(result: CellResult, zones: Zones) -> tuple[str | None, ...]:
 def _times_row(result: CellResult) -> tuple[str | None, ...]:
     values = attrgetter("p50", "p95", "p99", "mean")
     times = (*values(result.ttft), *values(result.tpot))
-    return (result.cell.name, *(None if time is None else milliseconds(time) for time in times))
+    return (result.cell.name, *(None if time is None else report.milliseconds(time) for time in times))
 
 
 def _work_row(result: CellResult) -> tuple[str | None, ...]:
@@ -218,7 +207,7 @@ def _facts(record: SweepRecord) -> Html:
         "Metrics": server.dialect,
         "K": str(server.num_speculative_tokens or ""),
         "API": setup.api,
-        "Temperatures": ", ".join(map(degree, setup.temperatures)),
+        "Temperatures": ", ".join(map(report.degree, setup.temperatures)),
         "Concurrency": ", ".join(map(str, setup.concurrencies)),
         "Prompts": ", ".join(f"{name} ({digest})" for name, digest in setup.prompts.items()),
         "Requests per cell": str(setup.requests),
@@ -231,7 +220,7 @@ def _facts(record: SweepRecord) -> Html:
 
 
 def _known(value: float | None, decimals: int) -> str | None:
-    return None if value is None else number(value, decimals)
+    return None if value is None else report.number(value, decimals)
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -16,8 +16,8 @@ from ... import __version__
 from ...config import files
 from ...config.options import ConfigError
 from ...economics.statistics import ClusterInterval, TimeSummary
+from .client import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 from .grid import Cell, SweepPlan
-from .stream import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -146,7 +146,6 @@ _HEADS = (
     *("prompts", "conc.", "temp.", "acceptance", "95 % interval", "zone"),
     *("length", "TTFT P50", "TPOT P50", "TPOT P99", "tok/s", "errors"),
 )
-_LEFT = ("prompts", "zone")
 
 #: The columns of the CSV file; times in seconds, ratios from 0 to 1.
 COLUMNS = (
@@ -175,7 +174,7 @@ def render(record: SweepRecord, zones: Zones) -> str:
     lines = [f"{server.target} ({', '.join(f'{k} {v}' for k, v in facts.items() if v)})", ""]
     if not record.cells:
         return "\n".join(map(printable, [*lines, "no cell was measured"]))
-    lines += table(_HEADS, (_row(result, zones) for result in record.cells), _LEFT, indent="")
+    lines += table(_HEADS, (_row(result, zones) for result in record.cells), ("prompts", "zone"), indent="")
     lines += ["", *_wrapped(_notes(record, zones)), "", *_wrapped(conclusions(record, zones))]
     return "\n".join(printable(line.rstrip()) for line in lines)
 
