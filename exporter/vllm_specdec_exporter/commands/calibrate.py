@@ -72,9 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before it.",
         "0,2000",
     )
-    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", int)
+    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", type=int)
     warmth = "As in production: drafting costs a little less where more is rejected."
-    add_flag(parser, "--temperature T", warmth, "0", float)
+    add_flag(parser, "--temperature T", warmth, "0", type=float)
     add_flag(parser, "--prompts SET", "As in sweep.", "code,chat")
     add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
     method = "Speculative method, such as eagle3: the profile is chosen for it."

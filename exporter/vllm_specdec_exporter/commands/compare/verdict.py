@@ -160,9 +160,10 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
         words = f"speculation ({on.name}) loses: {times(speedup.value)}x {where} ({_range(speedup)})"
     else:
         words = f"speculation ({on.name}) neither gains nor loses {where}, as far as the sample shows"
-    estimated = _whole(on)
-    if estimated is None:
+    estimate = on.estimated_speedup
+    if estimate is None or estimate.value <= 0:
         return Gain(on.name, speedup, low, high, None, None, words)
+    estimated = of_all(estimate.value, on.coverage_ratio)  # with and without drafts
     agrees = abs(speedup.value / estimated - 1) <= on.disagreement_ratio
     fits = (
         f"they agree within {on.disagreement_ratio:.0%}"
@@ -229,13 +230,6 @@ def _words(
         bound = f"; {bound} times if the load explains all it can"
     verb = "is" if outcome is SpeedComparison.FASTER else "is slower:"
     return f"{side} {verb} {seen} times as fast per output token as {reference} ({interval}){bound}"
-
-
-def _whole(side: Side) -> float | None:
-    """Return the estimate for all tokens of a side, with and without drafts."""
-    if side.estimated_speedup is None or side.estimated_speedup.value <= 0:
-        return None
-    return of_all(side.estimated_speedup.value, side.coverage_ratio)
 
 
 def _why_unknown(side: Side) -> str:

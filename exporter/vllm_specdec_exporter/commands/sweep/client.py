@@ -21,7 +21,9 @@ from ...serve.tls import tls_context
 from ...serve.upstream import AGENT, SessionClient, new_session
 
 if TYPE_CHECKING:
-    from .endpoint import Endpoint
+    from collections.abc import Mapping
+
+    from ...serve.tls import UpstreamConfig
     from .grid import Prompt
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.
@@ -79,12 +81,13 @@ class Sampling:
 
 
 class Client(SessionClient):
-    """Client of an endpoint, an async context manager; a request may take `timeout` seconds."""
+    """Client of the endpoint at `base` (without ``/v1``) or a Unix `socket`: an async context manager."""
 
-    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
-        self._base, self._socket, self._config = endpoint.base, endpoint.target.socket, endpoint.upstream
-        self._headers = self._config.request_headers({**AGENT, **endpoint.authorization()})
-        self._timeout = timeout
+    def __init__(
+        self, base: str, socket: str, config: UpstreamConfig, headers: Mapping[str, str], timeout: float
+    ) -> None:
+        self._base, self._socket, self._config, self._timeout = base, socket, config, timeout
+        self._headers = config.request_headers({**AGENT, **headers})
 
     def open_session(self) -> aiohttp.ClientSession:
         """Return a new session."""

@@ -71,7 +71,8 @@ async def run_sweep(
     async with AsyncExitStack() as stack:
         try:
             upstream = Upstream(endpoint.target, endpoint.metrics)
-            client = Client(endpoint, plan.request_timeout)
+            socket, headers = endpoint.target.socket, endpoint.authorization()
+            client = Client(endpoint.base, socket, endpoint.upstream, headers, plan.request_timeout)
             stack.push_async_callback(upstream.close)
             await stack.enter_async_context(client)
         except ValueError as error:  # certificates
