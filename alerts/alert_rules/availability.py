@@ -164,7 +164,7 @@ _FAILING = (
 )
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
-    "credentials and that vLLM answers /metrics in a supported dialect."
+    "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
 )
 
 
@@ -176,13 +176,14 @@ def _unreachable() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_READS} == 0\nor ({age} > 300)",
+        expr=f"{_READS} == 0\nor ({age} > 300)\nor last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]) == 0",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
         description=(
             "The exporter at " + PLACE + IN + " has not read "
-            "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
+            "{{ with $labels.target }}{{ . }}{{ else }}{{ with $labels.name }}the servers of {{ . }}{{ else }}its vLLM"
+            "{{ end }}{{ end }} for 30 minutes."
         ),
         action=_LOOK,
         dashboard="exporter",
@@ -191,7 +192,8 @@ def _unreachable() -> Alert:
             COUNT,
             "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
         ),
-        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says.",
+        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says. "
+        "Servers of a name that is not resolved have no series: its own, vllm_specdec_discovery_up, stands for them.",
     )
 
 
