@@ -170,20 +170,20 @@ _LOOK = (
 
 def _unreachable() -> Alert:
     age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
+    resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "name", "(.+)")'
     return Alert(
         name="UpstreamUnreachable",
         promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads"),
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_READS} == 0\nor ({age} > 300)\nor last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]) == 0",
+        expr=f"{_READS} == 0\nor ({age} > 300)\nor sum without (name) ({resolved}) == 0",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
         description=(
             "The exporter at " + PLACE + IN + " has not read "
-            "{{ with $labels.target }}{{ . }}{{ else }}{{ with $labels.name }}the servers of {{ . }}{{ else }}its vLLM"
-            "{{ end }}{{ end }} for 30 minutes."
+            "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
         ),
         action=_LOOK,
         dashboard="exporter",

@@ -156,8 +156,8 @@ CASES: tuple[Case, ...] = (
                 unresolved,
                 {
                     35: "",
-                    45: "warning instance @1",
-                    63: "warning instance @1",
+                    45: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
+                    63: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
                     70: "",
                 },
             ),
