@@ -35,7 +35,7 @@ engines = joined_table(
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 70),
-        Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=40),
+        Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50),
         Column(
             "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
         ),
@@ -47,7 +47,7 @@ engines = joined_table(
         named("Namespace", custom__width=95),
         named("Pod", custom__width=100, custom__cellOptions=WRAPPED),
         named("Engine", custom__width=65),
-        named("Model", custom__width=175, custom__cellOptions=WRAPPED),
+        named("Model", custom__cellOptions=WRAPPED),
         named(
             "Instance",
             custom__width=125,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_panels import annotations, links, variables, verdict, vllm
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, fixed, named, override, threshold_lines, unlisted, word_mapping
+from grafana_panels.field import LIMIT, fixed, named, threshold_lines, unlisted, word_mapping
 from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import (
@@ -91,6 +91,11 @@ first_line: list[Panel] = [
         background=True,
         overrides=[
             named(str(code), displayName=word, color=fixed(color)) for code, (word, color) in SUMS.items()
+        ],
+        # Prometheus returns counted values in no order.
+        reshape=[
+            {"id": "joinByField", "options": {"byField": "Time", "mode": "outer"}},
+            {"id": "organize", "options": {"indexByName": {str(code): code for code in SUMS}}},
         ],
         no_value="NO MODEL",
         width=10,
@@ -231,7 +236,6 @@ history: list[Panel] = [
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
             *(named(name, custom__hidden=True) for name in ("Namespace", "Instance", "Engine")),
-            override("byType", "string", noValue="-"),
         ],
         no_value="no alert fires (needs exporter and rules)",
         sort=("Severity", False),

@@ -164,19 +164,20 @@ _FAILING = (
 )
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
-    "credentials and that vLLM answers /metrics in a supported dialect."
+    "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
 )
 
 
 def _unreachable() -> Alert:
     age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
+    resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "name", "(.+)")'
     return Alert(
         name="UpstreamUnreachable",
         promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads"),
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_READS} == 0\nor ({age} > 300)",
+        expr=f"{_READS} == 0\nor ({age} > 300)\nor sum without (name) ({resolved}) == 0",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
@@ -191,7 +192,8 @@ def _unreachable() -> Alert:
             COUNT,
             "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
         ),
-        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says.",
+        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says. "
+        "Servers of a name that is not resolved have no series: its own, vllm_specdec_discovery_up, stands for them.",
     )
 
 

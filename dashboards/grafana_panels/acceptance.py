@@ -34,13 +34,18 @@ def threshold_line(name: str, words: str) -> PromTarget:
     return over_time(agreed(f"({threshold(name)} > 0)"), f"{LIMIT}{words} {MODEL_LEGEND}")
 
 
+def in_order(shares: str) -> str:
+    """Return series by position so that 10 comes behind 9: Prometheus sorts by labels, as texts."""
+    return f'label_replace({shares}, "digits", "1", "position", ".")'
+
+
 by_position: list[Panel] = [
     TimeSeries(
         title="Acceptance by position",
         description="Share of drafts that had each position accepted. Late lines near 0: lower K.",
         targets=[
-            over_time(survival(), "position {{position}}"),
-            threshold_line("poor_position_0_acceptance_ratio", "position 0 poor below"),
+            over_time(in_order(survival()), "position {{position}}"),
+            threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
         ],
         **RATIO,
         overrides=[*HUES, threshold_lines(VERMILION)],
@@ -51,7 +56,7 @@ by_position: list[Panel] = [
     TimeSeries(
         title="Conditional acceptance by position",
         description="Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
-        targets=[over_time(conditional(), "position {{position}}")],
+        targets=[over_time(in_order(conditional()), "position {{position}}")],
         **RATIO,
         overrides=HUES,
         no_value=NOTHING,
@@ -138,7 +143,7 @@ changes: list[Panel] = [
             threshold_line("disable_mean_acceptance_length", "disable below"),
         ],
         **LENGTH,
-        overrides=[threshold_lines(VERMILION), unlisted("break-even")],
+        overrides=[threshold_lines(), threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
         no_value=NOTHING,
         width=8,
         rows=9,

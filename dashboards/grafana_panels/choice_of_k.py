@@ -64,12 +64,12 @@ def _present_batch() -> str:
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
 
-def _of_model() -> list[Json]:
+def _of_model(**width: int) -> list[Json]:
     """Return overrides of the columns that name a model; namespaces would leave too little room."""
     return [
         named("Cluster", custom__width=65),
         named("Namespace", custom__hidden=True),
-        named("Model", custom__width=260, custom__cellOptions=WRAPPED),
+        named("Model", custom__cellOptions=WRAPPED, **width),
     ]
 
 
@@ -114,7 +114,7 @@ which_k: list[Panel] = [
             ),
             Column(
                 "In use",
-                f'count_values by ({MODEL}) ("{K}", {metric(K)})',
+                f'count_values by ({MODEL}) ("{K}", {metric(K)}) and on ({MODEL}) {metric("estimated_speedup_at")}',
                 width=75,
                 mappings=[_marked("in use", GREY)],
                 filled=True,
@@ -127,7 +127,7 @@ which_k: list[Panel] = [
                 filled=True,
             ),
         ],
-        overrides=[*_of_model(), named("K", custom__width=45)],
+        overrides=[*_of_model(custom__width=260), named("K", custom__width=50)],
         numbered="K",
         ranked=_ranked(_at_each_k()),
         no_value=NOTHING,
@@ -143,7 +143,7 @@ which_k: list[Panel] = [
                 "K",
                 ADVISED_AT,
                 decimals=0,
-                width=45,
+                width=50,
             ),
             Column("Now", _present_batch(), width=60, mappings=[_marked("now", GREY)], filled=True),
         ],

@@ -27,7 +27,7 @@ LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_
 RUNNING = metric("requests_running")
 
 
-def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
+def percentiles(title: str, name: str, description: str, middle: str = "", rows: int = 8) -> TimeSeries:
     """Return a panel with three percentiles of a latency, and its mean."""
     return TimeSeries(
         title=title,
@@ -44,6 +44,7 @@ def percentiles(title: str, name: str, description: str, middle: str = "") -> Ti
         ],
         no_value=UNSEEN,
         width=8,
+        rows=rows,
     )
 
 
@@ -128,13 +129,15 @@ load: list[Panel] = [
         decimals=0,
         least=0,
         overrides=[matching("^waiting:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]})],
-        no_value="not known",
+        no_value="no exporter, or not reported",
         width=8,
+        rows=9,
     ),
     percentiles(
         "Time in the queue",
         "request_queue_time_seconds",
         "Part of time to first token. Below 0.3 s, only the mean is drawn.",
+        rows=9,
     ),
     TimeSeries(
         title="Tokens per second",
@@ -154,8 +157,9 @@ load: list[Panel] = [
             *colored({"generated": BLUE, "prompt": GREY}),
             named("each request", color=fixed(ORANGE), custom__axisPlacement="right"),
         ],
-        no_value="not known",
+        no_value="no exporter, or not reported",
         width=8,
+        rows=9,
     ),
     TimeSeries(
         title="KV cache use",
@@ -167,7 +171,7 @@ load: list[Panel] = [
         ],
         **RATIO,
         overrides=[*colored({"fullest": BLUE, "mean": SKY}), threshold_lines(VERMILION)],
-        no_value="not known",
+        no_value="no exporter, or not reported",
         width=6,
     ),
     TimeSeries(

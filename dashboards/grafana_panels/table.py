@@ -128,7 +128,7 @@ def joined_table(
             *(map(_by, ("Model", _RANK)) if ranked else ()),
         ],
         overrides=[
-            override("byType", "number", noValue="-"),
+            *(override("byType", kind, noValue="-") for kind in ("number", "string")),
             *(value.override() for value in values),
             *(named(name, custom__hidden=True) for name in hidden),
             *overrides,

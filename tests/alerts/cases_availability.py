@@ -59,6 +59,17 @@ def one_unreachable() -> World:
     return world
 
 
+def unresolved() -> World:
+    """The name of one exporter's servers has no answer from minute 10 to 59; their series end with it."""
+    world = World()
+    target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
+    replica(world, 1, Phase(10))
+    world.put("up", target, 10, [1] * 70)
+    name = {**target, "name": "dns+http://vllm.chat.svc:8000"}
+    world.put("vllm_specdec_discovery_up", name, 0, [1] * 10 + [0] * 50 + [1] * 20)
+    return world
+
+
 def no_sidecar() -> World:
     """One of two pods has no exporter until minute 40."""
     world = World()
@@ -140,6 +151,15 @@ CASES: tuple[Case, ...] = (
             "old-data-though-it-is-up": (
                 pods((Phase(10), Phase(45, stale=True), WELL)),
                 {40: "", 50: "warning instance @1", 70: ""},
+            ),
+            "a-name-without-an-answer": (
+                unresolved,
+                {
+                    35: "",
+                    45: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
+                    63: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
+                    70: "",
+                },
             ),
             "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
         },

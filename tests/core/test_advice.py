@@ -105,9 +105,7 @@ class TestPayoff:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
         reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons
 
-        assert reasons[-1] == (
-            "50% of the tokens came out of drafts, so over all tokens 1.33 times"
-        )
+        assert reasons[-1] == ("50% of the tokens came out of drafts, so over all tokens 1.33 times")
         assert len(judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons) == 1
 
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:

@@ -1,16 +1,16 @@
 """The pictures of docs/: every dashboard as Grafana's own components draw it, with real answers.
 
-    PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER]
+    PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER] [--width PIXELS] [--every]
 
 A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from dashboards.worlds import World
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboards"
-WIDTH = 1440
+#: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common screen.
+USUAL, WIDE = 1440, 1920
 HOURS = 2.0
 _COLORS = 128
 
@@ -43,12 +44,14 @@ class Scene:
         dashboard: the end of the uid.
         theme: light or dark.
         opened: whether its rows have been opened.
+        width: of the page, in pixels.
     """
 
     world: str
     dashboard: str
     theme: str = "light"
     opened: bool = False
+    width: int = USUAL
 
     @property
     def picture(self) -> str:
@@ -57,21 +60,19 @@ class Scene:
         return f"{self.dashboard}-{self.world}{dark}"
 
 
+#: In which every dashboard has to be readable.
+EIGHT = (
+    "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", "exporter-down", "first-minute",
+)  # fmt: skip
 SCENES = (
-    *(
-        Scene(world, "overview")
-        for world in (
-            "healthy", "harmful", "states", "two-clusters",
-            "idle", "no-exporter", "exporter-down", "first-minute",
-        )
-    ),
+    *(Scene(world, "overview") for world in EIGHT),
     Scene("healthy", "overview", "dark"),
     *(Scene(world, "deep-dive") for world in ("healthy", "harmful", "changes", "loads", "measured", "day")),
     Scene("healthy", "requests"),
     Scene("requests", "requests", opened=True),
     Scene("healthy", "exporter"),
     Scene("exporter-down", "exporter"),
-)  # fmt: skip
+)
 
 
 async def draw(world: World, wanted: Sequence[Scene], folder: Path) -> list[Report]:
@@ -80,7 +81,7 @@ async def draw(world: World, wanted: Sequence[Scene], folder: Path) -> list[Repo
     async with Browser() as browser, browser.page() as page:
         for scene in wanted:
             start = max(world.start, world.end - HOURS * 3600)
-            viewing = Viewing(start, world.end, pixels=WIDTH, scrape_interval=world.interval)
+            viewing = Viewing(start, world.end, pixels=scene.width, scrape_interval=world.interval)
             dashboard = dashboards()[scene.dashboard]
             shown = unfolded(dashboard) if scene.opened else dashboard
             document = look(world.prometheus, shown, viewing, theme=scene.theme)
@@ -90,17 +91,23 @@ async def draw(world: World, wanted: Sequence[Scene], folder: Path) -> list[Repo
 
 def main() -> None:
     """Draw all scenes anew."""
-    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
-    out.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path, nargs="?", default=PICTURES)
+    parser.add_argument("--width", type=int, default=USUAL)
+    parser.add_argument("--every", action="store_true", help="every dashboard in eight worlds")
+    chosen = parser.parse_args()
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    scenes = [*SCENES, *(Scene(world, uid) for world in EIGHT for uid in dashboards() if chosen.every)]
+    scenes = [replace(scene, width=chosen.width) for scene in dict.fromkeys(scenes)]
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
-        for name in dict.fromkeys(scene.world for scene in SCENES):
+        for name in dict.fromkeys(scene.world for scene in scenes):
             with open_world(name, Path(folder)) as world:
-                wanted = [scene for scene in SCENES if scene.world == name]
+                wanted = [scene for scene in scenes if scene.world == name]
                 for report in asyncio.run(draw(world, wanted, Path(folder))):
                     picture = (
                         Image.open(report.picture).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
                     )
-                    picture.save(out / report.picture.name, optimize=True)
+                    picture.save(chosen.folder / report.picture.name, optimize=True)
                     print(report.picture.name)
 
 

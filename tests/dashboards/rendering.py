@@ -51,6 +51,7 @@ class PanelReport:
         clipped: texts that are cut off, also the title.
         overlaps: ids of the panels that it lies over or under.
         outside: whether it leaves the page at the side.
+        sideways: whether one has to scroll sideways to see all of it.
     """
 
     id: int
@@ -61,6 +62,7 @@ class PanelReport:
     clipped: Sequence[str]
     overlaps: Sequence[int]
     outside: bool
+    sideways: bool
 
     @property
     def empty(self) -> bool:
@@ -77,6 +79,7 @@ class PanelReport:
         found = [f"cut off: {text!r}" for text in self.clipped]
         found += [f"overlaps panel {other}" for other in self.overlaps]
         found += ["leaves the page"] if self.outside else []
+        found += ["is wider than its panel"] if self.sideways else []
         beyond = self.shown["beyond"]
         found += [f"{beyond} points lie beyond the axis"] if beyond else []
         return [f"panel {self.id} ({self.title!r}, {self.type}) {fault}" for fault in found]
@@ -157,7 +160,7 @@ async def render(given: Document, picture: Path, page: Page) -> Report:
     raw = await page.evaluate(f"window.draw({json.dumps(given)})")
     # The browser paints what the window shows: the whole page, then.
     await page.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
-    await page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    await page.evaluate("window.settled()")
     await page.screenshot(picture)
     errors = [
         f"panel {one['id']} ({one['title']!r}): {error}" for one in raw["panels"] for error in one["errors"]

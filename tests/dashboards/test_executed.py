@@ -26,7 +26,7 @@ from dashboards.grafana import (
 )
 from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
-from dashboards.worlds_catalogue import LLAMA, QWEN, WORLDS
+from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -199,8 +199,17 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     """Acceptance, length, positions, waste, token flow and latency are what they are with an exporter."""
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
-    assert rows.keys() == {(LLAMA,), (QWEN,)}  # of vLLM and of SGLang
-    assert alone["overview: Models by verdict"].values() == {"6": 2}
+    assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
+    assert alone["overview: Models by verdict"].values() == {"6": 3}
+    # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for each draft.
+    mean = 1.0632
+    glm = rows.pop((GLM,))
+    assert float(glm["Length"]) == pytest.approx(1 + mean, rel=0.05)
+    assert float(glm["Acceptance"]) == pytest.approx(mean / 5, rel=0.05)
+    names = {LLAMA, QWEN, GLM}
+    for title in ("Verdict over time", "Acceptance length and break-even"):
+        assert {one.split()[-1] for one in alone[f"overview: {title}"].values()} == names
+    assert {one.split()[-1] for one in alone["deep-dive: Acceptance rate"].values()} == names
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():

@@ -338,3 +338,15 @@ def test_every_alert_leads_to_a_dashboard_with_its_variables() -> None:
         target = UIDS[parts.path.rpartition("/d/")[2]]
         assert "from" in given, alert
         assert given <= {"from", *(f"var-{name}" for name in names(target))}, alert
+
+
+def test_no_column_is_narrower_than_grafana_draws_it() -> None:
+    """Its least is 50 pixels (COLUMN.MIN_WIDTH of TableNG): with less the table is wider than its panel."""
+    widths = {
+        f"{panel}: {column}": options["custom.width"]
+        for panel, body in PANELS.items()
+        for column, options in fields(body)
+        if "custom.width" in options
+    }
+    assert len(widths) > 30
+    assert {name: width for name, width in widths.items() if width < 50} == {}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from dashboards.documents import dashboards
 from dashboards.grafana import panels
-from dashboards.pictures import PICTURES, SCENES, Scene, draw
+from dashboards.pictures import PICTURES, SCENES, WIDE, Scene, draw
 from dashboards.worlds import open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
 
@@ -31,9 +32,10 @@ Drawn = dict[Scene, "Report"]
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
-    """Every scene but for those like others."""
+    """Every scene but for those like others, and of each dashboard one on a wide screen."""
     found: Drawn = {}
     every = [one for one in SCENES if (one.world, one.dashboard) not in LIKE_OTHERS]
+    every += [replace(one, width=WIDE) for one in {one.dashboard: one for one in every[::-1]}.values()]
     for name in dict.fromkeys(scene.world for scene in every):
         wanted = [scene for scene in every if scene.world == name]
         with open_world(name, shared_folder(tmp_path_factory)) as world:
@@ -52,7 +54,7 @@ def says_why(panel: PanelReport, uid: str) -> bool:
 @pytest.mark.timeout(600)
 def test_nothing_is_cut_off_nothing_overlaps_and_what_is_empty_says_why(drawn: Drawn) -> None:
     wrong = [
-        f"{scene.picture}: {words}"
+        f"{scene.picture}, {scene.width} pixels: {words}"
         for scene, report in drawn.items()
         for panel in report.panels
         for words in (
@@ -78,6 +80,9 @@ def test_where_all_is_well_no_panel_is_empty(drawn: Drawn) -> None:
 @pytest.mark.full
 def test_words_are_read_as_words(drawn: Drawn) -> None:
     """The count of a verdict, a row of a model, and what to do without an exporter."""
+    states = drawn[Scene("states", "overview")].panel("Models by verdict")
+    # From bad to good, as in the table below.
+    assert states.lines[::2] == ("✖ DOWN", "▼ HARMFUL", "BYPASSED", "▲ BENEFICIAL", "NO VERDICT")
     harmful, nothing = (drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter"))
     assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL", "1")
     assert harmful.panel("Time won or lost, 24 h").lines[0] == "lost"

@@ -143,6 +143,7 @@ async def test_what_a_person_would_complain_about_is_noticed(page: Page, tmp_pat
     assert [fault.partition(") ")[2] for one in report.panels for fault in one.faults()] == [
         f"cut off: {title!r}",
         f"cut off: {name!r}",
+        "is wider than its panel",
         "overlaps panel 4",
         "overlaps panel 3",
         "leaves the page",

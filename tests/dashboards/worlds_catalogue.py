@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LLAMA, QWEN = "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen2.5-Coder-32B-Instruct"
+GLM = "zai-org/GLM-4.5-Air"
 CHAT = {"cluster": "eu-1", "namespace": "chat"}
 HOURS = 2.0
 
@@ -148,16 +149,18 @@ def _exporter_down(_: Path) -> tuple[Pod, ...]:
 
 
 def _no_exporter(_: Path) -> tuple[Pod, ...]:
-    """A model of vLLM, and one of SGLang."""
+    """A model of vLLM, and two of SGLang with another K, acceptance and load each."""
+    other = traffic(k=5, acceptance=(0.6, 0.5, 0.4, 0.3, 0.2), clients=6)
     return (
         pod(0, all_the_time(GOOD, 0.5)),
         pod(0, all_the_time(of("sglang"), 0.5), model=QWEN, name="coder"),
+        pod(0, all_the_time(of("sglang", other), 0.5), model=GLM, name="glm"),
     )
 
 
-def of(dialect: str) -> Traffic:
-    """Return good traffic of another server than vLLM."""
-    return replace(GOOD, dialect=dialect)
+def of(dialect: str, like: Traffic = GOOD) -> Traffic:
+    """Return such traffic of another server than vLLM."""
+    return replace(like, dialect=dialect)
 
 
 def _engines(_: Path) -> tuple[Pod, ...]:

@@ -1,5 +1,6 @@
 """Configurations that are known to work badly: which deployments a row is said of."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -9,13 +10,17 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import known_problems as module
 from vllm_specdec_exporter.economics.known_problems import PROBLEMS, Setup, known_problems
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation
+from vllm_specdec_exporter.economics.speculative_config import (
+    ScheduleRow,
+    Speculation,
+    parse_speculation,
+)
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 
-ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS = PROBLEMS
+ON_GPU, HYBRID, EDGE, PARALLEL, GRAPHS, TREE = PROBLEMS
 ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
 
 
@@ -38,6 +43,8 @@ ROWS = (ScheduleRow(1, 8, 3), ScheduleRow(9, 32, 1), ScheduleRow(33, 512, 0))
         (Setup("eagle3", schedule=ROWS, batch_sizes=(4, 30)), (GRAPHS,)),  # K changes, and drafting goes on
         (Setup("eagle3", schedule=ROWS, batch_sizes=(33, 60)), (GRAPHS,)),
         (Setup("eagle3", schedule=ROWS), (GRAPHS,)),
+        (Setup("eagle3", version="0.19.1", tree=True), (TREE,)),
+        (Setup("eagle3", version="0.32.0", tree=True), ()),
     ],
 )
 def test_a_row_is_said_of_the_deployments_it_holds_for(setup: Setup, expected: tuple[object, ...]) -> None:
@@ -63,6 +70,20 @@ def test_they_are_findings_of_a_vllm_and_of_no_other_server() -> None:
 
     ignored = replace(case, method="eagle3", speculation=Speculation(schedule=ROWS), engines=2)
     assert PARALLEL.text in {finding.text for finding in find(ignored)}
+
+
+@pytest.mark.parametrize(
+    ("tree", "branches"),
+    [("[(0,), (1,), (0, 0)]", True), ("[(0,), (0, 0), (0, 0, 0)]", False), ("", False), (None, False)],
+)
+def test_a_tree_has_branches_and_a_chain_has_none(tree: str | None, *, branches: bool) -> None:
+    config = {"method": "eagle3", "num_speculative_tokens": 3, "speculative_token_tree": tree}
+    speculation = parse_speculation(json.dumps(config))
+    assert speculation.tree is branches
+
+    case = Case(Activity(ActivityState.IDLE), None, Counters(), 3, "eagle3", BUILTIN["eagle3"], Thresholds())
+    found = {finding.text for finding in find(replace(case, speculation=speculation))}
+    assert (TREE.text in found) is branches
 
 
 def test_every_row_has_a_source_and_says_how_far_it_was_checked() -> None:

@@ -24,7 +24,10 @@ SERVICE = f"_http._tcp.{NAME}"
 
 
 class Zone(BaseResolver):  # type: ignore[misc]
-    """Answers from what it holds; other names do not exist, or with `fails` nothing is answered."""
+    """Answers from what it holds; other names do not exist, or with `fails` nothing is answered.
+
+    With `failing`, queries of one kind are not.
+    """
 
     #: What is said of names outside the cluster.
     outside = RCODE.NXDOMAIN
@@ -32,16 +35,18 @@ class Zone(BaseResolver):  # type: ignore[misc]
     def __init__(self) -> None:
         self.records: dict[str, list[object]] = {}
         self.fails = False
+        self.failing = ""
 
     def resolve(self, request: DNSRecord, handler: DNSHandler) -> DNSRecord:
         reply = request.reply()
         name = str(request.q.qname).rstrip(".")
         kind = QTYPE[request.q.qtype]
-        if self.fails:
+        fails = self.fails or kind == self.failing
+        if fails:
             reply.header.rcode = RCODE.SERVFAIL
         elif name not in self.records:
             reply.header.rcode = RCODE.NXDOMAIN if name.endswith("cluster.local") else self.outside
-        for data in self.records.get(name, ()) if not self.fails else ():
+        for data in self.records.get(name, ()) if not fails else ():
             if type(data).__name__ == kind:
                 reply.add_answer(RR(name, request.q.qtype, ttl=0, rdata=data))
         if handler.protocol == "udp" and len(reply.pack()) > 512:
@@ -145,6 +150,35 @@ async def test_without_an_answer_servers_are_kept_for_a_bounded_time(zone: Zone)
     zone.pods(1)
     await discovery.resolve()
     assert len(discovery.servers([target])) == 1
+
+
+async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(zone: Zone) -> None:
+    """Known servers by IPv4 stay, for a bounded time; where none are known, the other family serves."""
+    now = 0.0
+    discovery = Discovery(lambda: now)
+    target = parse_servers(f"dns+http://{NAME}:8000")
+    discovery.use([target])
+    by_ipv4 = [f"http://{address}:8000" for address in zone.pods(2)]
+    by_ipv6 = [f"http://[fd00::{n}]:8000" for n in (1, 2)]
+
+    async def found() -> tuple[list[str], bool]:
+        await discovery.resolve()
+        (result,) = discovery.results()
+        return [server.name for server in discovery.servers([target])], result.up
+
+    zone.failing = "AAAA"
+    assert await found() == (by_ipv4, True)
+    zone.failing = "A"
+    assert await found() == (by_ipv4, False)
+    now = KEEP_SECONDS + 1
+    assert await found() == (by_ipv6, True)
+    zone.failing = ""
+    assert await found() == (by_ipv4, True)
+    # No records is an answer; of IPv4 alone it is not one of the name.
+    zone.records[NAME] = [AAAA("fd00::1"), AAAA("fd00::2")]
+    assert await found() == (by_ipv6, True)
+    zone.failing = "AAAA"
+    assert await found() == (by_ipv6, False)
 
 
 async def test_a_name_server_that_is_gone_is_a_failure() -> None:

@@ -22,6 +22,7 @@ set -eu
 mount --bind "$1" /etc/resolv.conf
 ip link set lo up
 ip address add 10.0.0.1/8 dev lo
+ip address add fd00::ffff/64 dev lo nodad
 shift
 exec "$@"
 """

@@ -28,6 +28,7 @@ class Setup:
     schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, from ``--speculative-config``
     batch_sizes: tuple[float, float] | None = None  # the least and the most requests running in the window
     engines: int = 1  # ranks of data parallelism
+    tree: bool = False  # whether drafts are trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,17 @@ PROBLEMS = (
         (),
         "vLLM issue 49548, open",
         "read in the source of 0.32.0; one report of 14 %; not run here",
+    ),
+    KnownProblem(
+        "drafts are trees, which vLLM never supported in full: branches are verified and counted as if they "
+        "stood in a row",
+        "Remove speculative_token_tree: drafts are then a chain of num_speculative_tokens.",
+        lambda setup: setup.tree,
+        (0, 10),
+        (0, 32),
+        "vLLM pull request 42121, merged",
+        "it removes trees as not fully supported, and 22752, their sampler, was never merged; "
+        "read in the source of 0.32.0, the first release without them is not confirmed",
     ),
 )
 

@@ -8,6 +8,7 @@ vLLM ignores the schedule with data parallelism, because ranks could choose diff
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -95,6 +96,12 @@ class Speculation:
     num_speculative_tokens: int | None = None  # K
     document: str = ""  # the JSON itself
     schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, if the JSON has it
+
+    @property
+    def tree(self) -> bool:
+        """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``, ``(0, 0)`` ..."""
+        tree = json.loads(self.document).get("speculative_token_tree") if self.document else None
+        return bool(re.search("[1-9]", str(tree or "")))
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""

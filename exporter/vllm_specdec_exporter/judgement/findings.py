@@ -172,7 +172,13 @@ def find(
                 "as --cost.profile.",
             )
     setup = Setup(
-        case.method, case.model_name, case.version, case.speculation.schedule, case.batch_sizes, case.engines
+        case.method,
+        case.model_name,
+        case.version,
+        case.speculation.schedule,
+        case.batch_sizes,
+        case.engines,
+        case.speculation.tree,
     )
     for known in known_problems(setup) if case.vllm else ():
         found += hint(known.text, f"{known.action} ({known.reference}.)")

@@ -39,6 +39,9 @@ _RECURSION_DESIRED = 0x0100
 _NO_ERROR, _NO_NAME = 0, 3
 _POINTER = 0xC0
 
+#: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no records of this family.
+_NO_RECORDS = (socket.EAI_NONAME, socket.EAI_NODATA)
+
 
 class _Name:
     """A name, and its servers by the last answer."""
@@ -48,6 +51,7 @@ class _Name:
         self._target = target
         self._clock = clock
         self._found_at: float | None = None
+        self._family: socket.AddressFamily | None = None
         self._failure: str | None = "not resolved yet"
 
     def result(self) -> Discovered:
@@ -55,8 +59,7 @@ class _Name:
 
     async def resolve(self, resolver: Resolver) -> None:
         try:
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                addresses = await self._addresses(resolver)
+            addresses = await self._addresses(resolver)
             failure = None if addresses else "the name has no records"
         except TimeoutError:
             addresses, failure = [], f"no answer within {RESOLVE_SECONDS:g} s"
@@ -66,19 +69,48 @@ class _Name:
         if addresses:
             self._found_at = self._clock()
             self.servers = tuple(self._server(host, port) for host, port in addresses)
-        elif self._found_at is None or self._clock() - self._found_at > KEEP_SECONDS:
+        elif not self._kept:
             self.servers = ()
         self._log(before, failure)
 
+    @property
+    def _kept(self) -> bool:
+        """Whether the servers of the last answer are recent enough to stay without another."""
+        return self._found_at is not None and self._clock() - self._found_at <= KEEP_SECONDS
+
     async def _addresses(self, resolver: Resolver) -> list[tuple[str, int]]:
-        host, port, _ = self._target.address
+        """Return host and port of each server; a pod with addresses of both families is one, by IPv4.
+
+        Raises:
+            OSError: a query failed, and the other has no records, or not the family of the known servers:
+                those may be the same pods, which would all seem to be gone.
+        """
         if self._target.discovery == "dnssrv":
-            return await srv_records(host)
-        found = await resolver.resolve(host, port)
-        # A pod with addresses of both families is one server.
-        families = {each["family"] for each in found}
-        family = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
-        return sorted({(each["host"], each["port"]) for each in found if each["family"] == family})
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                return await srv_records(self._target.address[0])
+        families = socket.AF_INET, socket.AF_INET6
+        queries = (self._of_family(resolver, family) for family in families)
+        answers = dict(zip(families, await asyncio.gather(*queries, return_exceptions=True), strict=True))
+        failures = [one for one in answers.values() if isinstance(one, BaseException)]
+        found = {family: one for family, one in answers.items() if one and not isinstance(one, BaseException)}
+        if failures and (not found or (self._kept and self._family not in found)):
+            raise failures[0]
+        if not found:
+            return []
+        self._family, addresses = next(iter(found.items()))
+        return addresses
+
+    async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
+        """Return host and port of each record of one family; empty if there are none."""
+        host, port, _ = self._target.address
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                found = await resolver.resolve(host, port, family)
+        except socket.gaierror as error:
+            if error.errno in _NO_RECORDS:
+                return []
+            raise
+        return sorted({(each["host"], each["port"]) for each in found})
 
     def _server(self, host: str, port: int) -> Target:
         url = urlsplit(self._target.url)._replace(netloc=format_address(host, port)).geturl()

@@ -17,6 +17,7 @@ import { registerTransformers } from './transformations';
 declare global {
   interface Window {
     draw: (given: Document) => Promise<Report>;
+    settled: () => Promise<void>;
     report?: Report;
     grafanaBootData?: unknown;
   }
@@ -55,6 +56,8 @@ async function settled(): Promise<void> {
     }
   }
 }
+
+window.settled = settled;
 
 const FONTS = ['400 12px Inter', '500 12px Inter', 'italic 400 12px Inter', '400 12px "Roboto Mono"'];
 

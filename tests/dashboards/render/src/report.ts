@@ -20,6 +20,8 @@ export interface PanelReport {
   overlaps: number[];
   /** Whether it leaves the page. */
   outside: boolean;
+  /** Whether one has to scroll sideways to see all of it. */
+  sideways: boolean;
   errors: string[];
 }
 
@@ -115,6 +117,13 @@ export function cuts(root: Element): Cut {
   };
 }
 
+function scrollsSideways(element: Element): boolean {
+  return (
+    cutting(getComputedStyle(element), 'overflowX') === 'scrolled' &&
+    element.scrollWidth > element.clientWidth + TOLERANCE
+  );
+}
+
 function overlap(a: Box, b: Box): boolean {
   const across = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
   const down = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
@@ -152,6 +161,7 @@ export function inspect(all: Prepared[], errors: string[]): Report {
         ...cuts(item),
         overlaps: all.flatMap((other, j) => (i !== j && overlap(box, boxes[j]) ? [other.panel.id] : [])),
         outside: box.x < inside.x - 1 || box.x + box.width > inside.x + inside.width + 1,
+        sideways: [...item.querySelectorAll('*')].some(scrollsSideways),
         errors: own,
       };
     }),
