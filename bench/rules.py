@@ -269,9 +269,12 @@ def _exposition(engines: int, times: range, now: int, block: range, state: str) 
             found.append(f"{value:.2f} {at}")
         return found
 
-    def gauge(quiet: float, collapse: float | None = None, window: int = RECENT) -> list[str]:
+    def gauge(quiet: float | None, collapse: float | None = None, window: int = RECENT) -> list[str]:
+        """Return samples of a value; of the time itself without one."""
         return [
-            f"{quiet if collapse is None or at < since else collapse} {at}" if at >= now - window else ""
+            f"{at if quiet is None else quiet if collapse is None or at < since else collapse} {at}"
+            if at >= now - window
+            else ""
             for at in times
         ]
 
@@ -303,7 +306,7 @@ def _gauges(family: Any, of_engines: Any, of_targets: Any, gauge: Any) -> Iterat
     for name, value in {
         "up": 1,
         "config_last_reload_successful": 1,
-        "last_success_timestamp_seconds": 2e9,
+        "last_success_timestamp_seconds": None,
     }.items():
         yield from family(f"vllm_specdec_{name}", of_targets(gauge(value)))
     thresholds = dict(Thresholds().items())

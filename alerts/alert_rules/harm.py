@@ -6,6 +6,8 @@ from .rule import (
     BY_METHOD,
     CERTAIN_SPEEDUP,
     COUNT,
+    LONG_INTERVAL,
+    LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
     NUMBER,
@@ -29,6 +31,12 @@ from .rule import (
 
 _HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
+#: The same once that decision holds, also before it has held for long enough to be an alert of its own.
+_DECIDED = cause(
+    'ALERTS{alertname="VLLMSpecDecodeDisable",action="disable",MODEL}',
+    COUNT,
+    "Disable speculation; look at acceptance and load for the cause.",
+).replace("{{ end }}", f"{{{{ else }}}}{_DISABLE}{{{{ end }}}}")
 _K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 #: A day is compared with the day before only if the load is at most this many times as high.
@@ -57,12 +65,12 @@ _CONTEXT = (
     )
     + cause(
         f"({_WASTED}{{MODEL}} {_over('wasted_verification_ratio')}) "
-        "and on () (sum(min_over_time(vllm_specdec_requests_waiting{MODEL}[10m])) > 0)",
+        "and on () (sum(min_over_time(vllm_specdec_requests_waiting{MODEL}[5m])) > 0)",
         PERCENT,
         ", requests wait while {} of the verified tokens are rejected drafts",
     )
     + cause(
-        "max(avg_over_time(vllm_specdec_kv_cache_usage_ratio{MODEL}[10m])) "
+        f"max(last_over_time(vllm_specdec_kv_cache_usage_ratio{{MODEL}}[{LOOK_BACK}])) "
         f"{_over('squeezed_kv_cache_usage_ratio')}",
         PERCENT,
         ", the KV cache is {} full",
@@ -83,42 +91,40 @@ _CONTEXT = (
 )
 
 
-def group() -> Group:
-    """Return the group of alerts on harm."""
+def groups() -> tuple[Group, ...]:
+    """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
     limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
     held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
     firing = 'ALERTS{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}'
-    return Group(
-        "vllm-specdec.harm",
-        (
-            _harmful(
-                "critical",
-                f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
-                f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
-                f"or {METHOD_SPEEDUP} {limit}\n"
-                f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
-                f"and on ({MODEL}, method) {firing}",
-                "severe_speedup",
-                "5m",
-                "5m",
-                "10m",
-                "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
-                "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
-                "that one fault is one page.",
-            ),
-            _harmful(
-                "warning",
-                f"{compare('model', 'model:vllm_specdec_speedup:ratio_rate30m', '<', 'harmful_speedup')}\n"
-                f"and {enough('model', '30m')}\nand {SPEEDUP}",
-                "harmful_speedup",
-                "30m",
-                "15m",
-                "1h",
-                "Over half an hour, and only while there is a speedup: an idle server raises no ticket.",
-            ),
-            _regressed(),
-        ),
+    page = _harmful(
+        "critical",
+        f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
+        f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
+        f"or {METHOD_SPEEDUP} {limit}\n"
+        f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
+        f"and on ({MODEL}, method) {firing}",
+        "severe_speedup",
+        "5m",
+        "5m",
+        "10m",
+        "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
+        "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
+        "that one fault is one page.",
+    )
+    ticket = _harmful(
+        "warning",
+        f"{compare('model', 'model:vllm_specdec_speedup:ratio_rate30m', '<', 'harmful_speedup')}\n"
+        f"and {enough('model', '30m')}\nand {SPEEDUP}\nunless on ({MODEL}) {firing}",
+        "harmful_speedup",
+        "30m",
+        "15m",
+        "1h",
+        "Over half an hour, and only while there is a speedup: an idle server raises no ticket. Nor does what pages already.",
+    )
+    return (
+        Group("vllm-specdec.harm", (page,)),
+        Group("vllm-specdec.payoff", (ticket, _regressed()), LONG_INTERVAL),
     )
 
 
@@ -135,7 +141,7 @@ def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, 
         description=(
             f"{WHO['model']}{BY_METHOD if severity == 'critical' else ''} generates at {this(TIMES)} the speed that it would have without speculation."
         ),
-        action=_DISABLE,
+        action=_DECIDED,
         value=this(TIMES),
         threshold=in_force(limit, TIMES),
         sample=drafts(window),

@@ -70,12 +70,13 @@ def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield from _split("thresholds", _thresholds(), LONG_INTERVAL)
     for window in RATES:
-        instances = _instances() if window == "5m" else ()
-        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
+        interval = "" if window == "5m" else LONG_INTERVAL
+        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)), interval)
     for window in LONG_RATES:
         more = (*_ratios(window), _restarts()) if window == "6h" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
-    yield Group("vllm-specdec.engines", tuple(_engines()))
+    yield Group("vllm-specdec.instances", tuple(_instances()), LONG_INTERVAL)
+    yield Group("vllm-specdec.engines", tuple(_engines()), LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
     yield from _split("speedup", _speedup())
 
@@ -194,8 +195,7 @@ def _engines() -> Iterator[Record]:
         )
     yield Record(
         "model:vllm_specdec_requests:avg1h",
-        f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[1h]) "
-        "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
+        f"model:vllm_specdec_requests_running:avg1h + avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
         why="Including waiting requests, because a full batch does not grow.",
     )
     position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
@@ -226,9 +226,10 @@ def _engines() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_recommendation:engines",
         f"count by ({MODEL}, action) (\n"
-        f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) and ignoring (action) {advised}\n"
+        f'  (last_over_time(vllm_specdec_recommendation{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
+        f"  and ignoring (action) {advised}\n"
         ")",
-        why="Engines by the exporter's advice.",
+        why="Engines by the exporter's advice, where an alert asks for it.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
 

@@ -119,6 +119,10 @@ CASES: tuple[Case, ...] = (
                 {35: MUTED},
             ),
             "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
+            "all-polls-hang-though-exporters-say-they-are-up": (
+                pods(*[(Phase(10), Phase(30, stale=True), WELL)] * 2),
+                {22: "", 28: MUTED, 50: ""},
+            ),
             "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
             "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
         },

@@ -55,7 +55,7 @@ HARMFUL = (
             # Night: enough drafts in one window of five minutes, and too few in the next.
             "one-page-while-thin-traffic-cannot-tell": (
                 engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
-                {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: TICKET},
+                {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
             ),
             "one-method-of-two-collapses": (
                 ab_test,
@@ -72,6 +72,10 @@ HARMFUL = (
             "minutes-of-harm-before-an-idle-hour-are-no-ticket": (
                 engines((idle(30), Phase(4, speedup=0.95), idle(60))),
                 {52: "", 55: "", 60: ""},
+            ),
+            "the-page-says-to-disable-before-that-has-held-for-long-enough": (
+                engines((Phase(20), Phase(12, acceptance=(0.6, 0.4, 0.2), speedup=0.8, basis="measured"))),
+                {28: "critical model"},
             ),
             "a-measurement-pages-whatever-the-drafter": (
                 engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),

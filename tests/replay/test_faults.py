@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from alertmanager.bundle import rule
 from replay import evaluate
 from replay.faults import EVALUATED, FAULTS, LASTS, START, Fault, play
 from replay.notifications import notifications
@@ -93,7 +92,7 @@ def test_nothing_fires_before_a_fault() -> None:
 _PAGES = {
     *("collapse", "collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
     "no-k-pays-in-large-batches",
-    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics"),
+    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics", "polls-hang"),
 }
 
 
@@ -117,7 +116,8 @@ def document() -> Iterator[str]:
         "exporter's own pipeline, and judged by the real rules in Prometheus's own engine, scraped and "
         "evaluated once a minute, or every four minutes where it takes a day (`tests/replay`). The time runs "
         "from the fault until the alert fires; "
-        "Alertmanager's `group_wait` comes on top. What else follows from the same fault is left out: "
+        "Alertmanager's `group_wait` comes on top, and up to 5 minutes for rules that production evaluates "
+        "every 3 minutes. What else follows from the same fault is left out: "
         "Alertmanager silences them, or groups them into the same notification."
     )
     yield ""
@@ -130,7 +130,7 @@ def document() -> Iterator[str]:
 
 
 #: Notifications of a fault, on average, pages and tickets counted apart: what it is, and what it may be.
-TOLD, MOST_TOLD = 1.24, 1.25
+TOLD, MOST_TOLD = 1.04, 1.2
 
 
 def told() -> Iterator[str]:
@@ -138,12 +138,11 @@ def told() -> Iterator[str]:
     yield ""
     yield (
         f"A real Alertmanager with the committed routes makes {TOLD} notifications of a fault, on average "
-        "(goal: 1.2), pages and tickets counted apart: one of each fault, and the ticket on `Disable` beside "
-        "a page on harm."
+        f"(goal: {MOST_TOLD}), pages and tickets counted apart."
     )
 
 
-def test_a_fault_is_one_notification_and_a_decision_beside_a_page_another() -> None:
+def test_a_fault_is_one_notification() -> None:
     """End to end, whatever alerts follow from it; the first of each fault fires at the same time."""
     began = {fault.name: min(one[2] for one in fired(fault.world)[fault.name]) for fault in FAULTS}
     alerts = {
@@ -154,6 +153,7 @@ def test_a_fault_is_one_notification_and_a_decision_beside_a_page_another() -> N
     found = notifications(alerts)
     assert {fault.name for fault in FAULTS} == found.keys()
     assert found.total() / len(FAULTS) <= MOST_TOLD, found
+    assert round(found.total() / len(FAULTS), 2) == TOLD, found
 
 
 def test_the_documented_times_are_these() -> None:
@@ -162,13 +162,3 @@ def test_the_documented_times_are_these() -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")
     assert _DOCUMENT.read_text("utf-8") == text
-
-
-def test_a_collapse_fires_for_models_whatever_their_engines() -> None:
-    """Each alert once for a model: at most 30 series for a collapse of 60 engines of 4 models."""
-    for name in ("collapse", "collapse-of-a-cheap-drafter", "disable-by-the-rule"):
-        levels = {
-            rule(alert, severity=severity).labels["level"] for alert, severity, _ in fired("short")[name]
-        }
-        assert levels == {"model"}
-        assert 4 * len(fired("short")[name]) <= 30, fired("short")[name]
