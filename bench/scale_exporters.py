@@ -15,8 +15,7 @@ from pathlib import Path
 from aiohttp import web
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
-from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.exporter import Exporter

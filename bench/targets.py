@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from answers import BODIES, ONE_ENGINE
 from load import in_cells, late, scraped
 from page import table
+from poll import parse_seconds
 from processes import HERE, MIB, Usage, environment, exporter
 from section import Goal, Section, beside
 from spread import CLUMP_SECONDS, spread
@@ -29,14 +31,16 @@ INTERVAL = 5.0
 _SLOW, _SLOW_SECONDS, _RELOADS = 50, 1.0, 3
 #: Polls in a tenth of a second that are no clump, over those of an even spread.
 _CLUMP = 2.5
+#: Most processor time of a poll, over that of prometheus_client's parser for the same answer.
+_SHARE = 0.2
 _PROGRAM = str(HERE / "probed.py")
 
 
 def section(intervals: int) -> Section:
     """Watch one server, and then 200, for so many intervals under each condition."""
     with tempfile.TemporaryDirectory(prefix="bench-targets-") as name:
-        one = _alone(Path(name), intervals)
-        return _many(Path(name), intervals, one)
+        parse, one = parse_seconds(BODIES[ONE_ENGINE]), _alone(Path(name), intervals)
+        return _many(Path(name), intervals, one, parse)
 
 
 def _alone(folder: Path, intervals: int) -> float:
@@ -53,7 +57,7 @@ def _alone(folder: Path, intervals: int) -> float:
         return used / len(_ask(servers, "")[0])
 
 
-def _many(folder: Path, intervals: int, one: float) -> Section:
+def _many(folder: Path, intervals: int, one: float, parse: float) -> Section:
     seconds = intervals * INTERVAL
     file = folder / "late"
     rows = []
@@ -127,6 +131,7 @@ def _many(folder: Path, intervals: int, one: float) -> Section:
                 ),
                 ("processor time of a poll", f"{steady[1] * 1000:.2f} ms"),
                 ("the same where there is one server", f"{one * 1000:.2f} ms"),
+                ("prometheus_client, which only parses the answer", f"{parse * 1000:.2f} ms"),
             ),
         ),
     )
@@ -135,7 +140,7 @@ def _many(folder: Path, intervals: int, one: float) -> Section:
     return Section(
         f"{TARGETS} servers, one process",
         lines,
-        {"targets.cpu": steady[1] / one, "targets.clump": steady[0]},
+        {"targets.cpu": steady[1] / one, "targets.poll": one / parse, "targets.clump": steady[0]},
         (
             Goal(f"polls of {TARGETS} servers", "none is missed", f"{missed} missed", missed == 0),
             Goal(
@@ -149,6 +154,12 @@ def _many(folder: Path, intervals: int, one: float) -> Section:
                 f"at most {_CLUMP:g} times as many at once as evenly",
                 f"{beside(reloaded[0], _CLUMP)} times",
                 reloaded[0] <= _CLUMP,
+            ),
+            Goal(
+                "a poll of one server, all of it",
+                f"at most {_SHARE:g} of what prometheus_client takes to parse the answer",
+                f"{beside(one / parse, _SHARE, 2)}: {one * 1000:.2f} ms",
+                one / parse <= _SHARE,
             ),
         ),
     )

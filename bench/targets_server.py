@@ -8,6 +8,7 @@ last one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -26,16 +27,18 @@ async def main(count: int) -> None:
     slow, seconds = 0, 0.0
 
     async def serve(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if b" /version" in head:
-            writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        else:
-            arrivals[number].append(time.monotonic())
-            polls[number] += 1
-            if number < slow:
-                await asyncio.sleep(seconds)
-            writer.write(answers[polls[number] % len(answers)])
-            await writer.drain()
+        """Answer on a connection until its other end closes it, as vLLM does between polls."""
+        with contextlib.suppress(OSError, EOFError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                if b" /version" in head:
+                    writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                else:
+                    arrivals[number].append(time.monotonic())
+                    polls[number] += 1
+                    if number < slow:
+                        await asyncio.sleep(seconds)
+                    writer.write(answers[polls[number] % len(answers)])
+                await writer.drain()
         writer.close()
 
     def listener(number: int) -> object:

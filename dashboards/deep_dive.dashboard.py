@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from grafana_panels import acceptance, annotations, choice_of_k, latency, links, variables, verdict
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import named, words
-from grafana_panels.promql import IDENTITY, Flow, gauge, speedup, total, windowed
-from grafana_panels.table import WRAPPED, Column, joined
+from grafana_panels.field import named, word_mapping
+from grafana_panels.promql import IDENTITY, Flow, metric, speedup, total, windowed
+from grafana_panels.table import WRAPPED, Column, joined_table
 
 NOW = Flow(IDENTITY, now=True)
 
 
 def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int) -> Column:
     """Return a column of words in their colours."""
-    return Column(title, expr, mappings=words(mappings), filled=True, width=width)
+    return Column(title, expr, mappings=word_mapping(mappings), filled=True, width=width)
 
 
-engines = joined(
+engines = joined_table(
     "Engines",
     "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
     {
@@ -35,8 +35,10 @@ engines = joined(
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 70),
-        Column("K", total(gauge("num_speculative_tokens"), IDENTITY), decimals=0, width=40),
-        Column("Advised", total(gauge("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75),
+        Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=40),
+        Column(
+            "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
+        ),
         code("Advice", verdict.advice(IDENTITY), verdict.ACTIONS, 110),
     ],
     hidden=["job"],

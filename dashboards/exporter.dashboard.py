@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from grafana_panels import annotations, links, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import colored, fixed, named, words
+from grafana_panels.field import colored, fixed, named, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
-from grafana_panels.promql import EXPORTERS, INTERVAL, KNOWN, WATCHDOG, gauge, total
+from grafana_panels.promql import EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
 from grafana_panels.styles import A_MINUTE
-from grafana_panels.table import Column, joined
+from grafana_panels.table import Column, joined_table
 from grafana_panels.target import now, over_time
 from grafana_panels.variables import TARGETS
 from grafana_panels.verdict import VERDICTS
@@ -20,7 +20,7 @@ LEGEND = "{{cluster}} {{namespace}} {{pod}} {{instance}} {{target}}"
 
 def series(name: str) -> str:
     """Return a series of the exporters or of the servers that they poll."""
-    return gauge(name, TARGETS)
+    return metric(name, TARGETS)
 
 
 def process(name: str) -> str:
@@ -39,7 +39,7 @@ SLOWEST = (
 #: 2 for a server that answers, 1 for one that does not, 0 for an exporter that does not.
 ANSWERS = f"1 + {total(series('up'), WHICH, 'min')}\nor ({total(EXPORTERS, WHICH, 'max')} == 0)"
 #: States of a server, from good to bad.
-STATES = words({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
+STATES = word_mapping({2: ("▲ answering", BLUE), 1: VERDICTS[1], 0: VERDICTS[0]})
 
 top: list[Panel] = [
     Stat(
@@ -71,7 +71,7 @@ top: list[Panel] = [
         title="Configuration",
         description="Whether the last reload succeeded. If not: run --config.check, fix the file, reload.",
         targets=[now(f"min({series('config_last_reload_successful')})", "configuration")],
-        mappings=words({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
+        mappings=word_mapping({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
         background=True,
         no_value="no exporter answers",
         width=5,
@@ -80,7 +80,7 @@ top: list[Panel] = [
         title="Alert rules",
         description="Whether the watchdog alert fires. Without the rules nothing pages: load alerts/rules.",
         targets=[now(f"max({WATCHDOG})", "rules")],
-        mappings=words({1: ("▲ loaded", BLUE)}),
+        mappings=word_mapping({1: ("▲ loaded", BLUE)}),
         background=True,
         no_value="NOT LOADED",
         width=6,
@@ -175,7 +175,7 @@ polls: list[Panel] = [
 ]
 
 tables: list[Panel] = [
-    joined(
+    joined_table(
         "Exporters and servers",
         "Each exporter with the servers that it polls, the worst first.",
         {
@@ -204,7 +204,7 @@ tables: list[Panel] = [
         no_value="no exporter is scraped",
         sort=("State", False),
     ),
-    joined(
+    joined_table(
         "Versions of exporters",
         "More than one: finish the rollout; rules and dashboards match the newest.",
         {"version": "Exporter", "python_version": "Python"},
@@ -212,7 +212,7 @@ tables: list[Panel] = [
         no_value="no exporter answers",
         width=10,
     ),
-    joined(
+    joined_table(
         "Thresholds in force",
         "Lowest and highest if exporters differ. Change one with --threshold NAME=NUMBER.",
         {"name": "Threshold"},

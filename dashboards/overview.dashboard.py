@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_panels import annotations, links, variables, verdict, vllm
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, fixed, limits, named, override, unlisted, words
+from grafana_panels.field import LIMIT, fixed, named, override, threshold_lines, unlisted, word_mapping
 from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
 from grafana_panels.promql import (
@@ -18,14 +18,14 @@ from grafana_panels.promql import (
     WATCHDOG,
     Flow,
     agreed,
-    gauge,
+    metric,
     renamed,
     speedup,
     threshold,
     total,
 )
 from grafana_panels.styles import LENGTH, RATIO, TIMES
-from grafana_panels.table import WRAPPED, Column, filled, joined
+from grafana_panels.table import WRAPPED, Column, filled, joined_table
 from grafana_panels.target import now, over_time
 from grafana_panels.variables import MODELS, TARGETS
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
@@ -34,9 +34,13 @@ NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = "severity, alertname, cluster, namespace, model_name, instance, engine"
 #: Severities in their order: by their names, info would come before warning.
 SEVERITIES = {1: ("critical", VERMILION), 2: ("warning", AMBER), 3: ("info", PALE_SKY)}
-#: Without a verdict is one tile: of one for each state the letters would be too small to be read.
-SUMS = {**{code: verdict.VERDICTS[code] for code in range(6)}, 6: ("NO VERDICT", GREY)}
-_K_WORDS = words({verdict.MIXED: ("mixed K", GREY)})
+#: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
+SUMS = {
+    1: ("✖ DOWN", verdict.VERDICTS[1][1]),
+    **{code: verdict.VERDICTS[code] for code in range(2, 6)},
+    6: ("NO VERDICT", GREY),
+}
+_K_WORDS = word_mapping({verdict.MIXED: ("mixed K", GREY)})
 
 
 def missing(text: str, condition: str, label: str = "") -> str:
@@ -52,20 +56,20 @@ MISSING = "\nor ".join(
             "No exporter: let Prometheus scrape port 9850.", f"vector(1) unless on () group({EXPORTERS})"
         ),
         missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
-        missing("vLLM of $1 is down: see its log.", f"{gauge('up', TARGETS)} == 0", "instance"),
-        missing("No traffic: send requests.", f"min({gauge('activity', state='idle')}) == 1"),
+        missing("vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"),
+        missing("No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"),
         missing(
             "Method unknown: set --spec.config.",
-            f"{gauge('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {gauge('activity', state='off')} == 1",
+            f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
         ),
-        missing("Speedup unknown: run calibrate.", f"{gauge('payoff', verdict='unknown')} == 1"),
+        missing("Speedup unknown: run calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
         missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
     )
 )
 SEE = "see What is missing"
 #: Hours that all engines have saved in a day.
-_WON = f"sum(sum_over_time(({gauge('speedup')} - 1)[1d:10m])) / 6"
-_NOTHING_WON = f"0 * max({gauge('build_info', TARGETS)})"
+_WON = f"sum(sum_over_time(({metric('speedup')} - 1)[1d:10m])) / 6"
+_NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
 #: Of models whose budget is known for an hour: before, it is always full.
 _LEFT = f"model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d]"
 BUDGET = f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)"
@@ -80,7 +84,7 @@ first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp_max({verdict.of_models()}, 6))', "{{verdict}}")],
+        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 6))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,
@@ -113,7 +117,7 @@ first_line: list[Panel] = [
         **RATIO,
         no_value="needs an hour of rules",
     ),
-    joined(
+    joined_table(
         "What is missing",
         "What to do before the other panels are complete.",
         {"sentence": "What to do"},
@@ -130,7 +134,7 @@ first_line: list[Panel] = [
 def alerts() -> str:
     """Return how many alerts concern each model; of one that is down, those of its exporter and namespace, too."""
     own = f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}"
-    down = f"{SEEN} unless on ({MODEL}) {gauge('info')}"
+    down = f"{SEEN} unless on ({MODEL}) {metric('info')}"
     found = [f'label_replace({own}, "of", "model", "", "")']
     for place, matchers in (
         ("cluster, namespace, instance", ',model_name=""}'),
@@ -141,7 +145,7 @@ def alerts() -> str:
     return total("\nor ".join(found), MODEL)
 
 
-models = joined(
+models = joined_table(
     "Models",
     "Worst first. Since: how long the verdict stands. Below break-even speculation loses. Click a model.",
     {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
@@ -149,12 +153,12 @@ models = joined(
         Column(
             "Verdict",
             links.named_or_all(verdict.of_models()),
-            mappings=words(verdict.VERDICTS),
+            mappings=word_mapping(verdict.VERDICTS),
             filled=True,
             width=155,
         ),
         Column("Speedup", speedup(MODEL), "suffix:×", 2, 80),
-        Column("Basis", verdict.basis(MODEL), mappings=words(verdict.BASES), width=90),
+        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=90),
         Column("Since", verdict.since(), "s", 1, 85),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=70),
@@ -187,12 +191,12 @@ history: list[Panel] = [
         title="Verdict over time",
         description="Where a colour changes, look for a new K, a restart or an alert.",
         targets=[over_time(verdict.of_models(), MODEL_LEGEND)],
-        mappings=words(verdict.VERDICTS),
+        mappings=word_mapping(verdict.VERDICTS),
         no_value=f"no model: {SEE}",
         legend=False,
         rows=5,
     ),
-    joined(
+    joined_table(
         "Firing alerts",
         "Critical first, and how long each has fired. Click one for rule and runbook.",
         {
@@ -218,7 +222,7 @@ history: list[Panel] = [
             )
         ],
         overrides=[
-            named("Severity", custom__width=80, **filled(words(SEVERITIES))),
+            named("Severity", custom__width=80, **filled(word_mapping(SEVERITIES))),
             named("Cluster", custom__width=65),
             named("Model", custom__cellOptions=WRAPPED),
             named(
@@ -243,7 +247,7 @@ history: list[Panel] = [
             over_time(agreed(threshold("beneficial_speedup")), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
         ],
         **TIMES,
-        overrides=[limits(), limits(VERMILION, "harmful")],
+        overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",
         rows=6,
     ),
@@ -255,7 +259,7 @@ history: list[Panel] = [
             over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
         ],
         **LENGTH,
-        overrides=[limits(VERMILION), unlisted("break-even")],
+        overrides=[threshold_lines(VERMILION), unlisted("break-even")],
         no_value=f"no drafts: {SEE}",
         rows=6,
     ),

@@ -1,17 +1,12 @@
 """For all tests: which of them `make test` leaves out, in which order they run, how properties are tried."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 # No deadlines: the speed of a machine says nothing about the code. New examples at every run of a person,
 # the same ones at every run that decides whether a change lands: it is not to fail for another's defect.

@@ -89,7 +89,7 @@ class Measurement:
         batch: requests in the batch.
         length: mean acceptance length.
         speedup: over the same engine without speculation.
-        hardware: accelerator as in `economics/hardware.yaml`; empty where it is not published.
+        hardware: accelerator as in `economics/hardware.toml`; empty where it is not published.
         gpus: accelerators that the target is spread over.
         active_billions: parameters that a token passes through, for a mixture of experts.
         precision: of the weights.
@@ -133,7 +133,8 @@ class Measurement:
         name, _, version = self.engine.lower().partition(" ")
         machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
         model = PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
-        drafting = model.drafting_seconds(self.k, self.batch, self.context)
+        load = (self.k, self.batch, self.context)
+        drafting = model.verification_seconds(*load) + model.draft_seconds(*load)
         return drafting / model.plain_seconds(self.batch, self.context)
 
 

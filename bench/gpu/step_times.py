@@ -5,7 +5,7 @@
 Builds a few layers of each shape with random weights, runs decoding steps from CUDA graphs, and scales the
 time to all layers. A step has `batch` requests with `tokens` new tokens each (1: plain decoding, K + 1:
 verification of K drafted tokens), and each request attends to `context` cached tokens.
-bench/accuracy/score.py holds the rows in bench/gpu/rows against the roofline model. One minute on an H100.
+bench/accuracy/score.py holds the rows in bench/gpu/rows against the roofline model. Two minutes on an H100.
 """
 
 from __future__ import annotations
@@ -206,12 +206,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hardware", required=True, metavar="NAME", help="as in economics/hardware.yaml")
+    parser.add_argument("--hardware", required=True, metavar="NAME", help="as in economics/hardware.toml")
     parser.add_argument("--shape", nargs="+", choices=sorted(SHAPES), default=sorted(set(SHAPES) - {"tiny"}))
     parser.add_argument("--precision", nargs="+", choices=("bf16", "fp8"), default=["bf16"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 4, 16, 64, 128])
     parser.add_argument("--tokens", nargs="+", type=int, default=[1, 2, 4, 6, 8])
-    parser.add_argument("--context", nargs="+", type=int, default=[500, 4000])
+    parser.add_argument("--context", nargs="+", type=int, default=[500, 4000, 16000])
     parser.add_argument("--layers", type=int, default=4, help="layers to measure (default: 4)")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, colored, fixed, limits, named, positions, unlisted
+from .field import LIMIT, colored, fixed, named, positions, threshold_lines, unlisted
 from .palette import BLUE, GREY, POSITIONS, SKY, VERMILION
 from .panel import Heatmap, Panel, TimeSeries
 from .promql import (
@@ -14,7 +14,7 @@ from .promql import (
     accepted_buckets,
     agreed,
     conditional,
-    gauge,
+    metric,
     survival,
     threshold,
 )
@@ -29,7 +29,7 @@ HUES = positions(POSITIONS, GREY)
 BY_MODEL = Flow(MODEL)
 
 
-def limit(name: str, words: str) -> PromTarget:
+def threshold_line(name: str, words: str) -> PromTarget:
     """Return the query of a threshold by model, where it is not 0; nothing is below that."""
     return over_time(agreed(f"({threshold(name)} > 0)"), f"{LIMIT}{words} {MODEL_LEGEND}")
 
@@ -40,10 +40,10 @@ by_position: list[Panel] = [
         description="Share of drafts that had each position accepted. Late lines near 0: lower K.",
         targets=[
             over_time(survival(), "position {{position}}"),
-            limit("poor_position_0_acceptance_ratio", "position 0 poor below"),
+            threshold_line("poor_position_0_acceptance_ratio", "position 0 poor below"),
         ],
         **RATIO,
-        overrides=[*HUES, limits(VERMILION)],
+        overrides=[*HUES, threshold_lines(VERMILION)],
         no_value=NOTHING,
         width=8,
         rows=9,
@@ -82,7 +82,7 @@ def day_before() -> TimeSeries:
     least, deviation = f"{CALM} * {middle}", f"3 * max(stddev_over_time({series}[1d] offset 6h))"
     width = f"({deviation} > {least} or {least})"
     before = [
-        f"sum(rate({gauge(name)}[{INTERVAL}] offset 1d))"
+        f"sum(rate({metric(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
     ]
     band = {"custom__lineWidth": 0, "color": fixed(SKY)}
@@ -119,12 +119,12 @@ changes: list[Panel] = [
         description="Accepted over draft tokens. A step at a restart: look for another build.",
         targets=[
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
-            limit("disable_acceptance_ratio", "disable below"),
-            limit("poor_acceptance_ratio", "poor below"),
-            limit("healthy_acceptance_ratio", "healthy from"),
+            threshold_line("disable_acceptance_ratio", "disable below"),
+            threshold_line("poor_acceptance_ratio", "poor below"),
+            threshold_line("healthy_acceptance_ratio", "healthy from"),
         ],
         **RATIO,
-        overrides=[limits(), limits(VERMILION, "disable", "poor")],
+        overrides=[threshold_lines(), threshold_lines(VERMILION, "disable", "poor")],
         no_value=NOTHING,
         width=8,
         rows=9,
@@ -135,10 +135,10 @@ changes: list[Panel] = [
         targets=[
             over_time(BY_MODEL.length(), MODEL_LEGEND),
             over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-            limit("disable_mean_acceptance_length", "disable below"),
+            threshold_line("disable_mean_acceptance_length", "disable below"),
         ],
         **LENGTH,
-        overrides=[limits(VERMILION), unlisted("break-even")],
+        overrides=[threshold_lines(VERMILION), unlisted("break-even")],
         no_value=NOTHING,
         width=8,
         rows=9,

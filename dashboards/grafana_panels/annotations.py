@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .palette import BLUE, GREY, VERMILION
-from .promql import IDENTITY, MODEL, gauge
+from .promql import IDENTITY, MODEL, metric
 from .target import DATASOURCE
 from .variables import MODELS, TARGETS
 
@@ -29,7 +29,7 @@ def marks(*, models: bool = True) -> list[Json]:
     """
     firing = _by_alert(FIRING if models else FIRING_OF_TARGETS)
     select = MODELS if models else TARGETS
-    k = gauge("num_speculative_tokens", select)
+    k = metric("num_speculative_tokens", select)
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     each = f'count_values by ({MODEL}) ("value", {k})'
     changed = f'count_values by ({MODEL}) ("value", {k} != last_over_time({k}[1h] offset $__interval))'
@@ -37,7 +37,7 @@ def marks(*, models: bool = True) -> list[Json]:
         f"{each} unless last_over_time({each}[1h:1m] offset $__interval) "
         f"and on ({MODEL}) count by ({MODEL}) (last_over_time({k}[1h] offset $__interval))"
     )
-    resets, info = gauge("engine_resets_total", select), gauge("info", select)
+    resets, info = metric("engine_resets_total", select), metric("info", select)
     before = f"last_over_time({info}[1h] offset $__interval)"
     restarted = f"{resets} > last_over_time({resets}[1h] offset $__interval)"
     started = f"{info} unless on ({IDENTITY}) {before} and on ({MODEL}) count by ({MODEL}) ({before})"

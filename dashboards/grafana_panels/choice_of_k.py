@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, Json, colored, fixed, limits, matching, named
+from .field import LIMIT, Json, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
 from .panel import Panel, TimeSeries
 from .promql import (
@@ -13,15 +13,15 @@ from .promql import (
     MODEL_LEGEND,
     Flow,
     agreed,
-    gauge,
     harmonic,
+    metric,
     threshold,
     total,
     weighted,
     windowed,
 )
 from .styles import NOTHING, RATIO, TIMES
-from .table import WRAPPED, Column, joined
+from .table import WRAPPED, Column, joined_table
 from .target import over_time
 from .variables import LABELS
 
@@ -30,30 +30,36 @@ K = "num_speculative_tokens"
 BY_K = f"{MODEL}, {K}"
 #: Tokens that drafts emit: those accepted, and one more of each.
 EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
+ADVISED_AT = f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculative_tokens_at')})"
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
 def _at_each_k() -> str:
     """Return a model's estimated speedup of drafts at each K that all its engines have: others are of other traffic."""
-    found = gauge("estimated_speedup_at")
-    engines = f"count by ({MODEL}) ({gauge('estimated_speedup_at', **{K: '0'})})"
+    found = metric("estimated_speedup_at")
+    engines = f"count by ({MODEL}) ({metric('estimated_speedup_at', **{K: '0'})})"
     everywhere = f"count by ({BY_K}) ({found}) == on ({MODEL}) group_left () {engines}"
     return f"{harmonic(found, GENERATED, BY_K, own=K)} and on ({BY_K}) ({everywhere})"
 
 
 def _at_own_k() -> str:
     """Return a model's estimated speedup of drafts at the K that each engine has."""
-    mine = f'count_values without () ("{K}", {gauge(K)})'
-    own = f"({gauge('estimated_speedup_at')} and on ({IDENTITY}, {K}) {mine})"
+    mine = f'count_values without () ("{K}", {metric(K)})'
+    own = f"({metric('estimated_speedup_at')} and on ({IDENTITY}, {K}) {mine})"
     return harmonic(own, GENERATED, MODEL, own=K)
+
+
+def _ranked(rows: str) -> str:
+    """Return for each row of a model the lowest speedup of its engines: the model that gains least comes first."""
+    return f"0 * ({rows}) + on ({MODEL}) group_left () {total(metric('speedup'), MODEL, 'min')}"
 
 
 def _present_batch() -> str:
     """Return 1 or more at the batch size, a power of two, that the requests of some engine of a model need now."""
-    size = f"2 ^ ceil(log2(clamp({gauge('requests_running')} > 0, 1, 1024)))"
+    size = f"2 ^ ceil(log2(clamp({metric('requests_running')} > 0, 1, 1024)))"
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
     found = f'count_values by ({MODEL}) ("value", {size})'
-    advised = f"count by ({MODEL}) ({gauge('recommended_num_speculative_tokens_at')})"
+    advised = f"count by ({MODEL}) ({metric('recommended_num_speculative_tokens_at')})"
     renamed = f'label_replace({found}, "batch_size", "$1", "value", "(.+)")'
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
@@ -87,7 +93,7 @@ def _dashes(word: str) -> Json:
 
 
 which_k: list[Panel] = [
-    joined(
+    joined_table(
         "What each K gives",
         "Estimated for this load, and gain over the K in use. Small differences are noise.",
         {**LABELS, K: "K"},
@@ -108,14 +114,14 @@ which_k: list[Panel] = [
             ),
             Column(
                 "In use",
-                f'count_values by ({MODEL}) ("{K}", {gauge(K)})',
+                f'count_values by ({MODEL}) ("{K}", {metric(K)})',
                 width=75,
                 mappings=[_marked("in use", GREY)],
                 filled=True,
             ),
             Column(
                 "Advised",
-                f'count_values by ({MODEL}) ("{K}", {gauge("recommended_" + K)})',
+                f'count_values by ({MODEL}) ("{K}", {metric("recommended_" + K)})',
                 width=80,
                 mappings=[_marked("advised", PALE_SKY)],
                 filled=True,
@@ -123,18 +129,19 @@ which_k: list[Panel] = [
         ],
         overrides=[*_of_model(), named("K", custom__width=45)],
         numbered="K",
+        ranked=_ranked(_at_each_k()),
         no_value=NOTHING,
         width=15,
         rows=11,
     ),
-    joined(
+    joined_table(
         "Advised K by batch size",
         "0 is no speculation. The exporter's status page has the schedule to paste.",
         {**LABELS, "batch_size": "Batch"},
         [
             Column(
                 "K",
-                f"max by ({MODEL}, batch_size) ({gauge('recommended_num_speculative_tokens_at')})",
+                ADVISED_AT,
                 decimals=0,
                 width=45,
             ),
@@ -145,6 +152,7 @@ which_k: list[Panel] = [
             named("Batch", custom__width=65),
         ],
         numbered="Batch",
+        ranked=_ranked(ADVISED_AT),
         no_value="no schedule",
         width=9,
         rows=11,
@@ -155,7 +163,7 @@ which_k: list[Panel] = [
         targets=[
             over_time(BY_MODEL.draft_length(), f"drafted: {MODEL_LEGEND}"),
             *(
-                over_time(total(gauge(series), MODEL, "max"), f"{word}: {MODEL_LEGEND}")
+                over_time(total(metric(series), MODEL, "max"), f"{word}: {MODEL_LEGEND}")
                 for word, (_, series) in _KS.items()
             ),
         ],
@@ -220,13 +228,13 @@ cost: list[Panel] = [
         **TIMES,
         overrides=[
             matching("^estimated:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
-            limits(VERMILION),
+            threshold_lines(VERMILION),
         ],
         no_value=NOTHING,
         width=8,
         rows=9,
     ),
-    joined(
+    joined_table(
         "Deployment",
         "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
         {
@@ -240,11 +248,11 @@ cost: list[Panel] = [
             "upstream_version": "vLLM",
         },
         [
-            Column("Engines", f"count by ({DEPLOYMENT}) ({gauge('info')})", decimals=0, width=80),
+            Column("Engines", f"count by ({DEPLOYMENT}) ({metric('info')})", decimals=0, width=80),
             Column(
                 "Return",
                 f"({harmonic(windowed('return_on_speculation_ratio'), windowed('accepted_tokens_per_second'), MODEL)})"
-                f" * on ({MODEL}) group_right () count by ({DEPLOYMENT}) ({gauge('info')}) ^ 0",
+                f" * on ({MODEL}) group_right () count by ({DEPLOYMENT}) ({metric('info')}) ^ 0",
                 decimals=1,
                 width=80,
             ),

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 LIMIT = "limit: "
 
 
-def words(codes: Mapping[int, tuple[str, str]]) -> list[Json]:
+def word_mapping(codes: Mapping[int, tuple[str, str]]) -> list[Json]:
     """Return the value mapping from codes to a word and a colour."""
     return [
         {
@@ -56,7 +56,7 @@ def colored(colors: Mapping[str, str]) -> list[Json]:
     return [named(name, color=fixed(color)) for name, color in colors.items()]
 
 
-def limits(color: str = NEUTRAL, *words: str) -> Json:
+def threshold_lines(color: str = NEUTRAL, *words: str) -> Json:
     """Return the override that draws thresholds in force as thin dashed lines.
 
     Args:

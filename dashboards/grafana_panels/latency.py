@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, colored, fixed, limits, matching, named
+from .field import LIMIT, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from .panel import Panel, TimeSeries
 from .promql import (
@@ -11,7 +11,7 @@ from .promql import (
     MODEL_LEGEND,
     Flow,
     agreed,
-    gauge,
+    metric,
     rate,
     speedup,
     threshold,
@@ -20,11 +20,11 @@ from .promql import (
 )
 from .styles import LENGTH, NOTHING, RATIO, TIMES
 from .target import over_time
-from .vllm import UNSEEN, counted, mean, quantile, time_per_output_token
+from .vllm import UNSEEN, mean, quantile, summed_rate, time_per_output_token
 
 #: Latencies by the label of their ratio to the baseline.
 LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
-RUNNING = gauge("requests_running")
+RUNNING = metric("requests_running")
 
 
 def percentiles(title: str, name: str, description: str, middle: str = "") -> TimeSeries:
@@ -85,7 +85,7 @@ latency: list[Panel] = [
                 named(f"{name} P99", color=fixed(color), custom__lineWidth=1, custom__fillOpacity=10)
                 for name, color in LATENCIES.items()
             ),
-            limits(VERMILION),
+            threshold_lines(VERMILION),
         ],
         no_value="no baseline: record one with vllm-specdec-exporter baseline",
         rows=9,
@@ -122,7 +122,7 @@ load: list[Panel] = [
         description="A growing queue: add replicas, or draft less to free GPU time.",
         targets=[
             over_time(total(RUNNING, MODEL), f"running: {MODEL_LEGEND}"),
-            over_time(total(gauge("requests_waiting"), MODEL), f"waiting: {MODEL_LEGEND}"),
+            over_time(total(metric("requests_waiting"), MODEL), f"waiting: {MODEL_LEGEND}"),
         ],
         unit="short",
         decimals=0,
@@ -141,7 +141,7 @@ load: list[Panel] = [
         description="Generated, prompt, and (right axis) generated for each running request, which users feel.",
         targets=[
             over_time(rate("generation_tokens"), "generated"),
-            over_time(counted("prompt_tokens_total"), "prompt"),
+            over_time(summed_rate("prompt_tokens_total"), "prompt"),
             over_time(
                 f"{rate('generation_tokens')} / (sum(avg_over_time({RUNNING}[{INTERVAL}])) > 0)",
                 "each request",
@@ -161,12 +161,12 @@ load: list[Panel] = [
         title="KV cache use",
         description="Fullest engine and mean; dashed: squeezed. Above it with preemptions: free the draft model's memory.",
         targets=[
-            over_time(total(gauge("kv_cache_usage_ratio"), operator="max"), "fullest"),
-            over_time(total(gauge("kv_cache_usage_ratio"), operator="avg"), "mean"),
+            over_time(total(metric("kv_cache_usage_ratio"), operator="max"), "fullest"),
+            over_time(total(metric("kv_cache_usage_ratio"), operator="avg"), "mean"),
             over_time(agreed(threshold("squeezed_kv_cache_usage_ratio")), f"{LIMIT}squeezed {MODEL_LEGEND}"),
         ],
         **RATIO,
-        overrides=[*colored({"fullest": BLUE, "mean": SKY}), limits(VERMILION)],
+        overrides=[*colored({"fullest": BLUE, "mean": SKY}), threshold_lines(VERMILION)],
         no_value="not known",
         width=6,
     ),
@@ -175,8 +175,8 @@ load: list[Panel] = [
         description="Share of prompt tokens in the cache. If it falls, time to first token grows.",
         targets=[
             over_time(
-                f"{counted('prefix_cache_hits_total')} / ({counted('prefix_cache_queries_total')} > 0)\n"
-                f"or {counted('gpu_prefix_cache_hits_total')} / ({counted('gpu_prefix_cache_queries_total')} > 0)",
+                f"{summed_rate('prefix_cache_hits_total')} / ({summed_rate('prefix_cache_queries_total')} > 0)\n"
+                f"or {summed_rate('gpu_prefix_cache_hits_total')} / ({summed_rate('gpu_prefix_cache_queries_total')} > 0)",
                 "hits",
             )
         ],
@@ -188,7 +188,7 @@ load: list[Panel] = [
     TimeSeries(
         title="Preemptions",
         description="The KV cache was full: requests are computed again. Use a smaller draft model.",
-        targets=[over_time(f"60 * {counted('num_preemptions_total')}", "preemptions")],
+        targets=[over_time(f"60 * {summed_rate('num_preemptions_total')}", "preemptions")],
         unit="suffix:/min",
         decimals=1,
         least=0,
@@ -202,7 +202,7 @@ load: list[Panel] = [
         description="Share that ended in an error. Rose with a change of K: revert it.",
         targets=[
             over_time(
-                f"{counted('request_success_total', finished_reason='error')} / ({counted('request_success_total')} > 0)",
+                f"{summed_rate('request_success_total', finished_reason='error')} / ({summed_rate('request_success_total')} > 0)",
                 "failed",
             ),
             over_time(agreed(threshold("failed_request_ratio")), f"{LIMIT}page above {MODEL_LEGEND}"),
@@ -211,7 +211,7 @@ load: list[Panel] = [
         decimals=1,
         least=0,
         soft_most=0.1,
-        overrides=[*colored({"failed": ORANGE}), limits(VERMILION)],
+        overrides=[*colored({"failed": ORANGE}), threshold_lines(VERMILION)],
         no_value=UNSEEN,
         width=6,
     ),

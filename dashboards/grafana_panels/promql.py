@@ -39,7 +39,7 @@ WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 _INFO = f"vllm_specdec_info{{{MODELS}}}"
 SEEN = f"({_INFO} or {' or '.join(f'{_INFO} offset {ago}' for ago in ('5m', '15m', '30m', '1h'))})"
 #: vLLM's own counters: what is known of a model that no exporter watches.
-_OWN = {
+_OF_VLLM = {
     "drafts": "vllm:spec_decode_num_drafts_total",
     "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
     "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
@@ -47,12 +47,12 @@ _OWN = {
 }
 
 
-def unwatched(expr: str, own: str, label: str = "model_name") -> str:
-    """Return an expression of the exporter's series by model, and of vLLM's own where it has no result.
+def or_own_series(expr: str, *own: str, label: str = "model_name") -> str:
+    """Return an expression of the exporter's series by model, and of a server's own where it has no result.
 
-    By the name of the model alone: the exporter and vLLM may be scraped with different labels.
+    By the name of the model alone: the exporter and the server may be scraped with different labels.
     """
-    return f"{expr}\nor on ({label}) ({own})"
+    return "".join([expr, *(f"\nor on ({label}) ({one})" for one in own)])
 
 
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
@@ -60,7 +60,7 @@ def total(inner: str, by: str = "", operator: str = "sum") -> str:
     return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
 
 
-def gauge(series: str, select: str = MODELS, **matchers: str) -> str:
+def metric(series: str, select: str = MODELS, **matchers: str) -> str:
     """Return one of the exporter's series."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
     return f"vllm_specdec_{series}{{{select}{own}}}"
@@ -68,7 +68,7 @@ def gauge(series: str, select: str = MODELS, **matchers: str) -> str:
 
 def windowed(series: str, **matchers: str) -> str:
     """Return one of the exporter's gauges over the chosen window."""
-    return gauge(series, window="$window", **matchers)
+    return metric(series, window="$window", **matchers)
 
 
 #: Drafts and generated tokens per second of each engine, which ratios and speedups are weighted with.
@@ -78,10 +78,12 @@ GENERATED = windowed("generation_tokens_per_second")
 
 def rate(name: str, by: str = "") -> str:
     """Return the rate of one of the exporter's counters, summed."""
-    return counted(f"vllm_specdec_{name}_total", by=by)
+    return summed_rate(f"vllm_specdec_{name}_total", by=by)
 
 
-def counted(series: str, select: str = MODELS, by: str = "", *, over: str = INTERVAL, **matchers: str) -> str:
+def summed_rate(
+    series: str, select: str = MODELS, by: str = "", *, over: str = INTERVAL, **matchers: str
+) -> str:
     """Return the rate of any counter, summed."""
     own = "".join(f',{label}="{value}"' for label, value in matchers.items())
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
@@ -94,8 +96,8 @@ def threshold(name: str, models: str = "") -> str:
         name: of the threshold.
         models: 1 for each exporter and model; by default for all engines.
     """
-    own = f"max by ({PLACE}) ({gauge('threshold', TARGETS, name=name)})"
-    return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or gauge('info')})"
+    own = f"max by ({PLACE}) ({metric('threshold', TARGETS, name=name)})"
+    return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or metric('info')})"
 
 
 def agreed(thresholds: str) -> str:
@@ -114,14 +116,14 @@ def quantile(
 ) -> str:
     """Return a quantile of any histogram, if it is above a bound; without observations it is absent, not NaN."""
     labels = f"le, {by}" if by else "le"
-    found = f"histogram_quantile({share:g}, {counted(histogram + '_bucket', select, labels, over=over)})"
+    found = f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
     return f"{found} > {above:g}" if above else f"{found} >= 0"
 
 
 class Flow:
     """Ratios of counters: of sums, over rates, or over the exporter's window (`now`).
 
-    Of models, those that no exporter watches too: from vLLM's own counters, `now` over five minutes.
+    Of models, those that no exporter watches too: from the server's own counters, `now` over five minutes.
     """
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
@@ -133,11 +135,13 @@ class Flow:
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
-        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens")
+        of_sglang = f"clamp_max({self._of_sglang('accepted')} / ({self._of_sglang('drafted')} > 0), 1)"
+        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens", of_sglang=of_sglang)
 
     def length(self) -> str:
         """Return the mean acceptance length."""
-        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts")
+        of_sglang = f"1 + {self._of_sglang('accepted')} / ({self._of_sglang('drafts')} > 0)"
+        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts", of_sglang=of_sglang)
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
@@ -157,20 +161,46 @@ class Flow:
         names = ("draft_tokens", "accepted_tokens", "drafts")
         return self._filled("clamp_min({0} - {1}, 0) / (({0} + {2}) > 0)", *names)
 
-    def _filled(self, ratio: str, *names: str) -> str:
+    @property
+    def _over(self) -> str:
+        return "5m" if self._now else INTERVAL
+
+    def _filled(self, ratio: str, *names: str, of_sglang: str = "") -> str:
         """Return a ratio of counters."""
         of_exporter = [
             total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
             for name in names
         ]
-        own = (counted(_OWN[name], by=self._by, over="5m" if self._now else INTERVAL) for name in names)
         found = ratio.format(*of_exporter)
-        return found if self._by == IDENTITY else unwatched(found, ratio.format(*own))
+        if self._by == IDENTITY:
+            return found
+        of_vllm = (summed_rate(_OF_VLLM[name], by=self._by, over=self._over) for name in names)
+        return or_own_series(found, ratio.format(*of_vllm), *filter(None, [of_sglang]))
+
+    def _of_sglang(self, what: str) -> str:
+        """Return drafts, or accepted or drafted tokens, per second, by SGLang's own series.
+
+        They are computed as by the exporter. Drafted tokens are unknown while drafts are trees, or K differs
+        between servers or within the time.
+        """
+        drafts, generated, requests = (
+            summed_rate(f"sglang:{name}_total", by=self._by, over=self._over)
+            for name in ("spec_verify_calls", "generation_tokens", "num_requests")
+        )
+        if what == "accepted":
+            return f"({generated} - {requests} - {drafts})"
+        if what == "drafts":
+            return drafts
+        steps, tokens = (
+            f"sglang:spec_num_{name}{{{MODELS}}}[{self._over}]" for name in ("steps", "draft_tokens")
+        )
+        k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
+        return f"({drafts} * ({total(k, self._by, 'min')} == {total(k, self._by, 'max')}))"
 
 
 def speedup(by: str = "") -> str:
     """Return the speedup of any number of engines: all their tokens over the plain time that they took."""
-    own = gauge("speedup")
+    own = metric("speedup")
     made = total(f"{GENERATED} and ignoring (window, basis) {own}", by)
     spent = total(f"{GENERATED} / ignoring (window, basis) {own}", by)
     return f"{made} / ({spent} > 0)"
@@ -212,14 +242,13 @@ BREAK_EVEN = weighted(windowed("break_even_acceptance_length"), DRAFTS, MODEL)
 
 def survival(over: str = INTERVAL) -> str:
     """Return the share of drafts accepted at each position, of the engines that draft so far."""
-    accepted = f"rate({gauge('accepted_tokens_per_position_total')}[{over}])"
-    drafts = f"rate({gauge('drafts_total')}[{over}])"
+    accepted = f"rate({metric('accepted_tokens_per_position_total')}[{over}])"
+    drafts = f"rate({metric('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
     of_exporter = f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
-    own = counted("vllm:spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
-    return unwatched(
-        of_exporter, f"{own} / on () group_left () ({counted(_OWN['drafts'], over=over)} > 0)", ""
-    )
+    own = summed_rate("vllm:spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
+    drafts = summed_rate(_OF_VLLM["drafts"], over=over)
+    return or_own_series(of_exporter, f"{own} / on () group_left () ({drafts} > 0)", label="")
 
 
 def conditional() -> str:
@@ -237,8 +266,8 @@ def accepted_buckets() -> str:
     bucket holds all drafts, so +Inf would add an empty row, or a wrong one where K changes.
     """
     finite = MODELS + ',le!="+Inf"'
-    bucket = f"increase({gauge('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
-    count = f"increase({gauge('accepted_tokens_per_draft_count')}[{INTERVAL}])"
+    bucket = f"increase({metric('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
+    count = f"increase({metric('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     within = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
     drafts = f"sum by (le) ({bucket}) - {within} + on () group_left () sum({count})"
     return f"({drafts}) / on () group_left () (sum({count}) > 0)"
@@ -252,7 +281,7 @@ def coded(series: str, label: str, codes: Mapping[str, int]) -> str:
         label: the one that names its states.
         codes: the numbers of the states.
     """
-    return " or ".join(f"{code} * ({gauge(series, **{label: state})} == 1)" for state, code in codes.items())
+    return " or ".join(f"{code} * ({metric(series, **{label: state})} == 1)" for state, code in codes.items())
 
 
 def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:

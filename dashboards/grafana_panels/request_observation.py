@@ -17,11 +17,11 @@ from .request_series import (
     TENANT_REQUESTS,
     TENANT_TOKENS,
     acceptance,
-    counted,
     losing,
+    summed_rate,
 )
 from .styles import A_MINUTE, RATIO
-from .table import Column, joined
+from .table import Column, joined_table
 from .target import over_time
 from .variables import TARGETS
 from .vllm import UNSEEN
@@ -41,7 +41,7 @@ ENDINGS = {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repe
 
 def _of_exporter(name: str, by: str = "") -> str:
     """Return the rate of one of the exporter's own counters."""
-    return promql.counted(PREFIX + name, TARGETS, by)
+    return promql.summed_rate(PREFIX + name, TARGETS, by)
 
 
 observed: list[Panel] = [
@@ -49,8 +49,8 @@ observed: list[Panel] = [
         title="Observed and finished requests",
         description="If vLLM finishes more, clients bypass the tap: make its Service the only one.",
         targets=[
-            over_time(promql.counted(OBSERVED, TARGETS), "observed"),
-            over_time(vllm.counted("request_success_total"), "finished by vLLM"),
+            over_time(promql.summed_rate(OBSERVED, TARGETS), "observed"),
+            over_time(vllm.summed_rate("request_success_total"), "finished by vLLM"),
         ],
         unit="reqps",
         least=0,
@@ -64,7 +64,7 @@ observed: list[Panel] = [
         targets=[
             over_time(
                 renamed(
-                    f"{counted(OBSERVED, 'record', TARGETS)} / on () group_left () ({counted(OBSERVED, '', TARGETS)} > 0)",
+                    f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)",
                     "record",
                     {record: word for record, (word, _) in RECORDS.items()},
                 ),
@@ -81,7 +81,9 @@ observed: list[Panel] = [
     TimeSeries(
         title="Finished requests by reason",
         description="Of vLLM. If many end by repetition, high acceptance means little.",
-        targets=[over_time(vllm.counted("request_success_total", "finished_reason"), "{{finished_reason}}")],
+        targets=[
+            over_time(vllm.summed_rate("request_success_total", "finished_reason"), "{{finished_reason}}")
+        ],
         unit="reqps",
         least=0,
         overrides=colored(ENDINGS),
@@ -128,13 +130,13 @@ observed: list[Panel] = [
     ),
 ]
 
-tenants = joined(
+tenants = joined_table(
     "Requests by tenant",
     "Tenants of --requests.tenant-header, most losing first; all others are *other*.",
     {TENANT: "Tenant"},
     [
-        Column("Requests", f"{counted(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100),
-        Column("Tokens", counted(TENANT_TOKENS, TENANT), "suffix:tokens/s", 0, 115),
+        Column("Requests", f"{summed_rate(TENANT_REQUESTS, TENANT)} > 0", "reqps", 2, 100),
+        Column("Tokens", summed_rate(TENANT_TOKENS, TENANT), "suffix:tokens/s", 0, 115),
         Column("Lose", losing(TENANT_REQUESTS, TENANT), "percentunit", 0, 75),
         Column("Losing tokens", losing(TENANT_TOKENS, TENANT), "percentunit", 0, 120),
         Column("Acceptance", acceptance(TENANT, TENANT_DRAFT_TOKENS, TENANT_ACCEPTED), "percentunit", 0, 105),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, Json, colored, limits, named, words
+from .field import LIMIT, Json, colored, named, threshold_lines, word_mapping
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
 from .panel import Heatmap, Panel, Stat, TimeSeries
-from .promql import MODEL_LEGEND, PLACE, gauge, renamed, survival, threshold
-from .promql import counted as rate_of
+from .promql import MODEL_LEGEND, PLACE, metric, renamed, survival, threshold
+from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
     ACCEPTANCE,
@@ -28,14 +28,14 @@ from .request_series import (
     WINDOW_REQUESTS,
     acceptance,
     buckets_of,
-    counted,
     judged,
     losing,
     quantile,
+    summed_rate,
     with_record,
 )
 from .styles import RATIO
-from .table import Column, joined
+from .table import Column, joined_table
 from .target import buckets, now, over_time
 from .variables import TARGETS
 
@@ -45,13 +45,13 @@ KIND = f"{TYPE}, {TEMPERATURE}"
 #: Labels of what the exporter judges: itself, and the model.
 JUDGED = f"{PLACE}, model_name"
 #: Requests of each kind for which something was drafted.
-JUDGEABLE = f"({counted(REQUESTS, KIND)} > 0)"
-MIXED = words({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
+JUDGEABLE = f"({summed_rate(REQUESTS, KIND)} > 0)"
+MIXED = word_mapping({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
 _STACKED: Json = {"unit": "reqps", "least": 0, "fill": 25, "stack": True, "no_value": ABSENT}
 
 
 def _rejected(by: str = "") -> str:
-    return f"{counted(DRAFT_TOKENS, by)} - {counted(ACCEPTED, by)}"
+    return f"{summed_rate(DRAFT_TOKENS, by)} - {summed_rate(ACCEPTED, by)}"
 
 
 def _filter(label: str, column: str) -> Json:
@@ -65,11 +65,11 @@ tiles: list[Panel] = [
         description="NO: configure a tap or a push. NO RECORDS: vLLM lacks --per-request-spec-decode-metrics detailed.",
         targets=[
             now(
-                f"2 * group({with_record()} > 0)\nor group({counted(OBSERVED, '', TARGETS)} > 0)\nor vector(0)",
+                f"2 * group({with_record()} > 0)\nor group({summed_rate(OBSERVED, '', TARGETS)} > 0)\nor vector(0)",
                 "per-request data",
             ),
         ],
-        mappings=words({0: ("NO: means only", GREY), 1: ("● NO RECORDS", AMBER), 2: ("▲ YES", BLUE)}),
+        mappings=word_mapping({0: ("NO: means only", GREY), 1: ("● NO RECORDS", AMBER), 2: ("▲ YES", BLUE)}),
         background=True,
         no_value="NO: means only",
         width=6,
@@ -77,7 +77,7 @@ tiles: list[Panel] = [
     Stat(
         title="Workload",
         description="MIXED: many requests gain and many lose: route the losing ones elsewhere.",
-        targets=[now(f"max({gauge('request_workload_mixed')})", "mixed")],
+        targets=[now(f"max({metric('request_workload_mixed')})", "mixed")],
         mappings=MIXED,
         background=True,
         no_value="not judged",
@@ -103,7 +103,7 @@ tiles: list[Panel] = [
     ),
 ]
 
-kinds = joined(
+kinds = joined_table(
     "Requests by type and temperature",
     "Most losing first: route these to a server without speculation. Percentiles are interpolated.",
     {TYPE: "Type", TEMPERATURE: "Temperature"},
@@ -150,7 +150,10 @@ over_time_panels: list[Panel] = [
             ),
         ],
         **RATIO,
-        overrides=[*colored({name: color for name, (_, color) in QUANTILES.items()}), limits(VERMILION)],
+        overrides=[
+            *colored({name: color for name, (_, color) in QUANTILES.items()}),
+            threshold_lines(VERMILION),
+        ],
         no_value=ABSENT,
     ),
     TimeSeries(
@@ -182,14 +185,14 @@ over_time_panels: list[Panel] = [
 ]
 
 positions: list[Panel] = [
-    joined(
+    joined_table(
         "Positions, where drafted and of all drafts",
         "Where drafts vary, read the share where drafted. High at the end: raise K.",
         {"position": "Position"},
         [
             Column(
                 "Where drafted",
-                f"{counted(ACCEPTED_AT, 'position')} / ({counted(DRAFTED_AT, 'position')} > 0)",
+                f"{summed_rate(ACCEPTED_AT, 'position')} / ({summed_rate(DRAFTED_AT, 'position')} > 0)",
                 "percentunit",
                 0,
                 bars=True,
@@ -197,8 +200,8 @@ positions: list[Panel] = [
             Column("Of all drafts", survival(OVER), "percentunit", 0, bars=True),
             Column(
                 "Drafts that reach it",
-                f"{counted(DRAFTED_AT, 'position')} / on () group_left () "
-                f"({counted(DRAFTED_AT, position='0')} > 0)",
+                f"{summed_rate(DRAFTED_AT, 'position')} / on () group_left () "
+                f"({summed_rate(DRAFTED_AT, position='0')} > 0)",
                 "percentunit",
                 0,
                 bars=True,
@@ -249,7 +252,7 @@ mix: list[Panel] = [
     ),
 ]
 
-verdicts = joined(
+verdicts = joined_table(
     "Verdict of each exporter",
     "With exact percentiles. One pod worse than its peers: compare traffic and version.",
     {

@@ -47,14 +47,14 @@ OVER = "30m"
 ABSENT = "no per-request data"
 
 
-def counted(name: str, by: str = "", select: str = MODELS, **matchers: str) -> str:
+def summed_rate(name: str, by: str = "", select: str = MODELS, **matchers: str) -> str:
     """Return the rate of a counter over half an hour, summed."""
-    return promql.counted(name, select, by, over=OVER, **matchers)
+    return promql.summed_rate(name, select, by, over=OVER, **matchers)
 
 
 def quantile(name: str, share: float, by: str = "") -> str:
     """Return a quantile of a histogram; of the native one where no classic one is scraped."""
-    native = f"histogram_quantile({share:g}, {counted(name, by)})"
+    native = f"histogram_quantile({share:g}, {summed_rate(name, by)})"
     return f"{promql.quantile(name, share, by=by, over=OVER)} or {native} >= 0"
 
 
@@ -65,22 +65,22 @@ def buckets_of(name: str) -> str:
 
 def losing(name: str, by: str = "") -> str:
     """Return the share of what is counted by outcome that belongs to requests which lose."""
-    return f"{counted(name, by, outcome='loses')} / ({counted(name, by)} > 0)"
+    return f"{summed_rate(name, by, outcome='loses')} / ({summed_rate(name, by)} > 0)"
 
 
 def acceptance(by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED) -> str:
     """Return accepted over drafted tokens of all requests together."""
-    return f"{counted(accepted, by)} / ({counted(drafted, by)} > 0)"
+    return f"{summed_rate(accepted, by)} / ({summed_rate(drafted, by)} > 0)"
 
 
 def judged(series: str, by: str, **matchers: str) -> str:
     """Return what the exporter judges of a model over its own window."""
-    return f"max by ({by}) ({promql.gauge(series, **matchers)})"
+    return f"max by ({by}) ({promql.metric(series, **matchers)})"
 
 
 def with_record(by: str = "") -> str:
     """Return the rate of observed requests whose answers had a usable record."""
-    return counted(OBSERVED, by, f'{TARGETS},record!~"none|malformed"')
+    return summed_rate(OBSERVED, by, f'{TARGETS},record!~"none|malformed"')
 
 
 def of_requests() -> list[Json]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+#: Heading of the hidden column that models are sorted by.
+_RANK = "Rank"
 #: Cell options of texts that may be longer than their column.
 WRAPPED = {"type": "auto", "wrapText": True}
 
@@ -74,7 +76,7 @@ def filled(mappings: Sequence[Json]) -> Json:
     }
 
 
-def joined(
+def joined_table(
     title: str,
     description: str,
     labels: dict[str, str],
@@ -82,6 +84,7 @@ def joined(
     hidden: Sequence[str] = (),
     overrides: Sequence[Json] = (),
     numbered: str = "",
+    ranked: str = "",
     **more: Any,
 ) -> Table:
     """Return a table of queries that have the same labels.
@@ -94,8 +97,12 @@ def joined(
         hidden: labels that only links need.
         overrides: for the columns of labels.
         numbered: heading of a label whose values are numbers: rows are sorted by it, as numbers.
+        ranked: query of a number for each row, by which models come in ascending order, their rows together.
         more: whatever else a panel takes.
     """
+    if ranked:
+        values = [*values, Column(_RANK, ranked)]
+        overrides = [*overrides, named(_RANK, custom__hidden=True)]
     # Grafana adds the letter where there are several queries only.
     several = len(values) > 1
     value_names = [f"Value #{chr(ord('A') + index)}" if several else "Value" for index in range(len(values))]
@@ -118,6 +125,7 @@ def joined(
                 },
             },
             *(_by_number(numbered) if numbered else ()),
+            *(map(_by, ("Model", _RANK)) if ranked else ()),
         ],
         overrides=[
             override("byType", "number", noValue="-"),
@@ -134,5 +142,10 @@ def _by_number(column: str) -> list[Json]:
     conversion = {"targetField": column, "destinationType": "number"}
     return [
         {"id": "convertFieldType", "options": {"conversions": [conversion], "fields": {}}},
-        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": column}]}},
+        _by(column),
     ]
+
+
+def _by(column: str) -> Json:
+    """Return the transformation that sorts rows by a column; equal ones stay in their order."""
+    return {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": column}]}}

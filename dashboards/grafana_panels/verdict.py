@@ -7,7 +7,7 @@ the thresholds in force.
 from __future__ import annotations
 
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import IDENTITY, MODEL, PLACE, SEEN, coded, gauge, speedup, threshold, total, unwatched
+from .promql import IDENTITY, MODEL, PLACE, SEEN, coded, metric, or_own_series, speedup, threshold, total
 from .variables import MODELS, TARGETS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -65,20 +65,21 @@ def of_engines(by: str) -> str:
     judged = f"2 + 2 * (({fast}) >= bool {harmful})\n  + (({fast}) > bool {beneficial})"
     states = total(coded("activity", "state", _STATES), by, "min")
     # vLLM V0 does not show its activity: all states are 0.
-    return f"({judged})\nor {states}\nor 6 * {total(gauge('info'), by, 'max')}"
+    return f"({judged})\nor {states}\nor 6 * {total(metric('info'), by, 'max')}"
 
 
 def of_models() -> str:
     """Return the verdict on each model; one that was seen within an hour and whose server is down is down.
 
-    A model that its server no longer serves is gone, not down. One that only vLLM itself shows has no exporter.
+    A model that its server no longer serves is gone, not down. One that only its server shows has no exporter.
     """
     seen = f"0 * {SEEN}"
-    server = f"1 + {seen} and on ({PLACE}, target) ({gauge('up', TARGETS)} == 0)"
+    server = f"1 + {seen} and on ({PLACE}, target) ({metric('up', TARGETS)} == 0)"
     exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
-    alone = f"10 + 0 * {total(f'vllm:spec_decode_num_drafts_total{{{MODELS}}}', MODEL)}"
+    drafts = f"vllm:spec_decode_num_drafts_total{{{MODELS}}} or sglang:spec_verify_calls_total{{{MODELS}}}"
+    alone = f"10 + 0 * {total(drafts, MODEL)}"
     known = f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
-    return unwatched(known, alone)
+    return or_own_series(known, alone)
 
 
 def since() -> str:
@@ -87,10 +88,10 @@ def since() -> str:
     Of a model without a verdict, how long its state has; of one that is down, how long ago it was seen.
     """
     verdict, state = (
-        _stands(gauge("payoff"), "verdict"),
-        _stands(gauge("activity", select=_INACTIVE), "state"),
+        _stands(metric("payoff"), "verdict"),
+        _stands(metric("activity", select=_INACTIVE), "state"),
     )
-    seen = f"max by ({MODEL}) (max_over_time(timestamp({gauge('info')})[1h:1m])) unless on ({MODEL}) {gauge('info')}"
+    seen = f"max by ({MODEL}) (max_over_time(timestamp({metric('info')})[1h:1m])) unless on ({MODEL}) {metric('info')}"
     return f"time() - ({verdict}\nor {state}\nor {seen})"
 
 
@@ -107,7 +108,7 @@ def _stands(states: str, label: str) -> str:
 def basis(by: str) -> str:
     """Return the code of the weakest basis of a speedup."""
     codes = {name: code for code, (name, _) in BASES.items()}
-    parts = (f"{code} * ({gauge('speedup', basis=name)} > bool 0)" for name, code in codes.items())
+    parts = (f"{code} * ({metric('speedup', basis=name)} > bool 0)" for name, code in codes.items())
     return total(" or ".join(parts), by, "min")
 
 
@@ -124,5 +125,5 @@ def advice(by: str) -> str:
 
 def k_of(series: str, by: str) -> str:
     """Return a K, or `MIXED` where engines differ."""
-    low, high = (total(gauge(series), by, operator) for operator in ("min", "max"))
+    low, high = (total(metric(series), by, operator) for operator in ("min", "max"))
     return f"{low} == {high} or {MIXED} + 0 * {high}"

@@ -14,18 +14,24 @@ FIRST_BUCKET = {
 }
 
 
-def counted(name: str, by: str = "", **matchers: str) -> str:
+def summed_rate(name: str, by: str = "", **matchers: str) -> str:
     """Return the rate of a counter, summed."""
-    return promql.counted(f"vllm:{name}", by=by, **matchers)
+    return promql.summed_rate(f"vllm:{name}", by=by, **matchers)
 
 
 def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
-    """Return the mean time per output token, of all requests together."""
-    spent, made = (
-        promql.counted(f"vllm:{name}", by=by, over=over)
-        for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
+    """Return the mean time per output token: of all tokens, of SGLang of the requests."""
+    of_sglang = "sglang:request_time_per_output_token_seconds"
+    spent, made, of_requests, requests = (
+        promql.summed_rate(name, by=by, over=over)
+        for name in (
+            "vllm:request_decode_time_seconds_sum",
+            "vllm:generation_tokens_total",
+            f"{of_sglang}_sum",
+            f"{of_sglang}_count",
+        )
     )
-    return f"{spent} / ({made} > 0)"
+    return f"{spent} / ({made} > 0)\nor {of_requests} / ({requests} > 0)"
 
 
 def quantile(name: str, share: float) -> str:
@@ -35,4 +41,4 @@ def quantile(name: str, share: float) -> str:
 
 def mean(name: str) -> str:
     """Return the mean of a histogram, which does not depend on buckets."""
-    return f"{counted(name + '_sum')} / ({counted(name + '_count')} > 0)"
+    return f"{summed_rate(name + '_sum')} / ({summed_rate(name + '_count')} > 0)"

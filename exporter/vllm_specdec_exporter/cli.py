@@ -6,7 +6,6 @@ which keeps the memory of `serve` low.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import signal
@@ -15,7 +14,7 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .config.options import ConfigError, Parser
+from .config.options import ConfigError, Parser, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,20 +27,20 @@ GROUPS = {
         "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
         "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
         "health": ("serve.health", "check whether the exporter on this machine is alive"),
-        "dashboards": ("commands.dashboards.command", "list, write or push the Grafana dashboards"),
-        "act": ("commands.act.command", "receive Alertmanager's notifications and act on them safely"),
+        "dashboards": ("commands.dashboards", "list, write or push the Grafana dashboards"),
+        "act": ("commands.act", "receive Alertmanager's notifications and act on them safely"),
     },
     "Diagnose": {
         "check": ("commands.check", "diagnose a server once, in the terminal"),
-        "compare": ("commands.compare.command", "servers or recorded snapshots, side by side"),
-        "requests": ("commands.requests.command", "acceptance of single requests, from recorded answers"),
-        "baseline": ("commands.baseline.command", "record how fast a server is without speculation"),
+        "compare": ("commands.compare", "servers or recorded snapshots, side by side"),
+        "requests": ("commands.requests", "acceptance of single requests, from recorded answers"),
+        "baseline": ("commands.baseline", "record how fast a server is without speculation"),
         "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),
     },
     "Plan": {
-        "plan": ("commands.plan.command", "whether a draft model fits, and what it may gain"),
-        "sweep": ("commands.sweep.command", "measure acceptance at chosen temperatures and loads"),
-        "simulate": ("commands.simulate.command", "serve the /metrics of a simulated vLLM"),
+        "plan": ("commands.plan", "whether a draft model fits, and what it may gain"),
+        "sweep": ("commands.sweep", "measure acceptance at chosen temperatures and loads"),
+        "simulate": ("commands.simulate", "serve the /metrics of a simulated vLLM"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -115,5 +114,5 @@ def _hint(name: str) -> str:
     """Return a suggestion for an unknown command."""
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
-    near = difflib.get_close_matches(name, COMMANDS, 1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(COMMANDS)}"
+    near = nearest(name, COMMANDS)
+    return f"did you mean {near}?" if near else f"known: {', '.join(COMMANDS)}"

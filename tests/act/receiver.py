@@ -1,19 +1,15 @@
 """The real command as a process, and its event log."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
+import subprocess
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from support.programs import COMMAND, Program, clean_environment, eventually
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
 
 _SECONDS = 30.0
 

@@ -1,14 +1,9 @@
 """The command line: what is refused before anything listens."""
 
-from __future__ import annotations
-
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from support.commands import run, wrong_refusals
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WORKLOAD = "--kubernetes.workload"
 #: {} is a folder with files that cannot be used.

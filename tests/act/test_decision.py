@@ -1,7 +1,5 @@
 """What an alert asks for, or why it is not acted upon."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 

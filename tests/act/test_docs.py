@@ -1,7 +1,5 @@
 """What docs/act.md shows is what happens."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

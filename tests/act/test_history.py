@@ -1,11 +1,9 @@
 """The history's laws."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,10 +27,6 @@ from vllm_specdec_exporter.commands.act.history import (
     load_state,
     moment,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 DONE = CommandState.DONE
 START = 1_770_000_000.0

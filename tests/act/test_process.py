@@ -1,7 +1,5 @@
 """From a decision to an argument list, and how the command is run."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

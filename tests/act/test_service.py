@@ -1,7 +1,5 @@
 """The receiver as a whole: a real process, real HTTP, real programs."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import http.client
@@ -11,21 +9,16 @@ import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from act.receiver import act
+from act.receiver import Act, act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from support.commands import run_here
 from support.programs import answers, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from act.receiver import Act
 
 FREE = ("--limit.per-model", "0s", "--limit.per-hour", "1000")
 DISABLE = body_of(alert_document("disable", namespace="prod"))

@@ -1,15 +1,11 @@
 """Webhook payloads as Alertmanager sends them, and programs that record how they were called."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from vllm_specdec_exporter.commands.act.decision import Alert, Decision, decide, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 STARTS_AT = "2026-03-01T12:00:00.5Z"
 NAMES = {

@@ -1,18 +1,14 @@
 """The committed configuration and the alerts of the bundle, as the tests need them."""
 
-from __future__ import annotations
-
 import copy
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"

@@ -1,7 +1,5 @@
 """Receivers for what an Alertmanager sends: HTTP and SMTP on 127.0.0.1, both keep what they get."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import email
@@ -9,15 +7,13 @@ import email.policy
 import json
 import socketserver
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import EmailMessage
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from email.message import EmailMessage
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Alerts as Prometheus would send them: labels of the rules, annotations as their templates come out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from alertmanager.bundle import alert, rule

@@ -1,9 +1,9 @@
 """The committed configuration: it loads, routes every alert, and names nothing that is not there."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,10 +23,6 @@ from alertmanager.bundle import (
 )
 from alerts.lint import read_bundle, shape
 from support.alertmanager import amtool
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 RULES = rules()
 BUNDLE = f'alertname=~"{PREFIX}.+"'

@@ -1,21 +1,17 @@
 """Which alerts silence which, in a real Alertmanager with the committed configuration."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from alertmanager.bundle import PREFIX, Addresses, alert, rule, rules, test_config
 from support.alertmanager import AlertmanagerServer
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.full
 

@@ -3,31 +3,26 @@
 UPDATE_GOLDEN=1 writes the files anew. Times are taken out of them; one test looks at these alone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import re
 import time
 import urllib.parse
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from alertmanager import samples
 from alertmanager.bundle import Addresses, alert, rule, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
+from alertmanager.samples import Alert
 from support.alertmanager import AlertmanagerServer
 from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from alertmanager.samples import Alert
 
 pytestmark = pytest.mark.full
 

@@ -12,7 +12,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Attacks on `act` by somebody who may send alerts, or write beside its state file."""
 
-from __future__ import annotations
-
 import re
 import stat
 from pathlib import Path

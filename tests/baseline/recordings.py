@@ -1,7 +1,5 @@
 """Baselines: small ones made by hand, and the one of the recorded server without speculation."""
 
-from __future__ import annotations
-
 from support.builders import series
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket

@@ -1,9 +1,9 @@
 """The baseline file: what is written is read again, and what cannot be used is refused in one line."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,10 +20,6 @@ from vllm_specdec_exporter.economics.baseline import (
 )
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.serve.configuration import load_baseline as load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 GOOD = baseline(bucket(1.0, 0.05, 0.15), bucket(3.5, 0.15, 0.3))
 

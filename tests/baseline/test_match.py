@@ -1,9 +1,6 @@
 """What a server does now beside what the baseline does at the same load, against values by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -26,9 +23,7 @@ from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.pipeline import EngineState, process_reading
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 
 def finished(*seconds_per_token: float) -> Latencies:

@@ -1,7 +1,5 @@
 """Recording a baseline: what finished without drafts belongs to the load at which it finished."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

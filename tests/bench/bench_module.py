@@ -1,14 +1,9 @@
 """The benchmark's modules, which stand beside one another in a folder that is no package."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
 
 FOLDER = Path(__file__).parents[2] / "bench"
 

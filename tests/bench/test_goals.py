@@ -1,7 +1,5 @@
 """What is promised, and when it is not judged: soaks, scrapes, rules, the tap, the spread of polls."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

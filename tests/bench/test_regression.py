@@ -1,7 +1,5 @@
 """The benchmark's comparison: what became worse is flagged, and what is expected changes on purpose alone."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

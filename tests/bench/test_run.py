@@ -1,17 +1,13 @@
 """The benchmark's command: its exit code, and what it writes, with made-up measurements."""
 
-from __future__ import annotations
-
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.bench_module import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 run = load("run")
 section = load("section")

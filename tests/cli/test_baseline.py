@@ -1,15 +1,14 @@
 """`baseline`: the real command against simulated and recorded servers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,10 +19,6 @@ from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually, simulator
 from vllm_specdec_exporter.economics import baseline
 from vllm_specdec_exporter.serve.configuration import load_baseline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 #: From here on the recorded server without speculation is busy.

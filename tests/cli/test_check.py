@@ -1,12 +1,10 @@
 """`check`: the real command against a server that plays recorded answers."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
@@ -22,9 +20,6 @@ from vllm_specdec_exporter import ExporterResult, get_metrics
 from vllm_specdec_exporter.commands.check import exit_code
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 FAIR, POOR_PHASE = (PHASES[3], PHASES[27]), (PHASES[30], PHASES[60])

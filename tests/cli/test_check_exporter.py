@@ -1,13 +1,12 @@
 """`check --exporter`: the report on what a running exporter knows, single requests included."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
+import ssl
 import urllib.request
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -21,16 +20,10 @@ from support.commands import run_here, wrong_refusals
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, Request, answer
 from support.ports import free_port
-from vllm_specdec_exporter import get_metrics
+from vllm_specdec_exporter import ExporterResult, get_metrics
 from vllm_specdec_exporter.commands.check import exit_code
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
-
-if TYPE_CHECKING:
-    import ssl
-    from pathlib import Path
-
-    from vllm_specdec_exporter import ExporterResult
 
 #: What is known of servers and of single requests, and what a script should know of both.
 CODES = {

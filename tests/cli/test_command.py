@@ -1,7 +1,5 @@
 """The command as a whole: its subcommands and its errors."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`demo`: the real command with the Prometheus and Alertmanager that are installed."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -13,17 +11,14 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.commands import run, wrong_refusals
 from support.programs import COMMAND, answers, clean_environment, eventually, find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 SECONDS = 180.0
 PROGRAMS = ("simulated vLLM", "exporter", "Prometheus", "Alertmanager")

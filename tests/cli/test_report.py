@@ -3,25 +3,20 @@
 `UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; look at the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
 from vllm_specdec_exporter.judgement.payoff import Rule
+from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import terminal_report as report
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import ExporterResult
 
 HERE = Path(__file__).parent / "golden"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

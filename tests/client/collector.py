@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from support.fake_vllm import CANARIES
+from vllm_specdec_exporter.client import Reporter
+from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.requests.push_schema import read_push
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from vllm_specdec_exporter.client import Reporter
-    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @dataclass(frozen=True)

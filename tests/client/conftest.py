@@ -1,17 +1,12 @@
 """For tests of the client library: a vLLM, an exporter and a reporter, started once for each module."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from client.collector import Collector, taken
 from support.fake_vllm import FakeVLLM, Script
 from vllm_specdec_exporter.client import Reporter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")

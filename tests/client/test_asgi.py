@@ -1,12 +1,12 @@
 """The ASGI middleware: messages of application and server pass unchanged, and requests are reported."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,26 +14,18 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
-from client.collector import arrived
+from client.collector import Collector, arrived
 from support.fake_vllm import MODEL, RECORD, events, whole
 from support.programs import eventually
 from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.asgi import VARIABLES, RequestObservation, VLLMRequestObservation
-from vllm_specdec_exporter.requests.observation import parse_record
+from vllm_specdec_exporter.requests.observation import Observation, parse_record
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, MutableMapping
-    from pathlib import Path
-
-    from starlette.requests import Request
-
-    from client.collector import Collector
-    from vllm_specdec_exporter.requests.observation import Observation
-
-    Message = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
 
 PATH = "/v1/chat/completions"
 BODY = json.dumps(

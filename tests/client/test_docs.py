@@ -1,38 +1,31 @@
 """What docs/push.md shows is what happens."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from client.collector import Collector
 from support.exporter import running_exporter
-from support.fake_vllm import CANARIES, MODEL, RECORD, whole
+from support.fake_vllm import CANARIES, MODEL, RECORD, FakeVLLM, whole
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import asgi
 from vllm_specdec_exporter.client.asgi import VARIABLES
 from vllm_specdec_exporter.client.watch import Labels
 from vllm_specdec_exporter.requests.observation import parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from starlette.requests import Request
-
-    from client.collector import Collector
-    from support.fake_vllm import FakeVLLM
 
 pytestmark = pytest.mark.full
 

@@ -1,28 +1,21 @@
 """docs/hooks/envoy.yaml in a real Envoy."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 
-from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, events, whole
+from client.collector import Collector
+from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, events, whole
 from support.ports import free_port
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.requests.observation import parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from client.collector import Collector
-    from support.fake_vllm import FakeVLLM
-    from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.requests.observation import Observation, parse_record
 
 pytestmark = pytest.mark.full
 

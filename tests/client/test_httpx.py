@@ -10,21 +10,17 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import httpx2
 import pytest
 
-from client.collector import arrived
-from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD, events, whole
+from client.collector import Collector, arrived
+from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, events, whole
+from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.httpx_transport import AsyncObservingTransport, ObservingTransport, observe
 from vllm_specdec_exporter.requests.observation import parse_record
-
-if TYPE_CHECKING:
-    from client.collector import Collector
-    from support.fake_vllm import FakeVLLM
-    from vllm_specdec_exporter.client import Reporter
 
 BODY: dict[str, Any] = {
     "model": MODEL,

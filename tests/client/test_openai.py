@@ -1,28 +1,21 @@
 """Clients of the `openai` package that report."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import httpx2
 import openai
 import pytest
 
-from client.collector import arrived
-from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD
+from client.collector import Collector, arrived
+from support.fake_vllm import COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM
 from support.programs import clean_environment
+from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.client.openai import observed
 from vllm_specdec_exporter.requests.observation import parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from client.collector import Collector
-    from support.fake_vllm import FakeVLLM
-    from vllm_specdec_exporter.client import Reporter
 
 MESSAGES: Any = [{"role": "user", "content": "CANARY-PROMPT"}]
 ASKED: Any = {"model": MODEL, "messages": MESSAGES, "temperature": 0.3, "user": "CANARY-USER"}

@@ -1,7 +1,5 @@
 """Observations as the JSON of a push: the exporter reads from it what was observed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,14 +1,13 @@
 """The reporter: reporting never blocks and never raises, whatever the exporter does."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +15,10 @@ from client.collector import Collector, Push, Reply, taken
 from support.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter
-from vllm_specdec_exporter.client.delivery import PATH
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
 from vllm_specdec_exporter.requests.push_schema import PushedRequest
+from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN = "a-token"
 ONE = Observation(1_700_000_000.0, "llama", temperature=0.3, record=parse_record(RECORD))
@@ -78,11 +74,11 @@ class TestDelivery:
 
     def test_paths(self, collector: Collector) -> None:
         """An address may have the path of a proxy, and may be the whole one."""
-        for path in ("", "/", "/specdec", "/specdec/", PATH, f"/specdec{PATH}"):
+        for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
             with reporting(collector.url + path) as reporter:
                 reporter.report(ONE)
                 assert reporter.flush(60)
-            assert collector.pushes[-1].path == ("/specdec" if "specdec" in path else "") + PATH
+            assert collector.pushes[-1].path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
 
     def test_no_proxy(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
         """A proxy of the environment is not asked."""

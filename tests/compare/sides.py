@@ -1,11 +1,10 @@
 """Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
-from vllm_specdec_exporter.commands.compare import Side, side_of
+from vllm_specdec_exporter.commands.compare import side_of
+from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState

@@ -1,11 +1,10 @@
 """`compare` on the command line: live servers, snapshots, exit codes, and bad usage in one line."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,6 @@ from support.ports import free_port
 from support.programs import simulator
 from vllm_specdec_exporter.observe.result import ExporterResult, PollFailure, TargetResult
 from vllm_specdec_exporter.publish import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 def compared(*words: str) -> Outcome:

@@ -1,23 +1,20 @@
 """The comparison as a whole: pairs, warnings, the report and the JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from compare.sides import DRAFTING, END, side
-from vllm_specdec_exporter.commands.compare import FORMAT, compare, render
+from vllm_specdec_exporter.commands.compare import compare, render
+from vllm_specdec_exporter.commands.compare.comparison import FORMAT, Comparison
 from vllm_specdec_exporter.commands.compare.report import render_page
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.commands.compare import Comparison, Side
+from vllm_specdec_exporter.commands.compare.side import Side
 
 HERE = Path(__file__).parent / "golden"
 

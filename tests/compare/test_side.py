@@ -1,18 +1,16 @@
 """Sides: from a snapshot to what is compared, with several engines, models and servers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
-from vllm_specdec_exporter.commands.compare import SideError, side_of
-from vllm_specdec_exporter.commands.compare.pooling import pool, pool_latencies
+from vllm_specdec_exporter.commands.compare import side_of
+from vllm_specdec_exporter.commands.compare.side import Side, SideError, pool, pool_latencies
 from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -20,9 +18,6 @@ from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 from vllm_specdec_exporter.measures.history import Latency
 from vllm_specdec_exporter.observe.result import ExporterResult
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.commands.compare import Side
 
 
 def read(*engines: Any, model: str = "", **more: Any) -> Side:

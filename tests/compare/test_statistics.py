@@ -1,7 +1,5 @@
 """The statistics of a comparison: laws that always hold, and intervals against a known truth."""
 
-from __future__ import annotations
-
 import math
 import random
 from itertools import accumulate

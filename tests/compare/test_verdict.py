@@ -1,7 +1,5 @@
 """Verdicts: speed in words, what speculation gains, claims, and what a difference in load does to them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, side
-from vllm_specdec_exporter.commands.compare import (
+from vllm_specdec_exporter.commands.compare.verdict import (
     ClaimOutcome,
     SpeedComparison,
     compare_load,

@@ -1,17 +1,11 @@
 """Activity: what an engine does, and why that is said of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from support.builders import increase
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.measures.history import Delta
+from vllm_specdec_exporter.measures.history import Delta
 
 OFF, IDLE, BYPASSED, WARMING_UP, ACTIVE = ActivityState
 

@@ -1,11 +1,8 @@
 """Payoff and advice: the verdicts at their edges, how advice stands, and what is to be pasted."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +17,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice, correction
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, judge_payoff
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 EAGLE = for_method("eagle")
 

@@ -1,7 +1,5 @@
 """What is given to paste, and when nothing is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,33 +1,24 @@
 """Advice on K for drafts of varying length: what records of single requests add, and when they do not."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.servers import KEY, settings_for
-from support.builders import count
+from support.builders import Draft, count
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics import CostProfile, for_method
 from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
+from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.requests.recent_window import StepCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from support.builders import Draft
-    from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.observe.pipeline import Settings
-    from vllm_specdec_exporter.observe.result import EngineResult
 
 NGRAM, DRAFT_MODEL, EAGLE = for_method("ngram"), for_method("draft_model"), for_method("eagle3")
 BATCH = 8.0

@@ -1,9 +1,6 @@
 """Quality, payoff, advice and the published rules, looked at together: where they differ, it is explained."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +11,7 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.judgement.payoff import DISABLE, LOWER_K, RAISE_K, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 DRAFTS = 10_000
 

@@ -1,9 +1,7 @@
 """The batch size of a window: requests in the batch, averaged over the drafts of the window."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,9 +14,6 @@ from vllm_specdec_exporter.economics.baseline_match import BaselineComparison
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def history_of(polls: Sequence[tuple[float, float | None]]) -> History:

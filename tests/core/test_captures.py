@@ -4,15 +4,12 @@ Three truths that owe nothing to each other: the counters of `/metrics` that the
 of each request, and the lines that vLLM logs.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +18,7 @@ from support.builders import final_answer, requests, series, vllm_log
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.speedup import of_all
 from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
@@ -28,10 +26,7 @@ from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import recover
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.engines.reading import Counters, EngineKey
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
     windows=(Window(10), Window(30)),

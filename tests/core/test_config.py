@@ -1,10 +1,9 @@
 """Settings: where they come from, what they become, and one line for each that cannot be used."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +17,6 @@ from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.tls import UpstreamConfig
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def variables(**values: str) -> dict[str, str]:

@@ -1,9 +1,8 @@
 """The options of cost and baseline: what they become, and one line for each that cannot be used."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +15,8 @@ from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import fit
+from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.configuration import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.observe.pipeline import Settings
 
 ONE = "profiles: {mine: {target: {fixed: 7.0}, draft: {per_position: 1.0}}}\n"
 TWO = """

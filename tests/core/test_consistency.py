@@ -1,7 +1,5 @@
 """Consistency: what one answer after another cannot be, and what is only torn or rounded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

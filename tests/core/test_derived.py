@@ -1,20 +1,17 @@
 """Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.builders import OPENMETRICS, lines, refusal, upstream
+from support.builders import OPENMETRICS, lines, refusal, tensorrt, upstream
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import EngineReading, Load
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -22,13 +19,9 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.derived import Derivation, why_no_advice
-from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.engines.reading import EngineKey
-    from vllm_specdec_exporter.observe.pipeline import EngineState
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
 SETTINGS = Settings(
     windows=(Window(30), Window(300)), judged=Window(30), thresholds=Thresholds(minimum_drafts=20)
@@ -295,18 +288,8 @@ class TestAdvice:
 
 def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
     """Its answer is composed. Where vLLM needs records of requests, TensorRT-LLM counts what was drafted."""
-    text = upstream("trtllm-k3.composed.txt").decode()
-
-    def after(times: int) -> bytes:
-        body = text
-        for kind, values in (("drafted", (400, 200, 100)), ("accepted", (320, 120, 50))):
-            for position, value in enumerate(values):
-                series = rf'(?m)^(trtllm_spec_decode_{kind}_tokens_total.*"{position}"\}}) \S+$'
-                body = re.sub(series, rf"\g<1> {value * times}", body)
-        generated = (400 + 490) * times
-        return re.sub(r"(?m)^(trtllm_generation_tokens_total.*) \S+$", rf"\g<1> {generated}", body).encode()
-
-    result = polled(after(1), after(2), settings=TestAdvice.SETTINGS)
+    life = [tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n)) for n in (1, 2)]
+    result = polled(*life, settings=TestAdvice.SETTINGS)
     window = result.window("30s")
     assert (window.mean_draft_length, window.mean_acceptance_length) == (1.75, 1 + 490 / 400)
     assert result.advice.action is not Action.INSUFFICIENT_DATA
@@ -314,6 +297,58 @@ def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> No
     costs = [option.step_cost for option in result.advice.options[:4]]
     profile = TestAdvice.SETTINGS.costs.profile
     assert costs == pytest.approx([1, *(profile.step_cost(held, 8) for held in (1, 1.5, 1.75))], rel=0.05)
+
+
+class TestDraftedByPosition:
+    """TensorRT-LLM counts how many drafts had a token at each position; its answers are composed."""
+
+    #: Of 400 drafts 200 have a second token, and 100 a third one; K is 4.
+    FIRST, SECOND = (tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n), k=4) for n in (1, 2))
+
+    def test_conditional_acceptance_is_of_the_drafts_that_had_a_token_there(self) -> None:
+        """Of 320 drafts half have a second token, and 120 of these 160 had it accepted; then 50 of 60."""
+        result = polled(self.FIRST, self.SECOND)
+        window = result.window("30s")
+
+        assert window.position_conditional_acceptance_ratio == (0.8, 0.75, pytest.approx(5 / 6), None)
+        assert window.position_decay_ratio == pytest.approx((0.75 * 5 / 6) ** 0.5)
+        assert window.position_acceptance_ratio == (0.8, 0.3, 0.125, 0.0)
+        assert window.mean_acceptance_length == window.expected_tokens_per_step == 1 + 490 / 400
+
+    def test_the_drafts_that_reach_a_position_are_those_that_can_have_it_accepted(self) -> None:
+        """Added up from poll to poll, so that they never fall; another process counts on."""
+        assert polled(self.FIRST).drafts_reaching_position == ()
+        assert polled(self.FIRST, self.SECOND).drafts_reaching_position == (400, 160, 60, 0)
+        third = tensorrt((1200, 800, 200), (960, 440, 100), k=4)  # with all of 400 second tokens
+        assert polled(self.FIRST, self.SECOND, third).drafts_reaching_position == (800, 480, 60, 0)
+        restarted = polled(self.FIRST, self.SECOND, self.FIRST, self.SECOND)
+        assert (restarted.engine_resets_total, restarted.drafts_reaching_position) == (1, (800, 320, 120, 0))
+
+    def test_the_counts_bound_them(self) -> None:
+        """Drafts with a second token are accepted more often here: 150 of 150, not 150 of half of 200."""
+        result = polled(tensorrt((1, 1), (1, 1)), tensorrt((401, 201), (201, 151)))
+        assert result.window("30s").position_conditional_acceptance_ratio == (0.5, 1.0, None)
+        # Of 300 drafts 290 have a second token, and of the 290 accepted so far at least 280.
+        result = polled(tensorrt((1, 1), (1, 1)), tensorrt((301, 291), (291, 141)))
+        reached = result.drafts_reaching_position[1]
+        assert reached == pytest.approx(290 * 290 / 300)
+        assert 280 <= reached <= 290
+
+    def test_of_short_drafts_only_those_long_enough_can_be_accepted(self) -> None:
+        result = polled(self.FIRST, tensorrt((800, 400, 200), (640, 230, 101), k=4))
+        defect = "51 accepted at position 2, but only 50 drafted there"
+        assert result.defects == ()
+        result = polled(self.FIRST, tensorrt((800, 400, 150), (640, 230, 101), k=4))
+        assert (result.defects, result.inconsistent_samples_total) == ((defect,), 1)
+        assert result.window("30s").position_conditional_acceptance_ratio[2] == 1.0
+
+    def test_a_count_with_a_gap_is_no_total(self) -> None:
+        """The other positions would add up to too few tokens."""
+        gap = re.sub(rb'(?m)^trtllm_spec_decode_accepted.*"1".*\n', b"", self.SECOND)
+        result = polled(self.FIRST, gap)
+        assert (result.counters.accepted_tokens, result.counters.drafts, result.activity.state) == (None,) * 3
+        assert result.activity.reason == "positions with gaps (0, 2): per-position values ignored"
+        assert polled(self.FIRST, gap, self.SECOND).engine_resets_total == 0
 
 
 class TestBadInput:

@@ -1,7 +1,5 @@
 """Every dialect: what is read of a server's answer, and what is refused."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -17,7 +15,7 @@ from support.builders import (
     vllm_lines,
     vllm_text,
 )
-from vllm_specdec_exporter.engines import DIALECTS, Dialect, Unrecognized, read
+from vllm_specdec_exporter.engines import Dialect, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES, normalise
 from vllm_specdec_exporter.engines.reading import (
@@ -146,11 +144,11 @@ ANSWERS = {
         (
             EngineReading(
                 EngineKey("llama"),
-                Counters(300, 900, 555, (240, 180, 135), 863),
+                Counters(300, 900, 555, (240, 180, 135), 863, drafted_tokens_per_position=(300, 300, 300)),
                 Load(8, 0, 0.31),
                 counts_finished_requests=True,
                 steps=Steps(prompt_tokens=4096),
-                drafting=Drafting(3, 4, None, (300, 300, 300), "eagle3"),
+                drafting=Drafting(3, 4, None, "eagle3"),
             ),
         ),
         server=Server("TensorRT-LLM", "speculative_config"),
@@ -204,8 +202,8 @@ class TestTensorRT:
         text = re.sub(rb'(?m)^.*token_position="[12]".*\n', b"", self.TEXT)
         found = only(read(text))
 
-        assert found.counters == Counters(300, 300, 240, (240, 0, 0), 863)
-        assert found.drafting == Drafting(3, 4, None, (300,), "eagle3")
+        counted = Counters(300, 300, 240, (240, 0, 0), 863, drafted_tokens_per_position=(300,))
+        assert (found.counters, found.drafting) == (counted, Drafting(3, 4, None, "eagle3"))
 
     def test_the_counters_of_iterations_are_divided_by_nothing(self) -> None:
         """Without those of finished requests nothing is known: they are of other times."""
@@ -243,12 +241,6 @@ def test_each_of_eight_engines_is_read_on_its_own() -> None:
 
 
 class TestRecognition:
-    def test_dialects_are_tried_in_an_order_in_which_none_claims_what_is_anothers(self) -> None:
-        assert [d.name for d in DIALECTS] == [
-            *("vllm-diffusion", "sglang-gauges", "vllm-v0"),
-            *("aphrodite", "llamacpp", "lmdeploy", "sglang", "trtllm", "vllm-v1"),
-        ]
-
     def test_a_v0_counter_beside_the_drafts_counter_is_v1(self) -> None:
         """The counter of drafts exists in V1 alone, so whatever stands beside it, it is V1."""
         text = vllm_text(counters(10, [5])) + lines('vllm:spec_decode_efficiency{model_name="m"} 0.5')

@@ -1,7 +1,5 @@
 """The distribution of accepted tokens per draft, recovered from counters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """The text formats: sample lines, labels, and what breaks a text."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

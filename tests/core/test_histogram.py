@@ -1,7 +1,5 @@
 """Histograms: quantiles as PromQL has them, the laws of adding and subtracting, and native buckets."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import accumulate

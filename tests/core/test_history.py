@@ -1,7 +1,5 @@
 """History: what is one life of an engine, and which samples of it are kept."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Latencies: the histograms of an answer against what a real vLLM's own requests took."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace

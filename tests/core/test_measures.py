@@ -1,7 +1,5 @@
 """Measures: by hand, against the drafts behind the counters, and in their ranges."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -106,6 +104,10 @@ INCOMPLETE: dict[str, tuple[Delta, dict[str, object]]] = {
             "accepted_tokens_per_second": None,
             "position_acceptance_ratio": (0.8, 0.6),
         },
+    ),
+    "where nothing was drafted there is no conditional ratio, and of no drafts none at all": (
+        replace(increase(0, [0, 0]), drafted_tokens_per_position=(0, 0)),
+        {"position_acceptance_ratio": (), "position_conditional_acceptance_ratio": ()},
     ),
     "where no draft got there is no conditional ratio, not one of 0": (
         increase(10, [5, 0, 0]),

@@ -1,7 +1,5 @@
 """Where the value of an option comes from: flag, environment, file or default; and what is wrong with it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,9 +1,7 @@
 """The pipeline: from readings to results, poll by poll."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -27,9 +25,6 @@ from vllm_specdec_exporter.observe.pipeline import (
     process_reading,
 )
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 KEY = EngineKey("m", "0")
 
@@ -82,6 +77,7 @@ class TestResult:
             num_speculative_tokens=2,
             counters=counters(20, [18, 15]),
             load=Load(1, 0, 0.5),
+            drafts_reaching_position=(20, 18),
             accepted_tokens_per_draft=Distribution((2, 5, 20), 20, 33),
         )
 

@@ -1,10 +1,8 @@
 """What holds from the text of an answer to the result, whatever the engine did."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -26,11 +24,7 @@ from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineRea
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
-
-if TYPE_CHECKING:
-    from random import Random
-
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
     windows=(Window(12), Window(60)), judged=Window(60), thresholds=Thresholds(minimum_drafts=5)

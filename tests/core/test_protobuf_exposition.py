@@ -3,12 +3,11 @@
 Answers are decoded with the real protobuf library, by the published definition of the messages.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -32,15 +31,10 @@ from vllm_specdec_exporter.exposition import histogram as native
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.exposition.protobuf import accepts, encode
 from vllm_specdec_exporter.measures.measures import Distribution
+from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import collector
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.requests.result import GroupResult, Observed, RequestsResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from vllm_specdec_exporter.observe.result import ExporterResult
 
 
 class Families:

@@ -1,7 +1,5 @@
 """Quality: the published rubric, its boundaries, and the reasons that are given."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

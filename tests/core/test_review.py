@@ -1,9 +1,6 @@
 """Cases that no module's own tests would think of: found by reading, kept as regressions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,9 +19,7 @@ from vllm_specdec_exporter.observe.pipeline import (
     interrupt,
     process_reading,
 )
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 KEY = EngineKey("m", "0")
 

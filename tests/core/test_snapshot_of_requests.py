@@ -1,7 +1,5 @@
 """The snapshot of single requests: there and back, and filtered."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

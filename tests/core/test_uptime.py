@@ -1,18 +1,13 @@
 """Decay with uptime: slow drift at the same load and traffic, and nothing else."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.measures.uptime import Uptime
 from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 #: As reported in vLLM's issue 41838: 3.07 to 2.8 within hours.
 DRIFT = (3.07, 3.07, 3.02, 2.97, 2.93, 2.89, 2.86, 2.83, 2.80, 2.80)

@@ -1,7 +1,5 @@
 """Values as people write them: durations and addresses of servers."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

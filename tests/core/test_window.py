@@ -1,7 +1,5 @@
 """Windows: how far they reach, and what increased within them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -10,6 +10,7 @@ from alerts.lint import TARGET, Bundle, raw_metrics, read_bundle, records, shape
 from alerts.lint.expressions import parse, selector_name
 from alerts.lint.shapes import selected
 from dashboards.documents import VARIABLE
+from support.builders import upstream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,8 @@ VLLM = frozenset(
         "vllm:gpu_prefix_cache_queries_total",
     }
 )
+#: Series of SGLang: those of its recorded answer.
+SGLANG = frozenset(re.findall(r"(?m)^sglang:\w+", upstream("sglang-k3.txt").decode()))
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 
@@ -70,7 +73,7 @@ def _value(found: re.Match[str]) -> str:
 
 def exists(name: str) -> bool:
     """Return whether there are series of this name."""
-    return name in PROMETHEUS | VLLM | ALERTS or name in raw_metrics() or name in records(bundle())
+    return name in PROMETHEUS | VLLM | SGLANG | ALERTS or name in raw_metrics() or name in records(bundle())
 
 
 def labels(selector: promql.VectorSelector) -> frozenset[str]:
@@ -80,7 +83,7 @@ def labels(selector: promql.VectorSelector) -> frozenset[str]:
         return _alert_labels(selector)
     if name in PROMETHEUS:
         return TARGET
-    if name in VLLM:
+    if name in VLLM | SGLANG:
         return TARGET | {"model_name", "engine"}
     return selected(selector, bundle()).all_labels
 

@@ -172,8 +172,7 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
         if prop["id"] == "displayName"
     }
     assert {words[code]: count for code, count in tile.values().items()} == {
-        "✖ EXPORTER DOWN": 1,
-        "✖ vLLM DOWN": 1,
+        "✖ DOWN": 2,
         "▼ HARMFUL": 1,
         "BYPASSED": 1,
         "▲ BENEFICIAL": 1,
@@ -196,16 +195,20 @@ def test_a_model_that_is_down_has_a_time_and_alerts(seen: dict[str, Seen]) -> No
 
 
 @pytest.mark.full
-def test_without_an_exporter_vllms_own_series_are_shown(seen: dict[str, Seen]) -> None:
+def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Seen]) -> None:
     """Acceptance, length, positions, waste, token flow and latency are what they are with an exporter."""
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
-    (row,) = alone["overview: Models"].rows("model_name").values()
-    assert row.keys() == {"Verdict", "Acceptance", "Length", "TPOT"}
-    assert row["Verdict"] == "NO EXPORTER"
+    rows = alone["overview: Models"].rows("model_name")
+    assert rows.keys() == {(LLAMA,), (QWEN,)}  # of vLLM and of SGLang
+    assert alone["overview: Models by verdict"].values() == {"6": 2}
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
-    for column in ("Acceptance", "Length", "TPOT"):
-        assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
+    for row in rows.values():
+        assert row.keys() == {"Verdict", "Acceptance", "Length", "TPOT"}
+        assert row["Verdict"] == "NO EXPORTER"
+        for column in ("Acceptance", "Length"):
+            assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
+        assert float(row["TPOT"]) == pytest.approx(float(other["TPOT"]), rel=0.2)
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
@@ -221,6 +224,19 @@ def test_without_an_exporter_vllms_own_series_are_shown(seen: dict[str, Seen]) -
         for cells in one.shown["overview: Models"].rows("model_name").values()
         if cells.get("Verdict") == "NO EXPORTER"
     ] == []
+
+
+@pytest.mark.full
+def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None:
+    """Of the same traffic. SGLang counts no positions, and llama.cpp does not print the model."""
+    shown = seen["engines"].shown
+    rows = shown["overview: Models"].rows("model_name")
+    assert rows.keys() == {(LLAMA,), ("",)}
+    assert {(row["Verdict"], row["K"], row["Advised"]) for row in rows.values()} == {("BENEFICIAL", "3", "3")}
+    for column, value in (("Acceptance", 0.61), ("Length", 2.83), ("Break-even", 1.68)):
+        assert [float(row[column]) for row in rows.values()] == pytest.approx([value] * 2, rel=0.02)
+    for title in ("Acceptance by position", "Conditional acceptance by position"):
+        assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
 
 
 @pytest.mark.full

@@ -142,5 +142,5 @@ def _asked() -> frozenset[str]:
 
 
 def _kept(name: str) -> bool:
-    """Tell whether anybody asks for a series of vLLM; the others would only take time."""
-    return name in _asked() or not name.startswith(("vllm:", "http_", "python_"))
+    """Tell whether anybody asks for a series of a server; the others would only take time."""
+    return name in _asked() or not name.startswith(("vllm:", "sglang:", "llamacpp:", "http_", "python_"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dashboards.worlds_baseline import record
@@ -148,7 +148,25 @@ def _exporter_down(_: Path) -> tuple[Pod, ...]:
 
 
 def _no_exporter(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, all_the_time(GOOD, 0.5)),)
+    """A model of vLLM, and one of SGLang."""
+    return (
+        pod(0, all_the_time(GOOD, 0.5)),
+        pod(0, all_the_time(of("sglang"), 0.5), model=QWEN, name="coder"),
+    )
+
+
+def of(dialect: str) -> Traffic:
+    """Return good traffic of another server than vLLM."""
+    return replace(GOOD, dialect=dialect)
+
+
+def _engines(_: Path) -> tuple[Pod, ...]:
+    """A model of vLLM and SGLang together, and one of llama.cpp, which does not print its name."""
+    return (
+        pod(0, all_the_time(GOOD, 0.75)),
+        pod(0, all_the_time(of("sglang"), 0.75), name="sglang"),
+        pod(0, all_the_time(of("llamacpp"), 0.75), model="", name="llamacpp"),
+    )
 
 
 def _first_minute(_: Path) -> tuple[Pod, ...]:
@@ -273,7 +291,8 @@ WORLDS: dict[str, WorldSpec] = {
     "states": WorldSpec(_states, "a model in each state", hours=1),
     "idle": WorldSpec(_idle, "nothing for half an hour", hours=1),
     "exporter-down": WorldSpec(_exporter_down, "the exporter gone for 20 minutes", hours=1),
-    "no-exporter": WorldSpec(_no_exporter, "only vLLM is scraped", hours=0.5, exporter=False),
+    "no-exporter": WorldSpec(_no_exporter, "only servers are scraped", hours=0.5, exporter=False),
+    "engines": WorldSpec(_engines, "vLLM, SGLang and llama.cpp", hours=0.75),
     "first-minute": WorldSpec(_first_minute, "just started", hours=1 / 60, every=2, evaluated=1),
     "changes": WorldSpec(_changes, "K changed twice, and new pods with another K", hours=1),
     "loads": WorldSpec(_loads, "rising load", hours=5 / 6),

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 
 JOB, VLLM_JOB = "vllm-specdec-exporter", "vllm"
 VERSION = "0.32.0"
-#: What the exporter reads of vLLM's answer; of the histograms only where it has a baseline.
+#: What the exporter reads of a server's answer; of the histograms only where it has a baseline.
 _POLLED = (
+    "sglang:spec_num_",
+    "sglang:spec_verify_calls_total",
+    "sglang:num_",
+    "sglang:generation_tokens_total",
+    "llamacpp:",
     "vllm:spec_decode_num_",
     "vllm:generation_tokens_total",
     "vllm:num_requests_running",
@@ -191,7 +196,7 @@ def _scrape_server(
 ) -> None:
     target = {**pod.labels, "job": VLLM_JOB, "instance": server.address}
     at = slice(every - 1, None, every)
-    up = ~np.isnan(next(rows for (name, _), rows in counts.series.items() if name == "python_info"))[at]
+    up = ~np.isnan([rows[at] for rows in counts.series.values()]).all(axis=0)
     _meta(storage, target, up, len(counts.series))
     for (name, labels), rows in counts.series.items():
         if kept(name):

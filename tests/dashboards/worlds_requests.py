@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import Classification, RequestSettings
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
 from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED

@@ -44,12 +44,14 @@ class Traffic:
         k: number of speculative tokens; 0 for a server without speculation.
         parameters: of the phase.
         kv_cache_tokens: size of the KV cache.
+        dialect: of the server's metrics, as the simulator calls it.
     """
 
     phase: str = "healthy"
     k: int = 3
     parameters: tuple[tuple[str, object], ...] = ()
     kv_cache_tokens: int = 262_144
+    dialect: str = "vllm"
 
 
 def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_144, **more: object) -> Traffic:
@@ -101,10 +103,10 @@ def _pool(of: Traffic) -> _Pool:
         seed=7,
     )
     simulation.advance(_WARM_UP)
-    texts = [simulation.render().decode()]
+    texts = [simulation.render(of.dialect).decode()]
     for _ in range(_SAMPLES):
         simulation.advance(TICK)
-        texts.append(simulation.render().decode())
+        texts.append(simulation.render(of.dialect).decode())
     counters = {
         name for name, kind in _TYPE.findall(texts[-1]) if kind in ("counter", "histogram", "summary")
     }

@@ -3,8 +3,6 @@
 The Python of the machine stands for that of the image. All else is what Dockerfile says, to the letter.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,17 +1,13 @@
 """docker-compose.yml as Compose reads it: with the values of .env, and with profiles."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from docker.dockerfile import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"

@@ -1,7 +1,5 @@
 """The Dockerfile as data: stages, instructions, and what they say."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

@@ -5,18 +5,13 @@ The root is read-only and holds nothing but the machine's programs and one virtu
 the machine's, so that tests reach the port.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 USER = 65532
 

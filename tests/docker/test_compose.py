@@ -1,7 +1,5 @@
 """docker-compose.yml: what can be told from its text."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

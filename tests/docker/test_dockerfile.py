@@ -1,7 +1,5 @@
 """The Dockerfile: what can be told from its text."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

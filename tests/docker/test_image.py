@@ -1,7 +1,5 @@
 """The image without Docker: the Dockerfile's own steps, and what they made, started as a container would."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import json
@@ -11,9 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -26,9 +24,6 @@ from support.ports import free_port
 from support.programs import answers, eventually, simulator
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.cli import COMMANDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
@@ -217,8 +212,8 @@ def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
 
 
 def test_the_documented_size_is_the_size_and_small(image: Image) -> None:
-    """Where an image cannot be pulled, vLLM beside it does not start. docs/machine.md tells to a tenth."""
-    text = (ROOT / "docs" / "machine.md").read_text("utf-8")
-    (said,) = re.findall(r"It adds ([\d.]+) MiB", text)
+    """Where an image cannot be pulled, vLLM beside it does not start. docs/deployment.md tells to a tenth."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (said,) = re.findall(r"\| ([\d.]+) MiB and \[Python's slim image", text)
     assert size(image) / 2**20 == pytest.approx(float(said), rel=0.1)
     assert size(image) < LARGEST

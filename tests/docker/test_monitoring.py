@@ -1,7 +1,5 @@
 """What docker-compose.yml gives to Prometheus, Alertmanager and Grafana: files that agree with each other."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 from typing import Any
 

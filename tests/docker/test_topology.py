@@ -1,21 +1,17 @@
 """docker-compose.yml as it runs: from the simulated vLLM to the receiver of alerts, without Docker."""
 
-from __future__ import annotations
-
 import json
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from docker.dockerfile import ROOT
 from docker.topology import Topology, started
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 

@@ -5,26 +5,22 @@ Read from the file, nothing is repeated here. What differs from Docker is what m
 Intervals of Prometheus and Alertmanager become a second, which changes nothing but how long a test waits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from docker.compose import mounts, names, services
 from docker.dockerfile import ROOT, stage
 from docker.test_compose import PORTS
 from support.ports import free_port
 from support.programs import COMMAND, START_SECONDS, STOP_SECONDS, answers, clean_environment, find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _TEXT = {".yml", ".yaml"}
 

@@ -1,13 +1,12 @@
 """YAML and JSON of the pages, given to the tools that read such documents."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -17,9 +16,6 @@ from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
 from vllm_specdec_exporter.commands.act.decision import decode
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

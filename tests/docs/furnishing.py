@@ -1,23 +1,17 @@
 """A folder that looks like a copy of the repository on a machine with the programs that pages name."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from docs.inventory import ROOT
-from docs.world import EXPORTER
+from docs.world import EXPORTER, World
 from helm.charts import helm3
 from injection.kubectl_program import kubectl
 from support.programs import COMMAND, clean_environment, find_program
 from vllm_specdec_exporter.cli import PROGRAM
-
-if TYPE_CHECKING:
-    from docs.world import World
 
 #: Exit codes beside 0 with which a command says what it found.
 _FINDINGS = {"check": (1, 3), "compare": (1,), "plan": (1,), "requests": (1, 3)}

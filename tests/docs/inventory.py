@@ -3,8 +3,6 @@
 A comment right above a fence says why the block is not run: `<!-- not run: needs a cluster -->`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

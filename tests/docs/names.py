@@ -1,29 +1,24 @@
 """Every name that pages may use of this project: from its tables, and from what they generate."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.client.asgi import VARIABLES
-from vllm_specdec_exporter.commands.act.command import BUILD, EVENTS
-from vllm_specdec_exporter.commands.dashboards.command import OPTIONS as GRAFANA_OPTIONS
+from vllm_specdec_exporter.commands.act import BUILD, EVENTS
+from vllm_specdec_exporter.commands.dashboards import OPTIONS as GRAFANA_OPTIONS
 from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.request_intake import PATH as PUSH_PATH
-from vllm_specdec_exporter.serve.web_options import CONFIG_FILE_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from vllm_specdec_exporter.serve.web_config import CONFIG_FILE_VARIABLE
 
 
 @cache
@@ -97,7 +92,7 @@ def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
     texts = (
         (ROOT / "exporter" / "vllm_specdec_exporter" / name).read_text("utf-8")
-        for name in ("serve/endpoints.py", "commands/act/server.py", "commands/simulate/command.py")
+        for name in ("serve/endpoints.py", "commands/act/server.py", "commands/simulate/__init__.py")
     )
     routes = r"add_(?:get|post)\(\s*\"(/[^\"]*)\""
     return frozenset({PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))})

@@ -5,8 +5,6 @@ of minutes become seconds. Everything else stands as it is on the page. Programs
 block ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -15,21 +13,16 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from docs.checking import KINDS, CheckError
 from docs.furnishing import NOWHERE, furnish
 from docs.shell import logical_lines, simple_commands
-from docs.world import ACT, EXPORTER, PLAIN
+from docs.world import ACT, EXPORTER, PLAIN, World
 from support.ports import free_port
 from support.programs import COMMAND
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from docs.world import World
 
 _SECONDS = 300.0
 _START_SECONDS = 120.0

@@ -1,13 +1,8 @@
 """Shell blocks as their commands, without running them."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 _BETWEEN = {"&&", "||", "|", ";", "&"}
 _REDIRECTION = {">", ">>", "<", "2>", ">&"}

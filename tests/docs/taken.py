@@ -3,16 +3,12 @@
 A test here names the page that it reads; that it does is checked in test_inventory.py.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from docs.inventory import Block
+from docs.inventory import Block
 
 TESTS = Path(__file__).parents[1]
 

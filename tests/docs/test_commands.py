@@ -1,11 +1,10 @@
 """docs/reference/commands.md: the reference is what the parsers say, and what they say is what happens."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ from support.commands import run_here
 from support.scripts import script
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
 

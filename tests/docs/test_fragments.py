@@ -1,24 +1,18 @@
 """YAML, JSON, PromQL and units of the pages: each is read by the tool that it is for."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import promql_parser
 import pytest
 
 from docs.fragments import reader_of
+from docs.inventory import Block
 from docs.ways import Way, of
 from support.programs import COMMAND, find_program
 from systemd.unit import UNIT, only
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from docs.inventory import Block
 
 pytestmark = pytest.mark.full
 

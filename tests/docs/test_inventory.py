@@ -1,7 +1,5 @@
 """Every code block of every page is run or checked, or its page says why not, and says so truly."""
 
-from __future__ import annotations
-
 from docs.inventory import INDENTED, Block, blocks, blocks_of, pages, prose
 from docs.taken import TAKEN
 from docs.ways import Way, complaint, find

@@ -1,17 +1,12 @@
 """The chart of somebody's own in docs/deployment.md renders a pod with the sidecar."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import yaml
 
 from helm.charts import CHART, ROOT, render
 from helm.manifest_schemas import problems_everywhere
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = (ROOT / "docs" / "deployment.md").read_text("utf-8")
 #: What stands above and below the lines of the page.

@@ -1,16 +1,11 @@
 """Every link within the repository leads to a file, and every anchor to a heading."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import unquote
 
 from docs.inventory import ROOT, pages, prose
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LINK = re.compile(r"\]\(<?([^()\s<>]*(?:\([^()\s]*\)[^()\s]*)?)>?(?: \"[^\"]*\")?\)")
 _SPAN = re.compile(r"(`+)(?:.(?!\1))*.?\1")

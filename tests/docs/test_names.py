@@ -1,7 +1,5 @@
 """Every name of this project on a page exists: of series, alerts, flags, variables, endpoints, files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path

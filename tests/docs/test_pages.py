@@ -1,7 +1,5 @@
 """Pages that list what the code has: each list is complete, and its numbers are those of the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
@@ -105,7 +103,7 @@ def test_contributors_find_every_table_of_settings() -> None:
     """CONTRIBUTING.md names the modules of `serve` that have rows."""
     told = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("**A setting**")[2].partition("\n\n")[0]
     rows = re.compile(r"\bOption\(\n? *\"")
-    there = {path.name for path in PACKAGE.glob("serve/*.py") if rows.search(path.read_text("utf-8"))}
+    there = {path.name for path in PACKAGE.glob("serve/**/*.py") if rows.search(path.read_text("utf-8"))}
     assert set(re.findall(r"(\w+\.py)`", told)) == there
 
 
@@ -115,3 +113,16 @@ def test_no_page_asks_an_index_for_what_is_not_there() -> None:
         return
     asks = re.compile(r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])")
     assert [str(path.relative_to(ROOT)) for path in pages() if asks.search(path.read_text("utf-8"))] == []
+
+
+def test_what_the_exporter_takes_is_what_is_measured_and_pinned() -> None:
+    """The page of deployment has the goals that `make bench` holds, and the number of pinned packages."""
+    text = read("deployment.md")
+    measured = read("reference/performance.md")
+    for figure in ("below 42 MiB", "at most 0.2 of what"):
+        assert figure in text
+        assert figure in measured
+    pinned = re.findall(
+        r"^[\w-]+==", (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), re.MULTILINE
+    )
+    assert f"| {len(pinned)}, all pinned by hash" in text

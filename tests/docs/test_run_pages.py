@@ -4,22 +4,16 @@ What a block prints is not compared, but that each command ends well, and that n
 place but addresses, folders, placeholders such as VLLM and EXPORTER, and times of minutes.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from docs.checking import CheckError
+from docs.inventory import Block
 from docs.running import Machine
 from docs.ways import Way, of
 from docs.world import world
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from docs.inventory import Block
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 

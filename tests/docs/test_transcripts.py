@@ -3,16 +3,15 @@
 Where numbers were measured with a real vLLM, rows and columns are compared, and not what the numbers led to.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
-from docs.inventory import blocks
+from docs.inventory import Block, blocks
 from docs.running import Machine
 from docs.shell import logical_lines, simple_commands
 from docs.transcripts import missing, transcript_of, unlabelled
@@ -20,12 +19,6 @@ from docs.ways import Way, of
 from docs.world import World, servers_to_sweep
 from support.exporter import running_exporter
 from support.programs import eventually, simulator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from docs.inventory import Block
 
 pytestmark = pytest.mark.full
 

@@ -1,7 +1,5 @@
 """What a page says that a command prints, held against what it prints: the same but for numbers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,20 +1,14 @@
 """How each block is run or checked, by its kind, and what is wrong where it is not, or is marked wrongly."""
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING
 
 from docs.checking import KINDS
 from docs.fragments import reader_of
-from docs.inventory import INDENTED, blocks
+from docs.inventory import INDENTED, Block, blocks
 from docs.shell import logical_lines, simple_commands
 from docs.taken import taken
-
-if TYPE_CHECKING:
-    from docs.inventory import Block
 
 
 class Way(Enum):

@@ -1,14 +1,14 @@
 """The processes that the pages take for granted, and under which addresses the pages know them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import subprocess
 import threading
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,10 +22,6 @@ from support.fake_vllm import FakeVLLM
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, simulator
 from sweep.fake import FakeServer
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-    from pathlib import Path
 
 #: The server that speculates, as pages call it; each of the names may have a port.
 SPECULATING = ("127.0.0.1:8000", "vllm:8000", "VLLM:8000", "vllm-b:8000")

@@ -1,25 +1,20 @@
 """Servers whose acceptance is known, and what the whole pipeline makes of their counters."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
+from vllm_specdec_exporter.economics import CostProfile
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
-
-    from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 KEY = EngineKey("m", "0")
 

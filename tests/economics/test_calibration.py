@@ -1,7 +1,5 @@
 """A cost profile from measured step times."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The choice of K: exact up to the present one, cautious beyond, and sure of what it is sure of."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """Thresholds that fit a method: published for draft models, from break-even for cheap drafters."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """The estimated speedup, its bounds, and the return on speculation."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

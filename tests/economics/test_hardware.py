@@ -1,7 +1,5 @@
 """The roofline model of known hardware: what it says of machines, models and drafters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Configurations that are known to work badly: which deployments a row is said of."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

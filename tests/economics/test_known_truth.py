@@ -1,12 +1,11 @@
 """Advice against servers whose truth is known: the best K is found, and noise does not move it."""
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Callable, Sequence
 from itertools import product
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,17 +21,12 @@ from economics.servers import (
     survival_of,
     true_speedups,
 )
-from vllm_specdec_exporter.economics import BUILTIN
+from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.profiles import fit
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from vllm_specdec_exporter.economics import CostProfile
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 PROFILES = {
     name: fit(BUILTIN[name], None)

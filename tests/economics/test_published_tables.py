@@ -1,9 +1,7 @@
 """Published numbers, as tests: theory, benchmarks and rules that somebody else measured or wrote down."""
 
-from __future__ import annotations
-
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,11 +10,8 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, estimate, expected_tokens
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.payoff import apply_rules
+from vllm_specdec_exporter.judgement.payoff import Rule, apply_rules
 from vllm_specdec_exporter.measures.measures import Measures
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.judgement.payoff import Rule
 
 
 def test_leviathan_theorem_3_8() -> None:
@@ -97,7 +92,7 @@ def test_break_even_by_batch_size(profile: str) -> None:
     column, ks = BREAK_EVEN_COLUMNS[profile]
     assert BUILTIN[profile].context_tokens == 1000
     for batch, row in BREAK_EVEN.items():
-        found = [BUILTIN[profile].break_even_length(k, batch) for k in ks]
+        found = [BUILTIN[profile].step_cost(k, batch) for k in ks]
         assert found == pytest.approx(row[column], rel=0.02), batch
 
 

@@ -1,7 +1,5 @@
 """The K schedule: the best K at every batch size, and a configured one as vLLM reads it."""
 
-from __future__ import annotations
-
 import json
 from itertools import accumulate, pairwise
 

@@ -1,7 +1,5 @@
 """Step times of the engine: learned while it serves, and the cost that follows from them."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

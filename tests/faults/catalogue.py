@@ -6,15 +6,10 @@ Each fault has a test in ``tests/faults/test_AREA.py`` that injects it into the 
     PYTHONPATH=tests python -m faults.catalogue [--check]
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 

@@ -1,16 +1,11 @@
 """One exporter before one server, for all tests of a file that leave both as they found them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from faults.rig import Rig, Surroundings, rigged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

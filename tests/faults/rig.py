@@ -1,25 +1,18 @@
 """What tests of faults share: the exporter before a server that is broken and mended, what always holds."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from support.builders import vllm_lines
 from support.exporter import Metrics, RunningExporter, running_exporter
-from support.faulty_server import FaultyServer, replay
+from support.faulty_server import Behaviour, FaultyServer, replay
 from vllm_specdec_exporter.engines.reading import Counters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from typing import Any
-
-    from support.faulty_server import Behaviour
 
 #: Polls so frequent that a test sees a fault soon.
 STEADY = ("--poll.interval", "500ms", "--poll.timeout", "490ms")

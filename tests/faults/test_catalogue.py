@@ -1,7 +1,5 @@
 """The catalogue is complete: every fault has its test, and faults.md lists it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -1,30 +1,23 @@
 """Faults of the listener's own certificate."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from support.exporter import Metrics
+from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
 from webconfig.https import TLS, address_of, ask, client_context, guarded
 from webconfig.pki import Pki, serial_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

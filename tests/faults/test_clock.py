@@ -1,7 +1,5 @@
 """Faults of time: the wall clock jumps, the process is stopped."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,22 +1,16 @@
 """The configuration changes while the exporter is at work."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from faults.rig import assert_alive, new_errors
-from support.exporter import running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, hang, replay
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import Metrics, RunningExporter
 
 pytestmark = pytest.mark.full
 

@@ -1,7 +1,5 @@
 """Faults of files: gone, half written, exchanged, on a full disk; and of the log that nobody takes."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -12,27 +10,22 @@ import struct
 import subprocess
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
-from act.receiver import act
+from act.receiver import Act, act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from faults.rig import PROMPT, STEADY, assert_alive, limited, new_errors, vllm
-from support.exporter import Metrics, parse_logfmt, request, running_exporter
+from support.exporter import Metrics, RunningExporter, parse_logfmt, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually
 from webconfig.https import ask, guarded, write
 from webconfig.pki import Pki, hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from act.receiver import Act
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 
@@ -52,10 +45,13 @@ def _assert_refused(exporter: RunningExporter, before: float) -> None:
     refused = exporter.post("/-/reload")
     assert refused.status == 500
     assert refused.text.startswith("not reloaded: ")
+    assert refused.text.count("\n") == 1
+    told = len(exporter.log_lines("configuration not reloaded"))
+    exporter.send(signal.SIGHUP)
+    eventually(lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1)
     metrics = exporter.metrics()
     assert metrics.value("config_last_reload_successful") == 0
     assert _drafts(exporter) == before
-    assert exporter.log_lines("configuration not reloaded")
     exporter.wait_until_up()
     assert_alive(exporter)
 

@@ -1,7 +1,5 @@
 """Faults of the machine: no memory, no descriptors."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

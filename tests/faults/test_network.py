@@ -1,26 +1,19 @@
 """Faults between the exporter and the server: names, addresses, sockets, TLS."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from faults.rig import STEADY, Surroundings, assert_alive, new_errors
 from support.certificates import Authority, server_side
-from support.exporter import Metrics, running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, raw, replay
 from support.ports import free_port
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

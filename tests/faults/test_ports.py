@@ -1,14 +1,12 @@
 """Ports that somebody else has."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import signal
 import socket
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,9 +15,6 @@ from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, replay
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.full
 

@@ -1,29 +1,22 @@
 """Faults where single requests are observed: the tap before vLLM, and pushes."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from faults.rig import NO_SERVER, assert_alive
 from service.test_push import ONE, TOKEN, post
 from support.exporter import Metrics, RunningExporter, running_exporter
-from support.faulty_server import FaultyServer, hang, head, raw
+from support.faulty_server import Behaviour, FaultyServer, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
 from tap import streams
 from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.faulty_server import Behaviour
 
 pytestmark = pytest.mark.full
 

@@ -1,15 +1,13 @@
 """Faulty responses of the server, all at once: what the exporter reports meanwhile, and its recovery."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from faults import rig
 from support.builders import vllm_lines
-from support.exporter import Metrics, running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import (
     OPENMETRICS,
     Behaviour,
@@ -28,11 +26,6 @@ from support.faulty_server import (
 from support.programs import eventually
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.observe.result import REASONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from support.exporter import RunningExporter
 
 #: A late poll, on a busy machine, would be counted as a timeout.
 SLOW = ("--poll.interval", "3s", "--poll.timeout", "2900ms")

@@ -1,26 +1,19 @@
 """Clients of the exporter that misbehave: probes and other scrapers are answered all the while."""
 
-from __future__ import annotations
-
 import contextlib
 import json
+import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from faults.rig import PROMPT, Rig, assert_alive, connect, cpu_seconds, get, memory, read_answer, vllm
-from support.exporter import request
+from support.exporter import RunningExporter, request
 from support.faulty_server import answer
 from support.programs import eventually
 from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, REQUEST_SECONDS
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

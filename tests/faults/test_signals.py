@@ -1,11 +1,9 @@
 """Signals, at inconvenient moments and in numbers."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +12,6 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, hang, replay
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.full
 

@@ -1,14 +1,12 @@
 """Faults of the server behind: nothing is served of one that cannot be read, and it comes back by itself."""
 
-from __future__ import annotations
-
 import gzip
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from faults.rig import COUNTED, Rig, assert_alive, grown, memory, new_errors, rigged, vllm
+from support.exporter import Metrics
 from support.faulty_server import (
     Behaviour,
     FaultyServer,
@@ -21,9 +19,6 @@ from support.faulty_server import (
 )
 from support.programs import eventually
 from vllm_specdec_exporter.engines.reading import Counters
-
-if TYPE_CHECKING:
-    from support.exporter import Metrics
 
 pytestmark = pytest.mark.full
 

@@ -4,8 +4,6 @@ Needs atheris, of the extra ``fuzz``. Inputs grow from the target's seeds and fr
 that breaks a promise is written to the folder, and ends the process with an exit code other than 0.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import importlib

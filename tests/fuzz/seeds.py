@@ -1,7 +1,5 @@
 """Where seeds come from: the recorded answers and the documented examples that the repository has anyway."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

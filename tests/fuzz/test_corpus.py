@@ -1,7 +1,5 @@
 """The seeds of every fuzz target, and what fuzzing found, keep the promises that the target states."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Expositions that are built as servers build them, and then damaged: the promises of the target hold."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,10 +1,8 @@
 """Settings, documents and pushes as people and gateways write them, then damaged: the promises hold."""
 
-from __future__ import annotations
-
 import json
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -16,9 +14,6 @@ from fuzz.targets import documents, push, relay, settings
 from tap.streams import RECORD, chat_stream
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.serve.configuration import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OPTIONS = [(option.key, option.default) for option in settings._TABLE]
 

@@ -4,16 +4,16 @@ A case is a list of servers; a server is a list of answers with their times in s
 `ExporterResult` that the exporter would hold at that moment, so a golden file is what a scrape returns.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from support.builders import tensorrt
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
@@ -22,9 +22,10 @@ from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.measures.history import Sample, Window
 from vllm_specdec_exporter.observe import pipeline
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation
 from vllm_specdec_exporter.observe.result import (
     REASONS,
     Discovered,
@@ -34,19 +35,12 @@ from vllm_specdec_exporter.observe.result import (
     TargetResult,
 )
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import Classification, RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.engines.reading import EngineKey
-    from vllm_specdec_exporter.observe.pipeline import EngineState
 
 DATA = Path(__file__).parents[1] / "data"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -357,6 +351,8 @@ CASES: tuple[Case, ...] = (
     Case("sglang-off", _one(from_zero(_upstream("sglang-off.txt")))),
     Case("sglang-without-a-batch", _one((Answer(0.0, _upstream("sglang-started.txt")),))),
     Case("trtllm", _one(from_zero(_upstream("trtllm-k3.composed.txt")))),
+    # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
+    Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
     Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),

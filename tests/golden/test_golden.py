@@ -3,19 +3,18 @@
 `UPDATE_GOLDEN=1 pytest tests/golden` writes the files anew; look at the difference before it is committed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
@@ -26,11 +25,6 @@ from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import PREFIX, Kind, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prometheus_client.metrics_core import Metric
 
 HERE = Path(__file__).parent
 

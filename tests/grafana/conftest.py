@@ -1,17 +1,12 @@
 """A Grafana, and what pushes to it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from grafana.fake_grafana import FakeGrafana
 from grafana.pusher import Pusher
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -7,19 +7,15 @@ https://grafana.com/docs/grafana/latest/developers/http_api/. Texts of errors ar
 versions do differently is a switch: `unique_titles` (before 11.2), `new_form` (dashboards of schema v2).
 """
 
-from __future__ import annotations
-
+import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
 from aiohttp import web
 
 from support.closing import clean_up
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
 ADMIN, EDITOR, VIEWER = "glsa_the-admins-token_1a", "glsa_the-editors-token_2b", "glsa_the-viewers-token_3c"
 ROLES = {ADMIN: "Admin", EDITOR: "Editor", VIEWER: "Viewer"}

@@ -1,18 +1,14 @@
 """Small dashboards in a folder, and what pushes them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from grafana.fake_grafana import EDITOR
 from support.commands import Outcome, run_here
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OVERVIEW, DEEP_DIVE, REQUESTS = "vllm-specdec-overview", "vllm-specdec-deep-dive", "vllm-specdec-requests"
 ALL = (OVERVIEW, DEEP_DIVE, REQUESTS)

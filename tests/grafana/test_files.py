@@ -1,7 +1,5 @@
 """`dashboards` without a Grafana: the list, JSON files, a provider, ConfigMaps, and bad usage."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The provisioning files: YAML that Grafana knows, and that agrees with the rest of the repository."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,10 @@
 """`dashboards --push`: the real command against a server that behaves, refuses and fails like Grafana."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -28,9 +26,6 @@ from grafana.pusher import (
 from support.certificates import Authority, server_side
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOT_PUSHED = f"not pushed: {', '.join(ALL)}"
 

@@ -1,23 +1,19 @@
 """The chart as Helm 4 (a library) and Helm 3 (a program) render it; results are cached by values."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import helm_python
 
 from .kubernetes_yaml import documents
 from .npm_packages import node_modules
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "vllm-specdec-exporter"

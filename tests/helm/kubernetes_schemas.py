@@ -1,18 +1,14 @@
 """Kubernetes' own objects against the strict schemas of its releases, which refuse unknown fields."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
+from collections.abc import Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 from referencing import Registry, Resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: The versions that the chart is for.
 KUBE_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))

@@ -4,8 +4,6 @@ PyYAML differs where a forgotten quote does harm: it reads `1e3` as text and `20
 a key stand twice.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,21 +4,17 @@ Kubernetes' own APIs come from strict schemas of each release, the Prometheus op
 others from small strict schemas in tests/data/crds/.
 """
 
-from __future__ import annotations
-
 import functools
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 
 from .api_rules import rule_problems
 from .kubernetes_schemas import KUBE_VERSIONS, core_problems, is_core, versions_with
 from .operator_schemas import is_operators, operator_problems
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 CRDS = Path(__file__).parents[1] / "data" / "crds"
 

@@ -3,8 +3,6 @@
 PYTHONPATH=tests python tests/helm/npm_packages.py
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from pathlib import Path

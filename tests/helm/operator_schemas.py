@@ -4,20 +4,16 @@ The schemas are compiled JavaScript (npm `@kubernetes-models/prometheus-operator
 the whole session.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .npm_packages import NpmError, node_modules
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _SCRIPT = Path(__file__).with_suffix(".mjs")
 

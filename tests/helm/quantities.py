@@ -1,13 +1,9 @@
 """Kubernetes' quantities and the quality of service that they give a pod."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|e[+-]?[0-9]+)?")
 _UNITS = {

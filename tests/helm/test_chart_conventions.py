@@ -1,15 +1,14 @@
 """What users of charts type from habit works, or is refused with the name that this chart has for it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
-from .charts import CHART, RenderError, helm3, named_templates, render
+from .charts import CHART, RenderError, helm3, named_templates, render, render_helm3
 from .manifest_schemas import problems
 from .value_cases import (
     EVERYTHING_ALONE,
@@ -103,10 +102,11 @@ def seen(objects: list[dict[str, Any]], place: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-def test_what_users_of_charts_type_works() -> None:
+@pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
+def test_what_users_of_charts_type_works(helm: Callable[..., list[dict[str, Any]]]) -> None:
     """It stands where Kubernetes and the operators look for it, and their schemas take the objects."""
     for values, place, wanted in WORK:
-        objects = render(merged(BASE, values))
+        objects = helm(merged(BASE, values))
         assert wanted in seen(objects, place), (values, place)
         assert [found for obj in objects if (found := problems(obj, "1.36"))] == [], values
 

@@ -1,7 +1,5 @@
 """The ConfigMaps carry the generated dashboards, whole, and a release of everything fits into its Secret."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """NOTES.txt says what was installed, why it may not be seen, and what is still missing."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """What the chart passes on: Alertmanager's routes and texts, jobs, the web configuration, pull secrets."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,9 +1,8 @@
 """Whatever the values: an API server takes what the chart renders, and nothing of it endangers vLLM."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import helm_python
 import jsonschema
@@ -32,9 +31,6 @@ from .value_cases import (
     value_at,
     without,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Objects = list[dict[str, Any]]
 

@@ -1,9 +1,8 @@
 """The PrometheusRules are the rules that Prometheus loads without Helm, but for what the values say."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -11,9 +10,6 @@ from support.published import RUNBOOKS
 
 from .charts import ROOT, render
 from .value_cases import RULES, merged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FILES = {
     path.stem: yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["groups"]

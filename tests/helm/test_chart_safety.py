@@ -1,7 +1,5 @@
 """What the chart makes of the values: the container, its flags, image, probes and end, and the monitors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.published import REFERENCE

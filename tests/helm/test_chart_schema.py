@@ -1,9 +1,8 @@
 """values.yaml, its schema and the README: nothing unknown or of the wrong type passes, at any level."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jsonschema
 import pytest
@@ -26,9 +25,6 @@ from .value_cases import (
     value_at,
     without,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_the_defaults_fit_and_are_complete() -> None:

@@ -1,10 +1,10 @@
 """Values that contradict each other are refused with a message that says what to change."""
 
-from __future__ import annotations
-
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,11 +32,6 @@ from .value_cases import (
     nested,
     on,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 _TAP = merged(INJECTION, TAP)
 _URLS = "exporter.vllmUrls"

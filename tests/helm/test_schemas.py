@@ -1,7 +1,5 @@
 """The checks of objects themselves: each notices one bad example, and takes good ones."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from typing import Any
@@ -9,9 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .kubernetes_yaml import DuplicateKeyError, documents
 from .manifest_schemas import CRDS, problems, problems_everywhere
-from .quantities import qos_class
 
 DEPLOYMENT: dict[str, Any] = yaml.safe_load("""
 apiVersion: apps/v1
@@ -123,31 +119,3 @@ def test_no_schema_of_ours_lets_unknown_fields_pass() -> None:
     for text in files:
         assert '"$comment": "Only the fields' in text
         assert text.count('"properties"') <= text.count('"additionalProperties": false')
-
-
-def test_yaml_is_read_as_kubernetes_reads_it() -> None:
-    """Numbers, dates and keys that PyYAML would read otherwise."""
-    read = {"1e3": 1000.0, "2026-11-21": "2026-11-21", "1:30": "1:30", "0x1f": 31, ".5": 0.5, "-1": -1}
-    for text, value in {**read, "~": None, "v1": "v1"}.items():
-        assert documents(f"a: {text}\n---\n") == [{"a": value}]
-    with pytest.raises(DuplicateKeyError, match="'a' stands twice"):
-        documents("a: 1\na: 2\n")
-    with pytest.raises(ValueError, match="not an object"):
-        documents("- a\n")
-
-
-def test_quality_of_service() -> None:
-    """By the definition in Kubernetes' documentation."""
-    both = {"cpu": "1", "memory": "1Gi"}
-
-    def of(limits: dict[str, str] | None = None, requests: dict[str, str] | None = None) -> dict[str, Any]:
-        return {"name": "a", "resources": {"limits": limits or {}, "requests": requests or {}}}
-
-    for pod, expected in (
-        ({"containers": [of()]}, "BestEffort"),
-        ({"containers": [of(both, {"cpu": "1000m", "memory": "1024Mi"})]}, "Guaranteed"),
-        ({"containers": [of(both, {"cpu": "500m"})]}, "Burstable"),
-        ({"containers": [of({}, both)]}, "Burstable"),
-        ({"containers": [of(both)], "initContainers": [of()]}, "Burstable"),
-    ):
-        assert qos_class(pod) == expected, pod

@@ -3,21 +3,17 @@
 The files of the chart's ci/ folder are among them, as chart-testing has it.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from support import published
 
 from .charts import CHART, NAMESPACE, RELEASE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 IMAGE = {"image": published.IMAGE}
 SPEC_CONFIG = {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}}

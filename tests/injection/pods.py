@@ -1,7 +1,5 @@
 """Pods as an API server gets them: those that get the sidecar, and those that do not, with the reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 LABELS = {"app": "vllm", "vllm-specdec-exporter/inject": "enabled"}

@@ -5,20 +5,16 @@ What Kubernetes adds to CEL is here as its sources have it: the type JSONPatch (
 rule that a literal's values have one type, which this CEL evaluator does not check itself (`literal_faults`).
 """
 
-from __future__ import annotations
-
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import celpy
 from celpy import celtypes
 
 from .cel_literals import literal_faults
 from .label_selectors import selects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _PATCH_FIELDS = {"op", "path", "from", "value"}
 

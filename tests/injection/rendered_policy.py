@@ -1,14 +1,10 @@
 """What the chart renders for injection: the policy, and the container and volumes that it is to add."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from helm.charts import named_templates, render
 from support.published import IMAGE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def injection(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """The Kustomize component and its example, built with a real kubectl."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the policy makes of pods: its CEL is evaluated, and its JSON patch applied."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Any value that a chart can hold arrives in the pod as it is: YAML becomes CEL, CEL becomes JSON."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,14 +4,14 @@ The committed rules and the committed Alertmanager configuration, on a clock tha
 what takes a minute in production takes a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from alertmanager.bundle import Addresses, routes, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
@@ -22,10 +22,6 @@ from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.commands.demo import faster, faster_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FACTOR = 60.0
 PREFIX = "VLLMSpecDecode"

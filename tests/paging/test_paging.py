@@ -3,21 +3,17 @@
 One story, told once: healthy, collapsed, recovered, idle, collapsed again and the exporter killed.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from paging.stack import Stack, seconds, stack
 from support.programs import simulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 

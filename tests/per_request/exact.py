@@ -1,21 +1,16 @@
 """Single requests with numbers chosen one by one, and what real ones had drafted."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from support.builders import requests as recorded
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vllm_specdec_exporter.requests.result import RequestsResult
+from vllm_specdec_exporter.requests.result import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.
 Step = tuple[int, int]

@@ -1,7 +1,5 @@
 """What may be known of single requests, in every state that a publisher has to show."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known

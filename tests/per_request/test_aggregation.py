@@ -1,9 +1,6 @@
 """Aggregation: counts by source, group and tenant, limits of labels, and what a reload keeps."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,17 +15,16 @@ from vllm_specdec_exporter.requests.grouping import (
     MOST_MODELS,
     MOST_TYPES,
     OTHER,
+    Bounds,
     Classification,
+    RequestSettings,
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.judgement import BatchCost, Bounds, RequestSettings
-from vllm_specdec_exporter.requests.observation import DraftRecord, RecordState, Source
-from vllm_specdec_exporter.requests.openai_api import ROUTES
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
-    from vllm_specdec_exporter.requests.result import RequestsResult
+from vllm_specdec_exporter.requests.judgement import BatchCost
+from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, RecordState, Source
+from vllm_specdec_exporter.requests.result import RequestsResult
+from vllm_specdec_exporter.requests.routes import ROUTES
 
 TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
 

@@ -1,16 +1,13 @@
 """`requests`: the real command on files of recorded answers."""
 
-from __future__ import annotations
-
 import gzip
 import json
-import math
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import pytest
@@ -20,11 +17,7 @@ from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
 from support.commands import Outcome, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.publish import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.requests.result import ModelRequests
+from vllm_specdec_exporter.requests.result import ModelRequests
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 PHASES = str(CAPTURES / "ngram-phases" / "requests.jsonl.gz")
@@ -232,18 +225,13 @@ def test_the_environment_of_the_exporter_counts(mixed: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def truth() -> list[dict[str, Any]]:
-    """What a real vLLM told of each of its requests for which something was drafted."""
+def true_steps() -> list[tuple[int, int]]:
+    """Drafted and accepted tokens of each step that a real vLLM told of."""
     records = [json.loads(line)["spec"] for line in gzip.decompress(Path(PHASES).read_bytes()).splitlines()]
-    return [record for record in records if record["num_draft_tokens"]]
-
-
-@pytest.fixture(scope="module")
-def true_steps(truth: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Drafted and accepted tokens of each of their steps."""
     return [
         step
-        for record in truth
+        for record in records
+        if record["num_draft_tokens"]
         for step in zip(record["per_step_drafted"], record["per_step_accepted"], strict=True)
         if step[0]
     ]
@@ -257,17 +245,6 @@ def found() -> ModelRequests:
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     (model,) = models(outcome)
     return model
-
-
-def test_the_ratios_are_those_of_a_real_server(truth: list[dict[str, Any]], found: ModelRequests) -> None:
-    """Quantiles and shares, by request, from the server's own rate of each."""
-    rates = sorted(Fraction(each["num_accepted_draft_tokens"], each["num_draft_tokens"]) for each in truth)
-    assert found.window_requests == len(rates)
-    for name, tenths in (("0.1", 1), ("0.5", 5), ("0.9", 9)):
-        exact = next(rate for place, rate in enumerate(rates, 1) if 10 * place >= tenths * len(rates))
-        assert found.acceptance_quantiles[name] == math.floor(1000 * exact) / 1000
-    assert found.losing_requests_ratio == sum(rate < Fraction(1, 2) for rate in rates) / len(rates)
-    assert found.gaining_requests_ratio == sum(rate > Fraction(65, 100) for rate in rates) / len(rates)
 
 
 def test_every_smaller_k_and_every_position_is_exact(

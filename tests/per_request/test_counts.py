@@ -1,29 +1,24 @@
 """Outcomes, histograms in both forms, totals since the start, and quantiles of the window."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import fields
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from per_request.exact import request, totals
+from per_request.exact import totals
 from support.native_buckets import bound_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD
-from vllm_specdec_exporter.requests.aggregation import GroupTotal, HistogramAccumulator
-from vllm_specdec_exporter.requests.judgement import Bounds
+from vllm_specdec_exporter.requests.aggregation import HistogramAccumulator
+from vllm_specdec_exporter.requests.grouping import Bounds
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
 from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 THRESHOLDS = Thresholds()
 VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0, ZERO_THRESHOLD])
@@ -66,25 +61,6 @@ class TestHistograms:
             assert count == sum(
                 bound_of(index - 1) < v <= bound_of(index) for v in values if v > ZERO_THRESHOLD
             )
-
-
-class TestGroupTotal:
-    def test_a_request_with_a_record(self) -> None:
-        """Each of its values is counted once."""
-        total = GroupTotal(Bounds())
-        total.add(request(82, completion_tokens=102, ttft_seconds=0.2, tpot_seconds=0.01), Outcome.GAINS)
-
-        counts = total.counts
-        assert (counts.drafts, counts.draft_tokens, counts.accepted_tokens) == (20, 100, 82)
-        assert (counts.requests, counts.tokens) == ({Outcome.GAINS: 1}, {Outcome.GAINS: 102})
-        for name, value in (
-            ("acceptance_ratio", 0.82),
-            ("accepted_tokens_per_draft", 4.1),
-            ("time_to_first_token", 0.2),
-            ("time_per_output_token", 0.01),
-        ):
-            found = total.histograms[name].observed()
-            assert (found.classic.count, found.classic.sum) == (1, value)
 
 
 class TestQuantiles:

@@ -1,7 +1,5 @@
 """Coverage: recent requests that could not be observed, or whose labels became `other`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from html import escape
 
@@ -13,8 +11,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.publish.status_page.requests import requests_section
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, Temperatures
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import MOST_MODELS, MOST_TYPES, RequestSettings, Temperatures
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.result import TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED

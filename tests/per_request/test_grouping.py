@@ -1,7 +1,5 @@
 """Grouping of requests: rules, types, tenants, buckets of temperature, and limits of labels."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 
@@ -20,7 +18,8 @@ from vllm_specdec_exporter.requests.grouping import (
     clean_type,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.openai_api import ROUTES, RequestFields
+from vllm_specdec_exporter.requests.openai_api import RequestFields
+from vllm_specdec_exporter.requests.routes import ROUTES
 
 CHAT = "/v1/chat/completions"
 #: Any bounds that the options allow, including neighbours that differ only in their last digit.

@@ -1,10 +1,8 @@
 """Judgement of single requests: the losing minority, what is said of it, and whom to send away."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,16 +13,10 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import OTHER
-from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
-from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.result import GroupWindow, Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.requests.observation import Observation
-    from vllm_specdec_exporter.requests.result import ModelRequests, Routing
+from vllm_specdec_exporter.requests.grouping import OTHER, RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost
+from vllm_specdec_exporter.requests.observation import Observation, Source
+from vllm_specdec_exporter.requests.result import GroupWindow, ModelRequests, Outcome, Routing
 
 PROFILE = for_method("draft_model")
 #: 25 drafts of four tokens each: 82, and 38, of the hundred are accepted.

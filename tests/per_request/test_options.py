@@ -1,9 +1,8 @@
 """Settings of single requests: empty ones, such as would have no effect, and those that follow others."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,12 +12,8 @@ from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.requests.openai_api import RequestFields
 from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.request_intake import RequestIntake
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.serve.configuration import ServeConfig
 
 VARIABLE = "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER"
 CHATS = "/v1/chat/completions"

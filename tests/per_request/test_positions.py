@@ -1,19 +1,13 @@
 """StepCounts: acceptance where a position was drafted, and what another K would draft, against each step."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
 from vllm_specdec_exporter.measures.measures import DraftShape
+from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import StepCounts
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import DraftRecord
 
 
 def positions(*records: DraftRecord) -> StepCounts:

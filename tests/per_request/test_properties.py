@@ -1,7 +1,5 @@
 """Any requests and any reloads: counters never fall, labels and memory are bounded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +20,15 @@ from vllm_specdec_exporter.requests.grouping import (
     MOST_OWN_GROUPS,
     MOST_TYPES,
     OTHER,
+    Bounds,
     Classification,
     GroupKey,
+    RequestSettings,
     Temperatures,
 )
-from vllm_specdec_exporter.requests.judgement import Bounds, RequestSettings
 from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.openai_api import ROUTES
 from vllm_specdec_exporter.requests.recent_window import MOST_WORST, SLICES
+from vllm_specdec_exporter.requests.routes import ROUTES
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
 NAMES = (

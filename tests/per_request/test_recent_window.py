@@ -1,9 +1,6 @@
 """The window of recent requests: what it contains, its limits, and its worst requests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given
@@ -12,6 +9,7 @@ from hypothesis import strategies as st
 from per_request.exact import record, request, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.requests.grouping import GroupKey
+from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.requests.recent_window import (
     LEAST_DRAFTS,
     MOST_WORST,
@@ -21,9 +19,6 @@ from vllm_specdec_exporter.requests.recent_window import (
     worst_first,
 )
 from vllm_specdec_exporter.requests.result import outcome_of
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
 
 KEY = GroupKey("m", "0", "chat")
 LENGTH = 1800.0

@@ -1,14 +1,13 @@
 """Recorded requests: every form of an entry, what cannot be used of it, and how files are split."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,9 +18,6 @@ from vllm_specdec_exporter.commands.requests.entries import Recording, entries, 
 from vllm_specdec_exporter.commands.requests.recorded import EntryError, EntryReader
 from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
 from vllm_specdec_exporter.requests.observation import Observation, RecordState, parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 STEPS = steps_of(CODE, Random(1))

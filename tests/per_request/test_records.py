@@ -1,7 +1,5 @@
 """The record in an answer: what is read of it, and which contradictions are not believed."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

@@ -1,22 +1,18 @@
 """Requests of a known kind: drafted step by step with a chance of acceptance, and what is known of them."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.judgement import BatchCost, RequestSettings
+from vllm_specdec_exporter.requests.grouping import RequestSettings
+from vllm_specdec_exporter.requests.judgement import BatchCost
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 NOW = 1_790_000_000.0

@@ -1,7 +1,5 @@
 """Configurations of published models, and their parameters as the checkpoints' indexes have them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 LLAMA_8B: dict[str, Any] = {

@@ -1,22 +1,14 @@
 """Questions for tests: one that nothing speaks against, to change in one point."""
 
-from __future__ import annotations
-
 from plan.configs import LLAMA_8B, LLAMA_70B
-from vllm_specdec_exporter.commands.plan import (
-    METHODS,
-    PRECISIONS,
-    Check,
-    Facts,
-    Gpus,
-    Item,
-    Objective,
-    Plan,
-    PlannedLoad,
-    Question,
-    from_architecture,
-    read_architecture,
-)
+from vllm_specdec_exporter.commands.plan.checklist import Facts, Item, Objective
+from vllm_specdec_exporter.commands.plan.checks import Check
+from vllm_specdec_exporter.commands.plan.estimates import Gpus, PlannedLoad
+from vllm_specdec_exporter.commands.plan.methods import METHODS
+from vllm_specdec_exporter.commands.plan.planning import Plan, Question
+from vllm_specdec_exporter.economics.architecture import read_architecture
+from vllm_specdec_exporter.economics.model import from_architecture
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 BF16 = PRECISIONS["bf16"]
 GOOD_FACTS = Facts((0.0, 0.2), Objective.TPOT, True, True, True, True, True)

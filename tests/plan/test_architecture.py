@@ -1,7 +1,5 @@
 """What is read from a config.json: parameters, keys and values, precision."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

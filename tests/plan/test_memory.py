@@ -1,7 +1,5 @@
 """What the weights leave for keys and values: the published arithmetic."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,20 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
-from vllm_specdec_exporter.commands.plan import (
-    METHODS,
-    PRECISIONS,
-    Drafter,
-    Gpus,
-    Memory,
-    Model,
-    PlannedLoad,
-    account,
-    estimate_head,
-    from_architecture,
-    from_parameters,
-    read_architecture,
-)
+from vllm_specdec_exporter.commands.plan.estimates import Gpus, Memory, PlannedLoad, account
+from vllm_specdec_exporter.commands.plan.methods import METHODS, Drafter, estimate_head
+from vllm_specdec_exporter.economics.architecture import read_architecture
+from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
+from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 BF16 = PRECISIONS["bf16"]
 TARGET = from_parameters(70 * 10**9, BF16)

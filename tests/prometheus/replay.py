@@ -9,20 +9,16 @@ not on time; after the last answer that one stays::
         server.resume()  # on the same port again
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from aiohttp import web
 
 from support.closing import clean_up
 from support.faulty_server import series
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
 
 __all__ = ["ReplayServer", "Reply", "series"]
 

@@ -1,7 +1,5 @@
 """Engines of three kinds behind one exporter and one Prometheus, with the rules as they are shipped."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -3,15 +3,11 @@
 A real Prometheus then relabels: only the Kubernetes API is replaced, by files with the same labels.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .stacks import Pod
+from .stacks import Pod
 
 NAMESPACE = "llm"
 _META = "__meta_kubernetes_"

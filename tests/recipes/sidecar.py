@@ -1,19 +1,15 @@
 """The sidecar: as the chart's named template renders it, in a pod, and as the exporter reads its flags."""
 
-from __future__ import annotations
-
 import argparse
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helm.api_rules import containers_of
 from injection import rendered_policy
+from recipes.stacks import Pod
 from support import published
 from vllm_specdec_exporter.serve import command as serve
 from vllm_specdec_exporter.serve import configuration as config
-
-if TYPE_CHECKING:
-    from recipes.stacks import Pod
 
 #: The name of the container.
 NAME = "specdec-exporter"
@@ -33,7 +29,7 @@ def sidecar_of(pod: Pod) -> dict[str, Any]:
     return container
 
 
-def loaded(args: list[str]) -> config.Config:
+def loaded(args: list[str]) -> config.ServeConfig:
     """Return the settings that the exporter reads from a container's args."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     serve.add_arguments(parser)

@@ -3,24 +3,20 @@
 Every function takes the recipe's documents and returns pods. None of them judges; that is for the tests.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema
 import yaml
 
 from helm.kubernetes_yaml import documents
 from injection.kubectl_program import kustomize
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "helm" / "examples"

@@ -1,9 +1,8 @@
 """The recipes that lead to pods: what each is for, and what of it is meant to differ."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recipes.stacks import (
     Pod,
@@ -16,9 +15,6 @@ from recipes.stacks import (
     vllm_chart,
     workload,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ RECIPES = (
         quality="Burstable",
     ),
     Recipe("kserve/llminferenceservice.yaml", llm_inference_service, stack="kserve-llminferenceservice"),
-    Recipe("sglang.yaml", workload, ("http://127.0.0.1:30000",)),
+    Recipe("sglang.yaml", workload, ("http://127.0.0.1:30000",), stack="sglang"),
     Recipe("dynamo.yaml", dynamo, ("http://127.0.0.1:9090",), stack="dynamo"),
     Recipe(
         "leaderworkerset.yaml",

@@ -1,13 +1,13 @@
 """Every way to discover finds the sidecars, each once and under the right job: a real Prometheus relabels."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -20,10 +20,6 @@ from recipes.stacks import EXAMPLES, ROOT, Pod, load
 from recipes.table import RECIPES
 from support.programs import eventually, find_program
 from support.prometheus import PrometheusServer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

@@ -1,14 +1,12 @@
 """The index of the recipes: every block that can be run is run, and every file is in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -18,9 +16,6 @@ from helm.manifest_schemas import problems_everywhere
 from injection.kubectl_program import kubectl
 from recipes.stacks import EXAMPLES, ROOT, load, vllm_stack
 from recipes.table import RECIPES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

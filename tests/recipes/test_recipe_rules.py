@@ -1,12 +1,11 @@
 """Rules for other operators: the same rules, without what these have no field for."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +14,6 @@ from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
 from recipes.stacks import EXAMPLES, ROOT
 from support.programs import find_program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

@@ -1,12 +1,10 @@
 """The tap of the recipe and of the chart, with the real exporter: clients get what vLLM answers."""
 
-from __future__ import annotations
-
 import contextlib
 import ssl
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,14 +12,9 @@ from injection import rendered_policy
 from recipes.sidecar import IMAGE, sidecar_of
 from recipes.stacks import load, workload
 from support.certificates import Authority
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.ports import free_port
 from support.programs import answers, eventually, simulator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

@@ -1,8 +1,6 @@
 """KServe with TLS: vLLM has a certificate that signs itself, and KServe may replace it at any time."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from recipes.stacks import llm_inference_service, load
 from support.certificates import self_signed, server_side
 from support.faulty_server import FaultyServer, answer
 from vllm_specdec_exporter.serve.upstream import Upstream
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

@@ -1,15 +1,10 @@
 """A copy of the tree for each file of tests."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from release.tree import ROOT, build, repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")

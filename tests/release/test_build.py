@@ -1,15 +1,13 @@
 """Wheel and sdist: the same bytes everywhere, complete, with nothing else inside, and installable."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import sysconfig
 import zipfile
+from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import pytest
 from packaging.metadata import Metadata
@@ -18,9 +16,6 @@ from trove_classifiers import classifiers
 
 from release.tree import ROOT, build, python, run, succeed, unpack
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.full
 
@@ -43,7 +38,7 @@ STRAY = (
     f"exporter/{PACKAGE}.egg-info/PKG-INFO",
 )
 #: The kinds of files that the package reads.
-SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".yaml", ".yml"}
+SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yml"}
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -1,18 +1,13 @@
 """The changelog is in the form of Keep a Changelog, and no release goes without its section."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from release.tree import ROOT, python, run, succeed
 from support.scripts import script
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 notes = script("release/notes.py")
 

@@ -1,17 +1,13 @@
 """The hooks before a commit are programs of the lock file, and a clean tree passes them."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from release.tree import BIN, ROOT, repository, succeed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONFIG = ROOT / ".pre-commit-config.yaml"
 PROGRAM = BIN / "pre-commit"

@@ -1,11 +1,10 @@
 """The bill of materials: valid CycloneDX, locked packages with hashes and licences, the same each time."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
@@ -16,9 +15,6 @@ from docker.test_dockerfile import locked
 from release.tree import ROOT, python, run, succeed
 from support.scripts import script
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

@@ -1,13 +1,11 @@
 """What the workflows call, as far as it runs without a registry or a container engine."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
 import subprocess
 import tarfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,9 +15,6 @@ from release.tree import ROOT, run, succeed
 from release.workflows import steps, workflow
 from support.published import REGISTRY
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

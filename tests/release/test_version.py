@@ -1,12 +1,11 @@
 """The version comes from one place, and so do the addresses."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import tarfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,10 +14,6 @@ from helm.npm_packages import node_modules
 from release.tree import ROOT, python, repository, run, succeed
 from support.scripts import script
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 version = script("release/version.py")
 
@@ -51,12 +46,14 @@ def _texts(root: Path) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def bumped(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree of the next version, after `make generate`."""
+    """A tree of the next version whose addresses were set, after `make generate`."""
     root = repository(built, tmp_path_factory.mktemp("bumped"))
     bump(root, NEXT)
-    succeed(python("release/version.py"), root)
-    for generator in _GENERATORS:
+    (root / "release" / "publish.toml").write_text(PUBLISH)
+    assert run(python("release/version.py", "--check"), root).returncode == 1
+    for generator in ("release/version.py", *_GENERATORS):
         succeed(python(generator), root)
+    succeed(python("release/version.py", "--check"), root)
     return root
 
 
@@ -70,7 +67,7 @@ def test_everything_says_the_next_one(bumped: Path, built: Path, tmp_path: Path)
     """Every file that said the version before, after one line was changed and the generators ran."""
     before = saying(repository(built, tmp_path), __version__)
     assert len(before) > 20
-    assert saying(bumped, NEXT) == before
+    assert saying(bumped, NEXT) == before | {"README.md"}  # it names the image, which has an address
     assert saying(bumped, __version__) == set()
 
 
@@ -121,43 +118,31 @@ index-account = "specdec-team"
 """
 
 
-@pytest.fixture(scope="module")
-def addressed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tree whose addresses were set, after `make generate`."""
-    root = repository(built, tmp_path_factory.mktemp("addressed"))
-    (root / "release" / "publish.toml").write_text(PUBLISH)
-    assert run(python("release/version.py", "--check"), root).returncode == 1
-    for generator in ("release/version.py", *_GENERATORS):
-        succeed(python(generator), root)
-    succeed(python("release/version.py", "--check"), root)
-    return root
-
-
 @pytest.mark.full
-def test_no_file_has_an_address_of_its_own(addressed: Path) -> None:
+def test_no_file_has_an_address_of_its_own(bumped: Path) -> None:
     """No placeholder is left once the one file has none, and nothing else stands for an address of ours."""
     made_up = re.compile(r"registry\.example\.com|://example\.com|OWNER/|registry\.invalid")
     kept = {"release/publish.toml", "release/version.py"}
-    assert {name for name, text in _texts(addressed) if made_up.search(text)} - kept == set()
+    assert {name for name, text in _texts(bumped) if made_up.search(text)} - kept == set()
 
 
 @pytest.mark.full
-def test_addresses_arrive_everywhere(addressed: Path) -> None:
+def test_addresses_arrive_everywhere(bumped: Path) -> None:
     """README, chart, its values and rules, the image's label and what the workflow pushes."""
 
     def read(name: str) -> str:
-        return (addressed / name).read_text("utf-8")
+        return (bumped / name).read_text("utf-8")
 
     readme = read("README.md")
     assert "\npip install vllm-specdec-exporter " in readme
-    assert re.search(rf"\ndocker run .* {IMAGE}:{__version__} ", readme)
+    assert re.search(rf"\ndocker run .* {IMAGE}:{NEXT} ", readme)
     assert "published yet" not in readme
     chart = yaml.safe_load(read("helm/vllm-specdec-exporter/Chart.yaml"))
     assert (chart["home"], chart["sources"]) == (PAGE, [PAGE])
     assert chart["maintainers"] == [{"name": "specdec-team", "url": PAGE}]
     assert chart["icon"] == f"{PAGE}/raw/main/docs/images/icon.svg"
     (image,) = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
-    assert image == {"name": "vllm-specdec-exporter", "image": f"{IMAGE}:{__version__}"}
+    assert image == {"name": "vllm-specdec-exporter", "image": f"{IMAGE}:{NEXT}"}
     values = yaml.safe_load(read("helm/vllm-specdec-exporter/values.yaml"))
     assert f"{values['image']['registry']}/{values['image']['repository']}" == IMAGE
     runbooks = f"{PAGE}/blob/main/alerts/runbooks"
@@ -169,13 +154,13 @@ def test_addresses_arrive_everywhere(addressed: Path) -> None:
     assert f'org.opencontainers.image.source="{PAGE}"' in read("Dockerfile")
     workflow = yaml.safe_load(read(".github/workflows/image.yml"))
     assert workflow["env"] == {"IMAGE_REGISTRY": "images.example.org:5000/team", "IMAGE": IMAGE}
-    assert f"image: {IMAGE}:{__version__}" in read("helm/examples/deployment.yaml")
+    assert f"image: {IMAGE}:{NEXT}" in read("helm/examples/deployment.yaml")
 
 
 @pytest.mark.full
-def test_a_release_waits_for_addresses(tree: Path, addressed: Path) -> None:
+def test_a_release_waits_for_addresses(tree: Path, bumped: Path) -> None:
     """Every key with a placeholder is named, and what belongs there; none is left once they are set."""
-    assert succeed(python("release/version.py", "--ready"), addressed) == ""
+    assert succeed(python("release/version.py", "--ready"), bumped) == ""
     done = run(python("release/version.py", "--ready"), tree)
     left = re.findall(r"^set (\S+) in release/publish\.toml: ", done.stdout, re.MULTILINE)
     assert left == version.placeholders(version.tomllib.loads((tree / "release/publish.toml").read_text()))

@@ -1,7 +1,5 @@
 """The workflows: well-formed, pinned, with the least rights, and all that they call is there."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -67,21 +65,6 @@ def test_actionlint_finds_nothing() -> None:
 
 
 # --- pinned
-
-
-def test_every_action_is_pinned() -> None:
-    """To a commit, with the version beside it; everywhere the same one."""
-    pins: dict[str, set[tuple[str, str]]] = {}
-    for what, comment in uses():
-        if what.startswith("./"):
-            assert (ROOT / what).is_file(), what
-            continue
-        assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", what), what
-        assert re.fullmatch(r"# v\d+\.\d+\.\d+", comment), f"{what} {comment}"
-        action, _, commit = what.partition("@")
-        pins.setdefault(action, set()).add((commit, comment))
-    assert len(pins) > 3
-    assert [action for action, one in pins.items() if len(one) > 1] == []
 
 
 def test_the_versions_are_in_the_document() -> None:

@@ -1,16 +1,11 @@
 """Copies of the repository: what an sdist holds, unpacked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

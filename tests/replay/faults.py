@@ -3,20 +3,15 @@
 A service is a namespace; its fault begins at `START`, a day later where it is compared with yesterday.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.pipeline import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
 #: Minute at which the fault begins, in the short and in the long world, and minutes that it lasts.

@@ -1,17 +1,12 @@
 """Eight days of a healthy service: noise, idle nights, weekends, bursts, deployments, crashes."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, wandering
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 #: A week, and a day that is compared with a week ago.
 DAYS = 8

@@ -1,21 +1,17 @@
 """What people get of alerts: a real Alertmanager, its committed routes and inhibitions, a faster clock."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from alertmanager.bundle import Addresses, alert, routes, rule, test_config
 from alertmanager.receivers import receivers
 from support.alertmanager import AlertmanagerServer
 from vllm_specdec_exporter.commands.demo import faster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: What is a minute in production takes half a second.
 FACTOR = 120.0

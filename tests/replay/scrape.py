@@ -1,11 +1,9 @@
 """From what servers count to what Prometheus has of it, through the exporter's own pipeline and table."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,9 +17,6 @@ from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import Metric, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 JOB = "vllm-specdec-exporter"
 START = 1_800_000_000.0

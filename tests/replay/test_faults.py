@@ -3,22 +3,17 @@
 `UPDATE_GOLDEN=1 pytest tests/replay/test_faults.py` writes docs/reference/detection.md anew.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from replay import evaluate
 from replay.faults import EVALUATED, FAULTS, LASTS, START, Fault, play
 from replay.notifications import notifications
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 

@@ -5,19 +5,14 @@ counts vary `CLUSTERING` times as much as independent drafts would; the figure c
 records (see `economics.choice`).
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vllm_specdec_exporter.economics.statistics import CLUSTERING
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
 
 #: Steps a minute of one request; a draft each.
 STEPS = 60 * 30

@@ -4,14 +4,13 @@ The samples of `docs/scaling/` run over them as they are, but for addresses and 
 in production takes a second.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
@@ -20,9 +19,6 @@ from alerts.promtool import RULES
 from support.exporter import RunningExporter, running_exporter
 from support.programs import simulator
 from vllm_specdec_exporter.commands.demo import faster_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "docs" / "scaling"

@@ -1,20 +1,13 @@
 """A Prometheus with the rules in each cluster, and one above that federates: the samples, run for real."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from scaling.clusters import EXPORTER, MODEL, of_cluster, sample, two_clusters, with_rules
 from support.alertmanager import AlertmanagerServer
 from support.programs import eventually
-from support.prometheus import PrometheusServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.prometheus import Series
+from support.prometheus import PrometheusServer, Series
 
 pytestmark = pytest.mark.full
 

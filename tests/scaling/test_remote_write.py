@@ -1,9 +1,8 @@
 """Agents in two clusters and a central Prometheus that evaluates the rules: the samples, run for real."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,10 +20,6 @@ from scaling.clusters import (
 from support.alertmanager import AlertmanagerServer
 from support.programs import eventually, process
 from support.prometheus import PrometheusServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.full
 

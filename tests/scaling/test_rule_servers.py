@@ -4,8 +4,6 @@ Neither runs here. Their loaders refuse what they do not know: Thanos hands the 
 Prometheus's own loader, mimirtool decodes with known fields only.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from typing import Any

@@ -4,29 +4,22 @@ The samples are those of the dashboards' worlds, written to both; each rule is a
 those first that others are made of.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from numpy.typing import NDArray
 
 from alerts.promtool import RULES
 from dashboards import worlds_write
-from dashboards.worlds import open_world, shared_folder
+from dashboards.worlds import World, open_world, shared_folder
+from dashboards.worlds_pods import Storage
 from dashboards.worlds_rules import _WORD, Rule, _Evaluation, _levels
+from dashboards.worlds_traffic import Key
 from scaling.victoria import VictoriaMetrics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from dashboards.worlds import World
-    from dashboards.worlds_pods import Storage
-    from dashboards.worlds_traffic import Key
 
 pytestmark = pytest.mark.full
 

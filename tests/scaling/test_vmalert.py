@@ -3,14 +3,14 @@
 Debian's vmalert 1.79 is older than `keep_firing_for` (1.92), which is taken out of the rules for it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
 import subprocess
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -28,12 +28,7 @@ from scaling.clusters import (
 from scaling.victoria import PACKAGE, VictoriaMetrics
 from support.alertmanager import AlertmanagerServer
 from support.programs import ProgramError, eventually, find_program, process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.prometheus import Series
+from support.prometheus import Series
 
 pytestmark = pytest.mark.full
 

@@ -4,8 +4,6 @@ with VictoriaMetrics() as server:
 server.query("up")
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile
@@ -13,13 +11,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from support.programs import process
-from support.prometheus import PrometheusError
-
-if TYPE_CHECKING:
-    from support.prometheus import Series
+from support.prometheus import PrometheusError, Series
 
 #: The Debian package; it has vmalert and vmagent too.
 PACKAGE = "victoria-metrics"

@@ -4,29 +4,20 @@ There, port 53 is free, and every address of 10.0.0.0/8 is this machine: a serve
 is as many pods as the zone has records.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
-from dnslib import AAAA, QTYPE, RCODE, RR, SRV, A
+from dnslib import AAAA, QTYPE, RCODE, RR, SRV, A, DNSRecord
 from dnslib.server import BaseResolver, DNSHandler, DNSLogger, DNSServer
 
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, answer, capture
 from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dnslib import DNSRecord
-
-    from support.exporter import RunningExporter
 
 NAME = "vllm.llm.svc.cluster.local"
 SERVICE = f"_http._tcp.{NAME}"
@@ -34,6 +25,9 @@ SERVICE = f"_http._tcp.{NAME}"
 
 class Zone(BaseResolver):  # type: ignore[misc]
     """Answers from what it holds; other names do not exist, or with `fails` nothing is answered."""
+
+    #: What is said of names outside the cluster.
+    outside = RCODE.NXDOMAIN
 
     def __init__(self) -> None:
         self.records: dict[str, list[object]] = {}
@@ -46,7 +40,7 @@ class Zone(BaseResolver):  # type: ignore[misc]
         if self.fails:
             reply.header.rcode = RCODE.SERVFAIL
         elif name not in self.records:
-            reply.header.rcode = RCODE.NXDOMAIN
+            reply.header.rcode = RCODE.NXDOMAIN if name.endswith("cluster.local") else self.outside
         for data in self.records.get(name, ()) if not self.fails else ():
             if type(data).__name__ == kind:
                 reply.add_answer(RR(name, request.q.qtype, ttl=0, rdata=data))
@@ -84,7 +78,7 @@ def zone() -> Iterator[Zone]:
 
 def up(exporter: RunningExporter) -> dict[str, float]:
     """Return `vllm_specdec_up` by target."""
-    return {dict(labels)["target"]: value for labels, value in exporter.metrics().values("up").items()}
+    return {dict(labels)["target"]: value for labels, value in exporter.metrics("up").values("up").items()}
 
 
 def test_servers_come_and_go_without_a_restart(zone: Zone) -> None:
@@ -108,8 +102,10 @@ def test_servers_come_and_go_without_a_restart(zone: Zone) -> None:
         assert exporter.get("/-/healthy").status == 200
 
 
-def test_records_of_services_are_servers_by_name(zone: Zone) -> None:
-    """Found below a search domain too; `target` is the name, which a pod of a StatefulSet keeps."""
+@pytest.mark.parametrize("outside", [RCODE.NXDOMAIN, RCODE.SERVFAIL])
+def test_records_of_services_are_servers_by_name(zone: Zone, outside: int) -> None:
+    """Found below a search domain too, whatever other names get; `target` is the name, which stays."""
+    zone.outside = outside
     zone.pods(2)
     with running_exporter("--vllm.url", "dnssrv+http://_http._tcp.vllm.llm.svc") as exporter:
         wanted = {f"http://pod-{n}.{NAME}:{zone.port}": 1.0 for n in range(2)}

@@ -1,30 +1,23 @@
 """How many are served at a time, and how long each may take: nobody keeps out the others."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import re
 import socket
 import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 
-from support.exporter import request, running_exporter
+from support.exporter import RunningExporter, request, running_exporter
 from support.programs import eventually
 from vllm_specdec_exporter.serve import connection_limits as module
 from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter
 from vllm_specdec_exporter.serve.sockets import Listener
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from support.exporter import RunningExporter
 
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 TOKEN = "a-token-for-tests"

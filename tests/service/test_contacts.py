@@ -1,9 +1,7 @@
 """Whom the process contacts: the servers that it was told of, and nobody else, whatever they say."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,9 +10,6 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, capture, status
 from support.faulty_server import answer as answered
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Run by Python as it starts: every connection, every datagram, every name that is looked up, every process.
 WITNESS = """

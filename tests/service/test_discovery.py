@@ -1,7 +1,5 @@
 """Discovery by DNS: names in --vllm.url, answers of name servers, and the whole against a real one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,11 +1,10 @@
 """The HTTP endpoints of a running exporter, and `get_metrics()` against it."""
 
-from __future__ import annotations
-
 import json
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlencode
 
 import jsonschema
@@ -13,18 +12,13 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, replay, status
 from support.programs import eventually
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 
 @pytest.fixture(scope="module")

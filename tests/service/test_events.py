@@ -1,9 +1,6 @@
 """What is worth a log line: payoff and recommendation when they change, and in the aggregate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +10,8 @@ from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
+from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.publish.events import aggregate, changes
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
 
 GOOD, BAD, BETTER = engine(), engine(POOR), engine(SHALLOW)
 

@@ -1,12 +1,8 @@
 """The life of the process: start, reload, being held up, end, and what it logs on the way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-import signal
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -49,53 +45,7 @@ class TestStart:
 # --- reload
 
 
-def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
-    return {"vllm": {"url": [server.url for server in servers]}, **more}
-
-
 class TestReload:
-    def test_of_what_cannot_be_used(self) -> None:
-        """The old configuration stays in force; the answer, the log and a metric say why and that."""
-        with FaultyServer(replay()) as server:
-            good = _settings(server, threshold={"minimum_drafts": 50})
-            with running_exporter(config=good) as exporter:
-                exporter.wait_until_up()
-                shown = exporter.get("/config").text
-                for number, (bad, message) in enumerate(
-                    (
-                        ("poll: [\n", "not YAML"),
-                        ("log: {level: loud}\n", "allowed: debug, info, warning, error"),
-                        ("vllm: {url: [http://a:1, http://a:1]}\n", "given twice"),
-                        ("vllm: {url: https://a:1, ca_file: /dev/null}\n", "no certificates in it"),
-                        ("spec: {config: '{'}\n", "not JSON"),
-                        ("cost: {profile: free}\n", '"free": no such profile; known: auto, '),
-                        ("cost: {draft_memory: 16GB}\n", "--cost.draft-memory and --cost.gpu-memory"),
-                        ("baseline: {file: /nowhere.json}\n", '"/nowhere.json": cannot be read'),
-                    )
-                ):
-                    exporter.configure(bad)
-                    refused = exporter.post("/-/reload")
-                    metrics = exporter.metrics()
-
-                    assert refused.status == 500
-                    assert refused.text.startswith("not reloaded: ")
-                    assert message in refused.text
-                    assert refused.text.count("\n") == 1
-                    assert metrics.value("config_last_reload_successful") == 0
-                    assert metrics.value("threshold", name="minimum_drafts") == 50
-                    assert shown == exporter.get("/config").text
-                    assert message in exporter.log_lines("configuration not reloaded")[number]["error"]
-                polled = len(server.polls())
-                eventually(lambda: len(server.polls()) > polled + 1)
-                exporter.wait_until_up()
-
-                told = len(exporter.log_lines("configuration not reloaded"))
-                exporter.send(signal.SIGHUP)
-                eventually(lambda: len(exporter.log_lines("configuration not reloaded")) == told + 1)
-                exporter.configure(good)
-                assert exporter.post("/-/reload").status == 200
-                assert exporter.metrics().value("config_last_reload_successful") == 1
-
     def test_of_what_needs_a_restart(self) -> None:
         """A new listen address is not taken, and the log says so."""
         settings = {"vllm": {"url": REFUSING}, "web": {"listen_address": "127.0.0.1:0"}}

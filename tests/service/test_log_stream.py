@@ -1,15 +1,10 @@
 """The stream of log lines: nobody waits for what is behind standard error, and lines stay lines."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _WRITES = """
 import logging, resource, sys

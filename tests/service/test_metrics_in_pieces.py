@@ -1,13 +1,12 @@
 """`/metrics` is written in pieces: the same bytes as in one, and others have their turn meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
@@ -18,11 +17,6 @@ from golden.cases import CASES, run
 from golden.test_golden import ACCEPT
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from aiohttp import web
 
 
 async def scraped(

@@ -1,17 +1,16 @@
 """Payoff, advice and baseline in the running exporter: against simulated servers, and across reloads."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-import jsonschema
 import pytest
 
 from support.builders import vllm_lines
 from support.commands import run
-from support.exporter import running_exporter
+from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, sequence
 from support.programs import simulator
 from vllm_specdec_exporter import engines as dialects
@@ -21,13 +20,6 @@ from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
-from vllm_specdec_exporter.publish import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.exporter import Metrics, RunningExporter
 
 pytestmark = pytest.mark.full
 
@@ -207,24 +199,3 @@ class TestSnapshot:
         assert set(window) == {"window", "estimate"}
         value = advised.metrics().value("estimated_speedup", window="5m", basis=window["estimate"]["basis"])
         assert window["estimate"]["speedup"] == value
-
-    def test_agrees_with_metrics(self, advised: RunningExporter) -> None:
-        """It decodes to what was sent, as its schema says; /metrics has the same verdict and the same K."""
-        document = advised.snapshot()
-        jsonschema.validate(document, snapshot.schema(), cls=jsonschema.Draft202012Validator)
-        assert json.loads(snapshot.encode(snapshot.decode(json.dumps(document).encode()))) == document
-
-        [engine] = document["targets"][0]["engines"]
-        metrics = advised.metrics()
-        advice = engine["advice"]
-        assert (engine["payoff"]["basis"], bool(advice["options"]), bool(advice["rules"])) == (
-            "modelled",
-            True,
-            True,
-        )
-        assert [engine["payoff"]["verdict"]] == metrics.one_hot("payoff") == ["beneficial"]
-        assert [advice["action"]] == metrics.one_hot("recommendation")
-        k = metrics.value("recommended_num_speculative_tokens")
-        assert k is not None
-        assert advice["num_speculative_tokens"] == k
-        assert engine["deployment"]["cost_profile"] == metrics.labels("info")[0]["cost_profile"]

@@ -1,43 +1,34 @@
 """`/metrics` in protobuf: what a scraper gets that asks for it, and what real Prometheus servers store."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip
 import re
 import threading
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from aiohttp.typedefs import Handler
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
 from support.closing import clean_up
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, answer, capture
 from support.native_buckets import bound_of
 from support.observed import observed
 from support.ports import free_port
 from support.prometheus import PrometheusServer, labels_of
-from support.protobuf_families import decode, samples, series
+from support.protobuf_families import Series, decode, samples, series
 from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD, index_of
 from vllm_specdec_exporter.measures.measures import Distribution
 from vllm_specdec_exporter.publish import collector
 from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-
-    from aiohttp.typedefs import Handler
-    from prometheus_client import Metric
-
-    from support.exporter import RunningExporter
-    from support.protobuf_families import Series
 
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 NATIVE = ("--enable-feature=native-histograms",)

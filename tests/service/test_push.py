@@ -1,28 +1,22 @@
 """`POST /api/v1/requests` of the real process: who may push, what is taken, and the metrics that follow."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import http.client
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from support.exporter import Answer, Metrics, running_exporter
+from support.exporter import Answer, Metrics, RunningExporter, running_exporter
 from support.programs import eventually
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki
 from webconfig.test_docs import BLOCKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from support.exporter import RunningExporter
 
 PATH = "/api/v1/requests"
 TOKEN = "a-token-for-tests"

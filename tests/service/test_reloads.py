@@ -1,28 +1,20 @@
 """Reloads: whoever asks for many changes nothing in when and how often servers are polled."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from support.exporter import running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import Behaviour as Does
-from support.faulty_server import FaultyServer, answer, capture
+from support.faulty_server import FaultyServer, Peer, answer, capture
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
-    from support.faulty_server import Peer
 
 pytestmark = pytest.mark.full
 

@@ -1,10 +1,9 @@
 """Single requests in a running exporter: what is known of them, what a reload changes, and their options."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,22 +18,17 @@ from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
-from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, TypeRule
-from vllm_specdec_exporter.requests.judgement import RequestSettings
+from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, RequestSettings, TypeRule
 from vllm_specdec_exporter.requests.observation import RecordState, Source
+from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve import configuration as config
+from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.request_options import MOST_TENANTS, REQUEST_OPTIONS
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
-    from vllm_specdec_exporter.serve.configuration import ServeConfig
 
 REFUSING = "http://127.0.0.1:1"
 TAP = {"tap.listen-address": "127.0.0.1:0"}

@@ -1,30 +1,23 @@
 """A sidecar whose settings are wrong must not end: it would make vLLM's pod not ready, or hold it back."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.certificates import Authority
 from support.commands import run
-from support.exporter import Metrics, request, running_exporter
+from support.exporter import Metrics, RunningExporter, request, running_exporter
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.serve import command as serve
 from vllm_specdec_exporter.serve import configuration as config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 
@@ -82,7 +75,7 @@ def test_files_that_break_while_it_starts(tmp_path: Path, part: str) -> None:
     else:
         file.write_text("{}")
 
-    def load() -> config.Config:
+    def load() -> config.ServeConfig:
         found = config.load(flags, {}, "")
         file.write_text("[")
         return found

@@ -1,15 +1,14 @@
 """The client for the servers: limits, credentials, TLS, and what it never does."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import logging
 import re
 import socket
 import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from support.faulty_server import (
     CLASSIC,
     Behaviour,
     FaultyServer,
+    Peer,
     answer,
     capture,
     chunked,
@@ -31,15 +31,10 @@ from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines.server_info import MAX_BODY as INFO_LIMIT
 from vllm_specdec_exporter.observe.pipeline import Settings
+from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.tls import UpstreamConfig, UpstreamTLS
 from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from support.faulty_server import Peer
-    from vllm_specdec_exporter.observe.result import TargetResult
 
 BODY = capture()
 SETTINGS = Settings()

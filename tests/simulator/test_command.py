@@ -12,7 +12,7 @@ import pytest
 
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
-from vllm_specdec_exporter.commands.simulate.command import add_arguments, run
+from vllm_specdec_exporter.commands.simulate import add_arguments, run
 
 
 def parse(*flags: str) -> argparse.Namespace:

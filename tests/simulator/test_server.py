@@ -8,8 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
-from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
+from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 

@@ -1,7 +1,5 @@
 """Results in every state that the status page has to show, made by the real pipeline where it can."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -5,8 +5,6 @@
 A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,10 +1,8 @@
 """The status page in a real browser: what it looks like, and that it keeps itself up to date."""
 
-from __future__ import annotations
-
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
@@ -13,12 +11,8 @@ from aiohttp import web
 from statuspage.examples import NOW, PAGES, engine, page_of, target
 from support.browser import Browser, BrowserError
 from support.closing import clean_up
+from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_query, render
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from vllm_specdec_exporter.observe.result import ExporterResult
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 

@@ -1,16 +1,14 @@
 """What the status page says, in every state."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -40,11 +38,7 @@ from vllm_specdec_exporter.publish.status_page import (
     parse_query,
     render,
 )
-from vllm_specdec_exporter.publish.status_page.page_query import FOLDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from vllm_specdec_exporter.publish.status_page.view import FOLDS
 
 #: Everything is open.
 OPEN = PageQuery(opened=frozenset(FOLDS))

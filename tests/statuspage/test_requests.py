@@ -1,9 +1,6 @@
 """What the status page says of single requests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from per_request.results import HOSTILE, RESULTS, TAP, few
 from per_request.traffic import CHAT, CODE, known
@@ -12,9 +9,7 @@ from statuspage.examples import FLEET, NOW, PAGES, page_of
 from statuspage.test_render import NASTY, panel, rows
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.publish.status_page import render
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.result import RequestsResult
+from vllm_specdec_exporter.requests.result import RequestsResult
 
 
 def show(requests: RequestsResult) -> Element:

@@ -1,7 +1,5 @@
 """The hooks before a commit look at every file that what they run is about."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

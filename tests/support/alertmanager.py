@@ -7,21 +7,17 @@
 `amtool` runs the program of that name, which looks at a configuration without a server.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import yaml
 
 from support.programs import Program, ProgramError, find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PACKAGE = "prometheus-alertmanager"
 

@@ -17,13 +17,11 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import aiohttp
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (

@@ -1,21 +1,18 @@
 """Small builders for the tests of the core: drafts, counters, samples, exposition text, recorded answers."""
 
-from __future__ import annotations
-
 import gzip
 import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -170,6 +167,21 @@ def vllm_text(values: Counters, **identity: str) -> bytes:
 def upstream(name: str) -> bytes:
     """A fixture of `tests/data/upstream`."""
     return (DATA / "upstream" / name).read_bytes()
+
+
+def tensorrt(drafted: Sequence[float], accepted: Sequence[float], k: int = 3) -> bytes:
+    """The composed answer of TensorRT-LLM with these counts by position, of which those of 0 are missing."""
+    text = re.sub(r"(?m)^.*token_position=.*\n", "", upstream("trtllm-k3.composed.txt").decode())
+    own = 'engine_type="trtllm",model_name="llama"'
+    rows = [
+        f'trtllm_spec_decode_{kind}_tokens_total{{{own},token_position="{position}"}} {value}'
+        for kind, values in (("drafted", drafted), ("accepted", accepted))
+        for position, value in enumerate(values)
+        if value
+    ]
+    rows.append(f"trtllm_generation_tokens_total{{{own}}} {drafted[0] + sum(accepted)}")
+    text = re.sub(r"(?m)^trtllm_generation_tokens_total.*\n", "", text)
+    return text.replace('spec_num_tokens="3"', f'spec_num_tokens="{k}"').encode() + lines(*rows)
 
 
 def rendered(name: str) -> bytes:

@@ -1,8 +1,7 @@
 """A file of cost profiles, as `calibrate` writes one: with it, a speedup near 1 has a verdict too."""
 
-from __future__ import annotations
-
 import tempfile
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from vllm_specdec_exporter import economics
 @cache
 def calibrated_file() -> str:
     """Return the path of a file for `--cost.file` with the shipped profiles as if measured on the machine."""
-    shipped = Path(economics.__file__).with_name("profiles.yaml")
-    document = yaml.safe_load(shipped.read_text("utf-8"))
+    shipped = Path(economics.__file__).with_name("profiles.toml")
+    document = tomllib.loads(shipped.read_text("utf-8"))
     for profile in document["profiles"].values():
         profile |= {"basis": "calibrated", "uncertainty": 0.15}
     path = Path(tempfile.mkdtemp(prefix="calibrated-")) / "profiles.yaml"

@@ -1,7 +1,5 @@
 """Certificates for tests of TLS, made anew for each run."""
 
-from __future__ import annotations
-
 import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

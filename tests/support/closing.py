@@ -1,15 +1,10 @@
 """How servers of tests end: with nothing left for the garbage collector to find in a later test."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Iterable
 
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterable
-
-    from aiohttp import web
+from aiohttp import web
 
 
 async def turns(count: int) -> None:

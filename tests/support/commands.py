@@ -1,7 +1,5 @@
 """Running the real command in tests of the command line."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -9,15 +7,12 @@ import pty
 import select
 import subprocess
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from unittest import mock
 
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter import cli
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _SECONDS = 240.0
 

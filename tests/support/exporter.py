@@ -1,7 +1,5 @@
 """The real exporter as a process, a client for it, and servers to point it at that misbehave on demand."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -11,9 +9,10 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -22,9 +21,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.metrics.metric import Kind, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 T = TypeVar("T")
 

@@ -7,14 +7,12 @@ import gzip
 import json
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 from aiohttp import web
 
 from support.closing import clean_up
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 MODEL = "tiny-llama"
 #: What no push may ever hold: they stand in every request, in every answer, and in headers.

@@ -7,19 +7,17 @@ import contextlib
 import gzip
 import json
 import socket
+import ssl
 import struct
 import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 from support.closing import turns
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-    from types import TracebackType
 
 T = TypeVar("T")
 

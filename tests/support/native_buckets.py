@@ -1,7 +1,5 @@
 """The bounds of Prometheus' native buckets, by the definition: in whole numbers, without what is tested."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cache

@@ -1,16 +1,11 @@
 """npm packages that tests need, from the lock file of their folder: installed on first use."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 #: No script of a package is run: nothing here needs one.
 _INSTALL = ("npm", "ci", "--ignore-scripts", "--prefer-offline", "--loglevel=error")

@@ -1,16 +1,11 @@
 """Values of requests, counted as the exporter counts them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from vllm_specdec_exporter.exposition.histogram import Histogram, index_of
 from vllm_specdec_exporter.requests.result import Observed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def observed(values: Sequence[float], bounds: tuple[float, ...] = (0.05, 0.5, 1.0, 30.0)) -> Observed:

@@ -1,7 +1,5 @@
 """Programs that tests start: found or refused with a name to install, on a free port, awaited, ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -11,13 +9,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import Self, TypeVar
 
 from support.ports import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 T = TypeVar("T")
 

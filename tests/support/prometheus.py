@@ -7,21 +7,17 @@
 Rules and further settings go through `config`, which is merged over the configuration of `scrape`.
 """
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import yaml
 
 from support.programs import Program, ProgramError, find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _QUERY_SECONDS = 30.0
 

@@ -4,20 +4,15 @@ families = decode(body)
 assert series(families) == {("up", ()): 1.0}
 """
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, unknown_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from prometheus_client import Metric
+from prometheus_client import Metric
 
 #: The messages of https://github.com/prometheus/client_model, in full.
 DEFINITION = """

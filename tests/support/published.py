@@ -1,7 +1,5 @@
 """The addresses of release/publish.toml, which all files repeat."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

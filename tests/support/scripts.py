@@ -1,15 +1,10 @@
 """Scripts of the repository that are in no package, as modules."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
 
 _ROOT = Path(__file__).parents[2]
 

@@ -1,16 +1,11 @@
 """The fake endpoint as a fixture, and shorter waits for it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from sweep.fake import FakeServer
 from vllm_specdec_exporter.commands.sweep import counters, runner
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest.fixture(autouse=True)

@@ -4,21 +4,17 @@ It answers at once. A request of n tokens has n / 2 drafts of K = 4 tokens; whic
 depends on the temperature alone, in whole drafts, so the expected numbers can be worked out by hand.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+import ssl
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from aiohttp import web
 
 from support.closing import clean_up
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
 
 K = 4
 NO_TEMPLATE = (

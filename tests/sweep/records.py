@@ -1,22 +1,16 @@
 """Records of sweeps that never were, for what is made of them."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
-from vllm_specdec_exporter.commands.sweep import (
+from vllm_specdec_exporter.commands.sweep.record import (
+    CellAcceptance,
     CellResult,
-    ClusterInterval,
     ServerIdentity,
     Setup,
     Status,
     SweepRecord,
-    TimeSummary,
 )
-from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from vllm_specdec_exporter.economics.statistics import ClusterInterval, TimeSummary
 
 #: Temperature and acceptance of the published sweep.
 PUBLISHED = {0.0: 0.81, 0.4: 0.71, 0.8: 0.52, 1.0: 0.38}

@@ -1,32 +1,25 @@
 """`calibrate`: what it sends and refuses. Its numbers are held against a real vLLM in tests/vllm."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
 
 from support.commands import Outcome, run_here
-from sweep.fake import refusal
+from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
 from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep import CellResult, ServerIdentity, Status, TimeSummary
-from vllm_specdec_exporter.commands.sweep.record import CellAcceptance
+from vllm_specdec_exporter.commands.sweep.record import CellAcceptance, CellResult, ServerIdentity, Status
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import parse_profiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from aiohttp import web
-
-    from sweep.fake import FakeServer
+from vllm_specdec_exporter.economics.statistics import TimeSummary
 
 
 def answer(seconds: float | None, *, events: int = 20, tokens: int = 41) -> StreamedAnswer:
@@ -133,3 +126,10 @@ async def test_bad_numbers_are_refused() -> None:
         assert outcome.code == 2, value
         assert f"{flag} " in outcome.err
         assert "allowed: whole numbers" in outcome.err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    out = tmp_path / "no-such-folder" / "calibrated.yaml"
+    outcome = run_here("calibrate", "http://127.0.0.1:9", "--out", str(out))
+    assert outcome.code == 2
+    assert f'--out "{out}": cannot be written: No such file or directory' in outcome.err

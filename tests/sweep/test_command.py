@@ -1,13 +1,12 @@
 """The command: bad usage, exit codes, files and words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +15,13 @@ from support.commands import Outcome, run_here, wrong_refusals
 from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.simulate.command import SimulatorServer
-from vllm_specdec_exporter.commands.sweep import SweepPlan, command, load_record
+from vllm_specdec_exporter.commands import sweep as command
+from vllm_specdec_exporter.commands.simulate import SimulatorServer
+from vllm_specdec_exporter.commands.sweep import SweepPlan
 from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
+from vllm_specdec_exporter.commands.sweep.record import load as load_record
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOWHERE = "http://127.0.0.1:9"
 QUICK = ("--temperature", "0,0.8", "--requests", "4", "--max-tokens", "20")

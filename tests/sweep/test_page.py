@@ -1,21 +1,17 @@
 """The HTML report: self-contained, escaped, and readable in a real browser."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
-from vllm_specdec_exporter.commands.sweep import ServerIdentity, Status, Zones
 from vllm_specdec_exporter.commands.sweep import page as sweep_page
+from vllm_specdec_exporter.commands.sweep.grid import Zones
+from vllm_specdec_exporter.commands.sweep.record import ServerIdentity, Status
 from vllm_specdec_exporter.publish.markup import Section, bullets, data_table, page
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
 

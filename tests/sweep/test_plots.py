@@ -1,11 +1,9 @@
 """Plots: SVG that can stand in any page, the same for the same data."""
 
-from __future__ import annotations
-
 import builtins
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
@@ -15,10 +13,8 @@ from hypothesis import strategies as st
 
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
+from vllm_specdec_exporter.publish.markup import Html
 from vllm_specdec_exporter.publish.plots import Band, Bar, Point, Series, bars_with_intervals, lines
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.publish.markup import Html
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (

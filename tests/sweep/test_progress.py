@@ -1,13 +1,11 @@
 """Progress: a line on a terminal, lines elsewhere."""
 
-from __future__ import annotations
-
 import io
 
 from sweep.records import result
-from vllm_specdec_exporter.commands.sweep import Status
 from vllm_specdec_exporter.commands.sweep.grid import Cell
 from vllm_specdec_exporter.commands.sweep.progress import Lines, ProgressBar, span
+from vllm_specdec_exporter.commands.sweep.record import Status
 
 CELL = Cell("code", 4, 0.4)
 

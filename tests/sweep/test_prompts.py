@@ -1,17 +1,12 @@
 """Prompts: the built-in sets, and files."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from vllm_specdec_exporter.commands.sweep import Message, Prompt, SweepPlan, load_prompts
-from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
+from vllm_specdec_exporter.commands.sweep import SweepPlan, load_prompts
+from vllm_specdec_exporter.commands.sweep.grid import BUILTIN, Message, Prompt
 from vllm_specdec_exporter.config.options import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def user(text: str) -> Prompt:

@@ -1,7 +1,5 @@
 """What is made of a record: the table, the conclusions, the CSV file."""
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path
@@ -12,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.records import PUBLISHED, published, record, result
-from vllm_specdec_exporter.commands.sweep import Status, Zone, Zones, conclusions, report
+from vllm_specdec_exporter.commands.sweep import report
+from vllm_specdec_exporter.commands.sweep.grid import Zone, Zones
+from vllm_specdec_exporter.commands.sweep.record import Status
+from vllm_specdec_exporter.commands.sweep.report import conclusions
 
 GOLDEN = Path(__file__).parent / "golden"
 ZONES = Zones()

@@ -1,37 +1,24 @@
 """`run_sweep` against a fake endpoint: what it measures, and what it does when the server misbehaves."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import (
-    Message,
-    OtherTraffic,
-    Prompt,
-    PromptSet,
-    Status,
-    SweepPlan,
-    SweepProgress,
-    Unreachable,
-    endpoint,
-    load_record,
-    run_sweep,
-    runner,
-)
+from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, run_sweep, runner
+from vllm_specdec_exporter.commands.sweep.endpoint import Unreachable
+from vllm_specdec_exporter.commands.sweep.grid import Message, Prompt, PromptSet
+from vllm_specdec_exporter.commands.sweep.progress import SweepProgress
+from vllm_specdec_exporter.commands.sweep.record import CellResult, Status
+from vllm_specdec_exporter.commands.sweep.record import load as load_record
+from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome
 from vllm_specdec_exporter.config.options import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.commands.sweep import CellResult, SweepOutcome
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))
 PLAN = SweepPlan(

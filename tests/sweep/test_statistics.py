@@ -1,7 +1,5 @@
 """Percentiles, and intervals that cover what they say."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Streams as different servers send them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """docs/machine.md: its commands, run with other folders, and what they installed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

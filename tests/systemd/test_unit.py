@@ -1,7 +1,5 @@
 """The systemd unit: what systemd says of it, and what it starts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The systemd unit and its environment file, as systemd reads them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Requests that a tap asks for their usage: as they were, as they have to become, and what is answered."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tap.streams import (
     DONE,
@@ -15,9 +13,6 @@ from tap.streams import (
     usage_chunk,
 )
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: What a request gets that is asked.
 ADDED = b'"stream_options":{"include_usage":true},'

@@ -3,31 +3,26 @@
 Helpers wait for bytes or for the end of a connection, never for time to pass, and fail after `PATIENCE`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.closing import stop_accepting
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.requests.result import TapResult
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.tap.tap import Tap
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Callable
-
-    from vllm_specdec_exporter.requests.observation import Observation
-    from vllm_specdec_exporter.requests.result import TapResult
 
 #: Longer than anything here takes on a busy machine.
 PATIENCE = 100.0

@@ -1,21 +1,17 @@
 """The real exporter with a tap, as a process, between clients and servers that live here."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
 from tap.ends import HOST, PATIENCE, End, connect, passes
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, BEGUN
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
 
 
 @dataclass

@@ -1,13 +1,9 @@
 """Requests and answers as clients and vLLM write them, as bytes; and every way to cut bytes into pieces."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"

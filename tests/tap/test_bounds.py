@@ -1,17 +1,13 @@
 """Limits of buffered bytes, and the shutdown of a tap."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tap.ends import PATIENCE, connect, eventually, late, passes, road
 from tap.streams import ASKED, BEGUN, REST, answer, chat_request, request, split
 from vllm_specdec_exporter.serve.tap import observer
 from vllm_specdec_exporter.serve.tap import relay as module
-
-if TYPE_CHECKING:
-    import pytest
 
 
 async def test_what_asking_holds_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,10 @@
 """Thousands of requests that end in every way: responses stay complete, counts add up, memory is freed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -31,10 +28,7 @@ from tap.streams import (
     streamed,
 )
 from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import RecordState
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.requests.observation import Observation, RecordState
 
 pytestmark = pytest.mark.full
 

@@ -1,7 +1,5 @@
 """When a response is complete for the observer: with [DONE], or with the end of its connection."""
 
-from __future__ import annotations
-
 import pytest
 
 from tap.streams import (

@@ -1,13 +1,10 @@
 """Conversations through the tap: every byte arrives, in both directions, before the next is sent."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tap.ends import connect, each_way, leaves, passes, road
+from tap.ends import End, connect, each_way, leaves, passes, road
 from tap.streams import (
     ASKED,
     EVENTS,
@@ -21,9 +18,6 @@ from tap.streams import (
     stream_head,
     unchunk,
 )
-
-if TYPE_CHECKING:
-    from tap.ends import End
 
 #: Who says what, one after the other: the client (>) or the server (<).
 Conversation = list[tuple[str, bytes]]

@@ -1,7 +1,5 @@
 """Defects of the observer: traffic passes byte for byte, and the defect is counted."""
 
-from __future__ import annotations
-
 import traceback
 from typing import Any, NoReturn
 

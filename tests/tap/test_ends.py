@@ -1,7 +1,5 @@
 """How connections end through the tap: as without it, at once, and completely."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

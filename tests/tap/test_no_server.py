@@ -1,13 +1,11 @@
 """No server behind the tap: clients get an error of the API, and the reason is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
 import json
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -23,9 +21,6 @@ from tap.streams import (
 from vllm_specdec_exporter.serve.tap import relay as module
 from vllm_specdec_exporter.serve.tap import tap as tap_module
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def _answered(port: int, sent: bytes) -> bytes:

@@ -1,10 +1,8 @@
 """The observer: from the bytes of a connection to observations, the same whatever the pieces."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,11 +38,8 @@ from tap.streams import (
 from tap.watching import Watched, observe
 from vllm_specdec_exporter.requests import exchange
 from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
-from vllm_specdec_exporter.requests.observation import RecordState
+from vllm_specdec_exporter.requests.observation import Observation, RecordState
 from vllm_specdec_exporter.serve.tap import observer
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.requests.observation import Observation
 
 _TOKENS = chat_documents()
 _LAST = {name: usage_chunk(record=RECORD)[name] for name in ("usage", "metrics")}

@@ -1,17 +1,13 @@
 """The OpenAI client: its results are the same with and without the tap."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
 
 from support.fake_vllm import MODEL, FakeVLLM, Script
 from tap.ends import tapping
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.full
 

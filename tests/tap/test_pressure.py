@@ -1,20 +1,16 @@
 """Back-pressure through the tap: an end that does not read stops the other one; nothing is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import ssl
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.certificates import Authority, server_side
 from tap.ends import HOST, End, connect, late, serving, tapping
 from tap.streams import UPLOAD, chat_request, chunks, events, request, stream_head
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Bytes that the tap and the buffers of the system may hold between two ends; most of `UPLOAD` has to wait.
 _BETWEEN = UPLOAD // 2

@@ -1,15 +1,13 @@
 """No content, name or key of requests and responses is published or logged."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.ports import free_port
-from tap.ends import HOST, connect, serving
-from tap.process import numbers, process
+from tap.ends import HOST, End, Server, connect, serving
+from tap.process import Process, numbers, process
 from tap.streams import (
     COMPLETIONS,
     DONE,
@@ -27,10 +25,6 @@ from tap.streams import (
     stream_head,
     usage_chunk,
 )
-
-if TYPE_CHECKING:
-    from tap.ends import End, Server
-    from tap.process import Process
 
 _COUNT = iter(range(10_000))
 

@@ -1,12 +1,10 @@
 """The exporter with a tap as a process: configurations, signals, reloads and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import signal
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -29,9 +27,6 @@ from tap.streams import (
     request,
     stream_head,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WAIT = "--startup.on-error=wait"
 _TAP = ("tap_open_connections", "tap_connections_total", "tap_requests_total")

@@ -1,14 +1,13 @@
 """TLS on either side of the tap: trust, certificates that are replaced, clients that speak something else."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,14 +23,10 @@ from tap.streams import (
 )
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.tap.tap import TapService
 from vllm_specdec_exporter.serve.tls import UpstreamConfig
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @pytest.fixture(scope="module")

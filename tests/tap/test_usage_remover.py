@@ -1,7 +1,5 @@
 """The remover: clients do not see the event they did not ask for, and all else as the server sent it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """UsageRewriter: streams are asked for their usage, and no other byte of what clients send changes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

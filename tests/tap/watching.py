@@ -1,17 +1,11 @@
 """An observer without connections: bytes of both directions go in, observations and counts come out."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, call_safely
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from vllm_specdec_exporter.requests.observation import Observation
 
 
 @dataclass

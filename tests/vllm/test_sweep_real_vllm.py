@@ -19,14 +19,15 @@ import pytest
 from support.commands import run
 from support.exporter import Metrics
 from support.programs import COMMAND, clean_environment
-from vllm_specdec_exporter.commands.sweep import Status, load_record
+from vllm_specdec_exporter.commands.sweep.record import Status
+from vllm_specdec_exporter.commands.sweep.record import load as load_record
 
 from .server import drive
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from vllm_specdec_exporter.commands.sweep import SweepRecord
+    from vllm_specdec_exporter.commands.sweep.record import SweepRecord
 
     from .conftest import Servers
     from .server import VllmServer

@@ -1,15 +1,10 @@
 """Certificates for the tests of this folder."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,25 +1,19 @@
 """An exporter with a web configuration, and a client for it."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import http.client
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import yaml
 
-from support.exporter import Answer, running_exporter
+from support.exporter import Answer, RunningExporter, running_exporter
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from support.exporter import RunningExporter
-    from webconfig.pki import Pki
+from webconfig.pki import Pki
 
 #: Nothing listens there: what is tested here does not depend on a server to poll.
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")

@@ -1,7 +1,5 @@
 """A server's and its clients' certificates, in the files that the corpus and the documentation name."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path

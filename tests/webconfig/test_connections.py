@@ -1,25 +1,19 @@
 """Who may connect: TLS, client certificates, and clients that do not do as they should."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.certificates import Authority
+from support.exporter import RunningExporter
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import NAMES, Pki
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

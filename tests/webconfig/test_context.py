@@ -1,7 +1,5 @@
 """TLS as the settings say: versions, cipher suites, curves, and what a client's certificate says."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 from typing import Any

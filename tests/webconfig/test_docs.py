@@ -1,7 +1,5 @@
 """What docs/web-configuration.md shows is what happens."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

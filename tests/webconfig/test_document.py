@@ -1,23 +1,17 @@
 """What a web configuration file may say, and what is said of one that cannot be used."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
-from vllm_specdec_exporter.serve.web_config.document import WebConfig, WebConfigFile, parse
+from vllm_specdec_exporter.serve.web_config.document import Loaded, WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.pki import Pki
-
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.serve.web_config.document import Loaded
 
 CORPUS = Path(__file__).with_name("corpus")
 GOOD = sorted(path.name for path in CORPUS.glob("*.good.yml"))

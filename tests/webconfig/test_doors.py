@@ -1,26 +1,20 @@
 """Who comes in while the rules on clients change, and who stays too long without asking."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Self
 
 import pytest
 
+from support.exporter import RunningExporter
 from support.programs import eventually
 from webconfig.https import MUTUAL, address_of, client_context, guarded, write
+from webconfig.pki import Pki
 from webconfig.test_connections import REFUSED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
-
-    from support.exporter import RunningExporter
-    from webconfig.pki import Pki
 
 pytestmark = pytest.mark.full
 

@@ -1,22 +1,15 @@
 """What the process needs of its surroundings, and how it ends, with a web configuration."""
 
-from __future__ import annotations
-
 import http.client
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from support.programs import eventually
 from webconfig.https import TLS, ask, client_context, guarded
-from webconfig.pki import hashed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from webconfig.pki import Pki
+from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
 

@@ -1,12 +1,11 @@
 """`health`: the real command against exporters that are well, ill, gone, or not exporters at all."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +17,7 @@ from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.config.values import loopback_hosts
 from vllm_specdec_exporter.serve import health
 from webconfig.https import MUTUAL, NO_SERVER, TLS, address_of, guarded, write
-from webconfig.pki import hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from webconfig.pki import Pki
+from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
 
@@ -188,7 +181,7 @@ class TestCost:
             f"vllm_specdec_exporter.{name}"
             for name in (
                 *("cli", "config", "config.options", "config.thresholds", "config.values"),
-                *("serve", "serve.health", "serve.web_options"),
+                *("serve", "serve.health", "serve.web_config"),
             )
         ]
 

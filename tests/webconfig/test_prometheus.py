@@ -1,22 +1,16 @@
 """A real Prometheus that scrapes over TLS with a password and a certificate, while both change."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.programs import eventually
 from support.prometheus import PrometheusServer
 from webconfig.https import MUTUAL, address_of, guarded, write
-from webconfig.pki import hashed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from webconfig.pki import Pki
+from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
 

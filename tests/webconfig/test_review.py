@@ -1,18 +1,18 @@
 """What goes wrong around the web configuration: descriptors, memory, devices, floods, panics."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from support.builders import refusal
+from vllm_specdec_exporter.observe.result import Reload
 from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_key
 from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.web_config import fields
@@ -29,13 +29,7 @@ from vllm_specdec_exporter.serve.web_config.document import WebConfig, WebConfig
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.middleware import WebConfigMiddleware
 from webconfig.https import MUTUAL, TLS, basic, write
-from webconfig.pki import hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from vllm_specdec_exporter.observe.result import Reload
-    from webconfig.pki import Pki
+from webconfig.pki import Pki, hashed
 
 
 class TestFollowing:

@@ -1,7 +1,5 @@
 """Files that change while the exporter runs: the new is in force soon, and nobody is turned away for it."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools
@@ -11,24 +9,20 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import yaml
 
-from support.exporter import Metrics
+from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
 from vllm_specdec_exporter.serve.web_config.document import WebConfigFile
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import Pki, hashed, serial_of
 from webconfig.test_connections import REFUSED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 pytestmark = pytest.mark.full
 

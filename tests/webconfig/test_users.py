@@ -1,14 +1,13 @@
 """Who may ask: basic authentication, and what it costs."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from support.exporter import RunningExporter
 from vllm_specdec_exporter.serve.web_config.basic_auth import (
     MAX_CACHED,
     MAX_WAITING,
@@ -19,11 +18,6 @@ from vllm_specdec_exporter.serve.web_config.basic_auth import (
 )
 from webconfig.https import ask, basic, connect, guarded
 from webconfig.pki import Pki, hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.exporter import RunningExporter
 
 ALICE = ("alice", "correct horse")
 NOTHING_THERE = ("/nothing-here", "/-/healthy/", "/-/nothing")

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from .. import __version__
-from ..requests.push_schema import PATH
+from ..requests.routes import PUSH_PATH
 
 #: Limit of the bytes that are read of a response.
 _MAX_RESPONSE = 64 * 1024
@@ -84,7 +84,7 @@ class Address:
             raise ValueError("either token or token_file is needed")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._host, self._port = parts.hostname, port
-        self._path = parts.path.rstrip("/").removesuffix(PATH) + PATH
+        self._path = parts.path.rstrip("/").removesuffix(PUSH_PATH) + PUSH_PATH
         self._token, self._token_file = token, token_file
         self._timeout = timeout
         self._tls: ssl.SSLContext | None = None

@@ -48,7 +48,6 @@ class Reporter:
 
     Attributes:
         sent: requests that the exporter accepted.
-        rejected: requests that it rejected.
         failed: requests whose push failed or has an unknown outcome.
         dropped: requests dropped from a full queue, or reported after `close`.
         unobserved: requests that passed without an observation, by reason.

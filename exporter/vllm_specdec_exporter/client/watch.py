@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar
 
 from ..requests.exchange import MAX_BODY, Exchange
 from ..requests.grouping import TYPE_HEADER, Classification, TypeRule, clean_type, parse_rule
-from ..requests.openai_api import ROUTES, route_of
+from ..requests.routes import ROUTES, route_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,8 +48,6 @@ class Labels(TypedDict, total=False):
         request_type: the type of requests without that header that match no rule.
         type_header: request header with the type; by default `TYPE_HEADER`.
         types: rules for requests without that header, as in ``--requests.type``; the first match counts.
-        tenant: the tenant of all requests.
-        tenant_header: request header with the tenant.
         tenants: the tenants that are sent to the exporter; every other is sent as ``other``.
     """
 
@@ -97,10 +95,7 @@ class RequestWatcher:
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> RequestWatch | None:
         """Return the watch of a request, ``None`` if its response has no record.
 
-        Args:
-            method: of the request.
-            path: of the request, with or without its query.
-            headers: of the request, names in lower case.
+        Names of `headers` are in lower case.
         """
         path = _vllm_path(path)
         if not Exchange.is_observable(method, path, headers):
@@ -128,11 +123,7 @@ def _guarded(
 
 
 class RequestWatch:
-    """Observes one request.
-
-    Attributes:
-        over: whether it has ended.
-    """
+    """Observes one request, until it is `over`."""
 
     def __init__(self, exchange: Exchange, reporter: Reporter, tenant: str) -> None:
         self._exchange = exchange

@@ -1,23 +1,35 @@
-"""Arguments that several commands share: the server, durations, and the form of the output."""
+"""What several commands share: the server, numbers, durations, the form of the output, and errors."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..config import files
 from ..config.options import ConfigError
 from ..config.values import format_duration, parse_duration
+from ..publish.wording import printable
 from ..serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    T = TypeVar("T")
 
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
+
+
+def add_url(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the argument ``url``; `text` says what the server is."""
+    text = f"{text} Default: {DEFAULT_URL}. [${URL.variable}]"
+    parser.add_argument("url", nargs="?", metavar="URL", help=text)
 
 
 def flags_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -42,15 +54,24 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
     Raises:
         ConfigError: no duration, or one outside `least` to `most`.
     """
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise ConfigError(f'{flag} "{text}": {error}') from error
+    seconds = parsed(flag, text, parse_duration)
     if not least <= seconds <= most:
         limits = f"from {format_duration(least)}"
         limits += f" to {format_duration(most)}" if most < float("inf") else " up"
         raise ConfigError(f'{flag} "{text}": allowed: {limits}')
     return seconds
+
+
+def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:
+    """Return the value of a flag.
+
+    Raises:
+        ConfigError: `parse` raised ValueError.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: {error}") from error
 
 
 def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -65,6 +86,32 @@ def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
+def whole_between(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers within these bounds."""
+
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+            raise ValueError(f"allowed: a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def number_between(least: float, most: float, allowed: str = "") -> Callable[[str], float]:
+    """Return a parser of numbers within these bounds; `allowed` describes them."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not least <= number <= most:
+            raise ValueError(f"allowed: {allowed or f'a number from {least:g} to {most:g}'}")
+        return abs(number) if number == 0 else number  # -0 is 0
+
+    return parse
+
+
 def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
     parser.add_argument("--json", action="store_true", help=f"Print {what} as JSON instead.")
@@ -77,3 +124,38 @@ def wants_color(args: argparse.Namespace) -> bool:
     """Return whether to print colours, from ``--color``, the terminal and the variable NO_COLOR."""
     automatic = args.color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return automatic or args.color == "always"
+
+
+def fail(command: str, message: object, code: int) -> int:
+    """Print why a command failed, and return its exit code."""
+    print(f"vllm-specdec-exporter {command}: error: {printable(str(message))}", file=sys.stderr)
+    return code
+
+
+def check_writable(flag: str, path: Path) -> None:
+    """Check that `write_file` can write a file, before the work whose result it gets.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    try:
+        files.try_to_write(path)
+    except OSError as error:
+        raise _unwritable(flag, path, error) from error
+
+
+def write_file(flag: str, path: Path, body: bytes) -> None:
+    """Write the file that a flag names, atomically.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        files.write(path, body)
+    except (OSError, ValueError) as error:
+        raise _unwritable(flag, path, error) from error
+
+
+def _unwritable(flag: str, path: Path, error: Exception) -> ConfigError:
+    why = getattr(error, "strerror", error)
+    return ConfigError(f"{flag} {json.dumps(str(path))}: cannot be written: {why}")

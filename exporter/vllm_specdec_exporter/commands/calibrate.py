@@ -22,26 +22,20 @@ import yaml
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import Basis
-from ..publish.wording import printable
-from .sweep import (
-    OtherTraffic,
-    Prompt,
-    PromptSet,
-    Status,
-    SweepPlan,
-    Unreachable,
-    endpoint,
-    load_prompts,
-    run_sweep,
-    show_progress,
-)
+from .arguments import check_writable, fail, write_file
+from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
+from .sweep.endpoint import Unreachable
+from .sweep.grid import Prompt, PromptSet
+from .sweep.progress import show_progress
+from .sweep.record import Status
+from .sweep.runner import OtherTraffic
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from ..economics.cost import CostProfile
-    from .sweep import CellResult, ServerIdentity
+    from .sweep.record import CellResult, ServerIdentity
 
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
@@ -129,12 +123,13 @@ def run(args: argparse.Namespace) -> int:
             f"at most {max(batches)} at a time"
         )
         return FINE
+    check_writable("--out", Path(args.out))
     try:
         identity, cells = asyncio.run(_measure(args, plans))
     except Unreachable as error:
-        return _fail(str(error), UNREACHABLE)
+        return fail("calibrate", error, UNREACHABLE)
     except OtherTraffic as error:
-        return _fail(str(error), PROBLEM)
+        return fail("calibrate", error, PROBLEM)
     except ConfigError as error:
         if "context" in str(error) and max(contexts) > 0:
             raise ConfigError(f"{error}; give shorter ones with --context") from error
@@ -144,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
         profile = calibrate(rows, args.method, _name(identity))
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
-        return _fail(f"{error}{hint}", PROBLEM)
+        return fail("calibrate", f"{error}{hint}", PROBLEM)
     largest, note = largest_error(profile, rows), profile.provenance
     profile = replace(
         profile,
@@ -159,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
             f"{note and f'; {note}'}"
         ),
     )
-    Path(args.out).write_text(document(profile), "utf-8")
+    write_file("--out", Path(args.out), document(profile).encode())
     print(f"{table(profile, rows)}\n\n{plot(profile, rows)}")
     if note:
         print(f"the interval is wide: {note}", file=sys.stderr)
@@ -169,11 +164,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _urls(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.url, args.plain_url) if args.plain_url else (args.url,)
-
-
-def _fail(message: str, code: int) -> int:
-    print(f"vllm-specdec-exporter calibrate: error: {printable(message)}", file=sys.stderr)
-    return code
 
 
 def _name(identity: ServerIdentity) -> str:

@@ -27,14 +27,13 @@ from ..measures.history import Window
 from ..observe.result import ExporterResult
 from ..publish import snapshot
 from ..publish import terminal_report as report
-from ..publish.wording import printable
 from ..requests.result import is_problem
 from ..serve import configuration
 from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.tls import tls_context
 from ..serve.upstream import Upstream
-from .arguments import DEFAULT_URL, URL, add_output_flags, flags_of, seconds_of, wants_color
+from .arguments import URL, add_output_flags, add_url, fail, flags_of, seconds_of, wants_color
 
 if TYPE_CHECKING:
     import argparse
@@ -80,17 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
+    add_url(parser, "Server to look at.")
     parser.add_argument(
-        "url",
-        nargs="?",
-        metavar="URL",
-        help=f"Server to look at. Default: {DEFAULT_URL}. [${URL.variable}]",
-    )
-    parser.add_argument(
-        "--for",
-        dest="duration",
-        metavar="DURATION",
-        help=f"How long to watch. Default: {_DEFAULT_DURATION}.",
+        "--for", dest="duration", metavar="DURATION", help=f"How long to watch. Default: {_DEFAULT_DURATION}."
     )
     parser.add_argument(
         "--exporter",
@@ -108,8 +99,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             result = _from_exporter(args)
         except SnapshotError as error:
-            print(f"vllm-specdec-exporter check: error: {printable(str(error))}", file=sys.stderr)
-            return UNREACHABLE
+            return fail("check", error, UNREACHABLE)
     else:
         config = _config(args)
         if sys.stderr.isatty():

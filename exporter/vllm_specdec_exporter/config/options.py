@@ -9,10 +9,9 @@ of the value, the value, and what is allowed.
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,6 +19,13 @@ ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """Return the known word that is most like `word`, empty if none is like it."""
+    import difflib  # here, for the memory of a sidecar
+
+    return "".join(difflib.get_close_matches(str(word), known, 1))
 
 
 class ConfigError(Exception):
@@ -87,9 +93,9 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
-            near = difflib.get_close_matches(flag, self._option_string_actions, 1) if flag[:1] == "-" else []
+            near = nearest(flag, self._option_string_actions) if flag[:1] == "-" else ""
             self.error(
-                f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near[0]}?' if near else ''}"
+                f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near}?' if near else ''}"
             )
         return found
 
@@ -259,8 +265,8 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
         elif any(option.startswith(key + ".") for option in known):
             found.update(_flatten(value, known, file, key + "."))
         else:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(known))}"
+            near = nearest(key, known)
+            hint = f"; did you mean {near}?" if near else f"; known: {', '.join(sorted(known))}"
             shown = key if key.isprintable() else json.dumps(key)
             raise ConfigError(f"{shown} in {file}: no such setting{hint}")
     return found

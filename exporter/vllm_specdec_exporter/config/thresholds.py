@@ -12,7 +12,6 @@ Constants that are not thresholds: the break-even speedup of 1; the confidence a
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -27,152 +26,125 @@ def _threshold(default: float, least: float, most: float, meaning: str) -> Any:
 _INFINITY = float("inf")
 
 
+def _ratio(default: float, meaning: str) -> Any:
+    return _threshold(default, 0, 1, meaning)
+
+
+def _from_zero(default: float, meaning: str) -> Any:
+    return _threshold(default, 0, _INFINITY, meaning)
+
+
+def _from_one(default: float, meaning: str) -> Any:
+    return _threshold(default, 1, _INFINITY, meaning)
+
+
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """The thresholds in force. Ratios are from 0 to 1, acceptance lengths at least 1."""
 
-    minimum_drafts: float = _threshold(
-        100, 1, _INFINITY, "minimum number of drafts in a window for a judgement"
+    minimum_drafts: float = _from_one(100, "minimum number of drafts in a window for a judgement")
+    poor_mean_acceptance_length: float = _from_one(1.3, "poor below this mean acceptance length")
+    poor_acceptance_ratio: float = _ratio(0.40, "poor below this acceptance ratio")
+    poor_position_0_acceptance_ratio: float = _ratio(0.70, "poor below this acceptance ratio of position 0")
+    poor_position_decay_ratio: float = _ratio(
+        0.50, "poor (rapid decline) below this mean conditional acceptance after position 0"
     )
-    poor_mean_acceptance_length: float = _threshold(
-        1.3, 1, _INFINITY, "poor below this mean acceptance length"
+    healthy_mean_acceptance_length: float = _from_one(1.5, "healthy from this mean acceptance length on")
+    healthy_acceptance_ratio: float = _ratio(0.60, "healthy from this acceptance ratio on")
+    healthy_position_0_acceptance_ratio: float = _ratio(
+        0.90, "healthy above this acceptance ratio of position 0"
     )
-    poor_acceptance_ratio: float = _threshold(0.40, 0, 1, "poor below this acceptance ratio")
-    poor_position_0_acceptance_ratio: float = _threshold(
-        0.70, 0, 1, "poor below this acceptance ratio of position 0"
+    healthy_last_position_acceptance_ratio: float = _ratio(
+        0.20, "healthy above this acceptance ratio of the last position"
     )
-    poor_position_decay_ratio: float = _threshold(
-        0.50, 0, 1, "poor (rapid decline) below this mean conditional acceptance after position 0"
+    optimal_mean_acceptance_length: float = _from_one(2.0, "optimal above this mean acceptance length")
+    optimal_acceptance_ratio: float = _ratio(0.70, "optimal above this acceptance ratio")
+    optimal_position_decay_ratio: float = _ratio(
+        0.75, "optimal (smooth decline) from this mean conditional acceptance after position 0 on"
     )
-    healthy_mean_acceptance_length: float = _threshold(
-        1.5, 1, _INFINITY, "healthy from this mean acceptance length on"
+    optimal_mean_acceptance_length_deviation: float = _from_zero(
+        0.2, "optimal (steady) if windows differ by at most this in acceptance length"
     )
-    healthy_acceptance_ratio: float = _threshold(0.60, 0, 1, "healthy from this acceptance ratio on")
-    healthy_position_0_acceptance_ratio: float = _threshold(
-        0.90, 0, 1, "healthy above this acceptance ratio of position 0"
+    disable_mean_acceptance_length: float = _from_one(
+        1.2, "consider disabling speculation below this mean acceptance length"
     )
-    healthy_last_position_acceptance_ratio: float = _threshold(
-        0.20, 0, 1, "healthy above this acceptance ratio of the last position"
+    disable_acceptance_ratio: float = _ratio(
+        0.50, "consider disabling speculation below this acceptance ratio"
     )
-    optimal_mean_acceptance_length: float = _threshold(
-        2.0, 1, _INFINITY, "optimal above this mean acceptance length"
+    break_even_acceptance_ratio: float = _ratio(
+        0.65, "near break-even up to this acceptance ratio: measure P99 under real load first"
     )
-    optimal_acceptance_ratio: float = _threshold(0.70, 0, 1, "optimal above this acceptance ratio")
-    optimal_position_decay_ratio: float = _threshold(
-        0.75,
-        0,
-        1,
-        "optimal (smooth decline) from this mean conditional acceptance after position 0 on",
+    raise_k_last_position_acceptance_ratio: float = _ratio(
+        0.30, "the published rule: K may be raised above this acceptance ratio of the last position"
     )
-    optimal_mean_acceptance_length_deviation: float = _threshold(
-        0.2,
-        0,
-        _INFINITY,
-        "optimal (steady) if windows differ by at most this in acceptance length",
+    lower_k_last_position_acceptance_ratio: float = _ratio(
+        0.10, "the published rule: K may be lowered below this acceptance ratio of the last position"
     )
-    disable_mean_acceptance_length: float = _threshold(
-        1.2, 1, _INFINITY, "consider disabling speculation below this mean acceptance length"
+    harmful_speedup: float = _ratio(1.0, "harmful below this speedup; at most 1")
+    beneficial_speedup: float = _from_zero(1.2, "beneficial above this speedup")
+    disagreement_ratio: float = _from_zero(
+        0.20, "measured and estimated speedup disagree from this relative difference on"
     )
-    disable_acceptance_ratio: float = _threshold(
-        0.50, 0, 1, "consider disabling speculation below this acceptance ratio"
+    measurement_minimum_requests: float = _from_one(
+        20, "minimum number of finished requests in a window for a measured speedup"
     )
-    break_even_acceptance_ratio: float = _threshold(
-        0.65, 0, 1, "near break-even up to this acceptance ratio: measure P99 under real load first"
+    minimum_requests: float = _from_one(
+        50, "minimum number of requests in a window for a judgement per request"
     )
-    raise_k_last_position_acceptance_ratio: float = _threshold(
-        0.30, 0, 1, "the published rule: K may be raised above this acceptance ratio of the last position"
-    )
-    lower_k_last_position_acceptance_ratio: float = _threshold(
-        0.10, 0, 1, "the published rule: K may be lowered below this acceptance ratio of the last position"
-    )
-    harmful_speedup: float = _threshold(1.0, 0, 1, "harmful below this speedup; at most 1")
-    beneficial_speedup: float = _threshold(1.2, 0, _INFINITY, "beneficial above this speedup")
-    disagreement_ratio: float = _threshold(
-        0.20, 0, _INFINITY, "measured and estimated speedup disagree from this relative difference on"
-    )
-    measurement_minimum_requests: float = _threshold(
-        20, 1, _INFINITY, "minimum number of finished requests in a window for a measured speedup"
-    )
-    minimum_requests: float = _threshold(
-        50, 1, _INFINITY, "minimum number of requests in a window for a judgement per request"
-    )
-    poor_request_acceptance_ratio: float = _threshold(
+    poor_request_acceptance_ratio: float = _ratio(
         0.50,
-        0,
-        1,
         "part of the traffic loses if a tenth of the requests is below this acceptance ratio; follows "
         "disable_acceptance_ratio if only that is set",
     )
     mixed_requests_ratio: float = _threshold(
         0.20, 0.01, 0.5, "a workload is mixed if this share of the requests gains and this share loses"
     )
-    advice_minimum_drafts: float = _threshold(
-        500, 1, _INFINITY, "minimum number of drafts in a window for advice on K"
-    )
-    advice_minimum_gain: float = _threshold(
-        0.01, 0, _INFINITY, "minimum relative gain in speedup for advising another K"
-    )
-    usual_mean_acceptance_length: float = _threshold(
+    advice_minimum_drafts: float = _from_one(500, "minimum number of drafts in a window for advice on K")
+    advice_minimum_gain: float = _from_zero(0.01, "minimum relative gain in speedup for advising another K")
+    usual_mean_acceptance_length: float = _from_one(
         1,
-        1,
-        _INFINITY,
         "another method is advised if the present one gains little even at its best K and is below this mean "
         "acceptance length; 1: never. EAGLE has 2, suffix 2, n-gram 1.5, MLP speculator 1.5",
     )
-    low_coverage_ratio: float = _threshold(
-        0.50,
-        0,
-        1,
-        "finding: speculation has little effect below this share of tokens from drafts",
+    low_coverage_ratio: float = _ratio(
+        0.50, "finding: speculation has little effect below this share of tokens from drafts"
     )
-    abnormal_acceptance_ratio: float = _threshold(
-        0.98, 0, 1, "acceptance above this ratio indicates repetitive answers"
+    abnormal_acceptance_ratio: float = _ratio(
+        0.98, "acceptance above this ratio indicates repetitive answers"
     )
-    unrecorded_requests_ratio: float = _threshold(
-        0.20,
-        0,
-        1,
-        "finding and alert from this share of requests without a record, or unobserved, on",
+    unrecorded_requests_ratio: float = _ratio(
+        0.20, "finding and alert from this share of requests without a record, or unobserved, on"
     )
     # Used only in alert rules.
-    severe_speedup: float = _threshold(
-        0.9,
-        0,
-        _INFINITY,
-        "alerts: people are paged below this speedup, and get a ticket below harmful_speedup",
+    severe_speedup: float = _from_zero(
+        0.9, "alerts: people are paged below this speedup, and get a ticket below harmful_speedup"
     )
-    collapsed_acceptance_ratio: float = _threshold(
-        0.05, 0, 1, "alerts: speculation has silently collapsed below this acceptance ratio"
+    collapsed_acceptance_ratio: float = _ratio(
+        0.05, "alerts: speculation has silently collapsed below this acceptance ratio"
     )
-    drop_ratio: float = _threshold(
-        0.15,
-        0,
-        1,
-        "alerts: relative fall below the engine's earlier level that is a drop or regression",
+    drop_ratio: float = _ratio(
+        0.15, "alerts: relative fall below the engine's earlier level that is a drop or regression"
     )
-    step_acceptance_ratio: float = _threshold(
-        0.05, 0, 1, "alerts: fall in acceptance ratio across a restart that indicates another build"
+    step_acceptance_ratio: float = _ratio(
+        0.05, "alerts: fall in acceptance ratio across a restart that indicates another build"
     )
-    outlier_ratio: float = _threshold(
-        0.2, 0, 1, "alerts: relative distance below its peers that makes an engine an outlier"
+    outlier_ratio: float = _ratio(
+        0.2, "alerts: relative distance below its peers that makes an engine an outlier"
     )
-    comparison_minimum_drafts: float = _threshold(
-        5000,
-        1,
-        _INFINITY,
-        "alerts: minimum number of drafts on each side of a comparison of two periods or engines",
+    comparison_minimum_drafts: float = _from_one(
+        5000, "alerts: minimum number of drafts on each side of a comparison of two periods or engines"
     )
-    wasted_verification_ratio: float = _threshold(
-        0.5, 0, 1, "alerts: share of verified tokens that may be rejected while requests wait"
+    wasted_verification_ratio: float = _ratio(
+        0.5, "alerts: share of verified tokens that may be rejected while requests wait"
     )
-    squeezed_kv_cache_usage_ratio: float = _threshold(
-        0.9, 0, 1, "alerts: the KV cache is squeezed from this usage on, if requests are preempted"
+    squeezed_kv_cache_usage_ratio: float = _ratio(
+        0.9, "alerts: the KV cache is squeezed from this usage on, if requests are preempted"
     )
-    widened_latency_ratio: float = _threshold(
-        1.5, 1, _INFINITY, "alerts: growth of a latency, or of its P99 over P50, that is a regression"
+    widened_latency_ratio: float = _from_one(
+        1.5, "alerts: growth of a latency, or of its P99 over P50, that is a regression"
     )
-    failed_request_ratio: float = _threshold(
-        0.05, 0, 1, "alerts: people are paged above this share of requests that end in an error"
+    failed_request_ratio: float = _ratio(
+        0.05, "alerts: people are paged above this share of requests that end in an error"
     )
     worth_it_objective_ratio: float = _threshold(
         0.95, 0, 0.9999, "alerts: objective for the share of drafts generated while speculation did not lose"
@@ -183,11 +155,9 @@ class Thresholds:
         yield from ((f.name, getattr(self, f.name)) for f in fields(self))
 
     def with_values(self, values: Mapping[str, float], *, ordered: bool = True) -> Thresholds:
-        """Return these thresholds with new values, also for the thresholds that follow them.
+        """Return these thresholds with new values by name; with `ordered`, the order of levels is checked.
 
-        Args:
-            values: the new values by name.
-            ordered: whether to check the order of levels.
+        Thresholds that follow one of them change, too.
 
         Raises:
             ValueError: an unknown name, a value out of its range, or levels out of order.
@@ -195,6 +165,8 @@ class Thresholds:
         known = {f.name: f.metadata for f in fields(self)}
         for name, value in values.items():
             if name not in known:
+                from difflib import get_close_matches  # here, for the memory of a sidecar
+
                 alike = get_close_matches(name, known, n=5, cutoff=0.0)
                 raise ValueError(
                     f"unknown threshold {name!r}; most like it: {', '.join(alike)} "

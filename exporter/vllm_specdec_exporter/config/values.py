@@ -223,7 +223,6 @@ class Target:
         url: the full URL without credentials.
         socket: path of the Unix socket to connect to instead of the host in `url`; empty for none.
         user: user name for basic authentication.
-        password: its password.
         discovery: how the host of `url` is resolved to servers: ``dns`` or ``dnssrv``; empty for a server.
     """
 

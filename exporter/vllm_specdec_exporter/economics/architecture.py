@@ -6,11 +6,11 @@ tower (about 0.4B parameters in most).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..config.options import nearest
 from .sizes import is_quantized, stored_precision
 
 if TYPE_CHECKING:
@@ -116,10 +116,7 @@ class Architecture:
 
     Attributes:
         model_type: as Transformers names the architecture.
-        layers: decoder layers.
-        hidden: hidden size.
         intermediate: intermediate size of a dense MLP, 0 where every layer has experts.
-        heads: query heads.
         kv_heads: key and value heads.
         head_size: numbers in a head.
         vocabulary: rows of the embeddings.
@@ -257,8 +254,8 @@ def _model_type(text: Mapping[str, object]) -> str:
     if model_type is None:
         raise ArchitectureError("model_type is missing")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        near = difflib.get_close_matches(str(model_type), FAMILIES, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        near = nearest(model_type, FAMILIES)
+        hint = f"did you mean {near}? " if near else ""
         raise ArchitectureError(
             f"model_type {_shown(model_type)} is an architecture whose parameters cannot be counted here; "
             f"{hint}known: {', '.join(FAMILIES)}. Give the number of parameters instead of the file"

@@ -225,14 +225,6 @@ class CostProfile:
             return self
         return replace(self, measured_draft=(share, k))
 
-    def break_even_length(self, k: float, batch: float) -> float:
-        """Return the mean acceptance length at break-even: a step of 1.6 plain ones must emit 1.6 tokens."""
-        return self.step_cost(k, batch)
-
-    def break_even_ratio(self, k: float, batch: float) -> float:
-        """Return the acceptance ratio at break-even, for `k` above 0; above 1, no acceptance could pay."""
-        return (self.step_cost(k, batch) - 1) / k
-
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft model of `ratio` times the target's size.
 
@@ -257,10 +249,7 @@ _USUAL_LENGTH = {"eagle": 2.0, "eagle3": 2.0, "ngram": 1.5, "mlp_speculator": 1.
 def thresholds_for(profile: CostProfile, k: int | None = None, method: str = "") -> Thresholds:
     """Return the default thresholds: as published, or from break-even where the profile is cheap.
 
-    Args:
-        profile: the cost of steps.
-        k: tokens drafted; by default the profile's typical K.
-        method: the method as vLLM calls it, empty if not known.
+    `k` is by default the profile's typical K; `method` is empty if not known.
     """
     defaults = Thresholds()
     if method in _USUAL_LENGTH:

@@ -19,12 +19,11 @@ The overheads and efficiencies are fitted to published measurements: docs/refere
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import yaml
 
 from .model import EAGLE3_VOCABULARY, Model
 from .sizes import BF16
@@ -46,7 +45,7 @@ class HardwareError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One GPU by its data sheet (hardware.yaml).
+    """One GPU by its data sheet (hardware.toml).
 
     Attributes:
         name: as `--cost.hardware` has it.
@@ -74,7 +73,7 @@ class Accelerator:
 @lru_cache(maxsize=1)
 def accelerators() -> Mapping[str, Accelerator]:
     """Return the known accelerators by name."""
-    text = Path(__file__).with_name("hardware.yaml").read_text("utf-8")
+    text = Path(__file__).with_name("hardware.toml").read_text("utf-8")
     return {
         name: Accelerator(
             name=name,
@@ -84,7 +83,7 @@ def accelerators() -> Mapping[str, Accelerator]:
             memory=entry["memory"] * 1e9,
             source=entry["source"],
         )
-        for name, entry in yaml.safe_load(text)["accelerators"].items()
+        for name, entry in tomllib.loads(text)["accelerators"].items()
     }
 
 
@@ -260,12 +259,8 @@ class PhysicalModel:
             over.step + batch * over.request + self.machine.pass_seconds(self.target, batch, batch, context)
         )
 
-    def drafting_seconds(self, k: float, batch: float, context: float) -> float:
-        """Return the time of a step with `k` drafted tokens for each request, verification included."""
-        return self.verification_seconds(k, batch, context) + self.draft_seconds(k, batch, context)
-
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
-        """Return the time of such a step without that of drafting."""
+        """Return the time of a step with `k` drafted tokens for each request, without that of drafting."""
         over, age = self.machine.overheads, self._age
         verify = self.machine.pass_seconds(self.target, batch * (k + 1), batch, context) * over.verification
         preparing = (over.speculation + batch * over.speculation_request) * age

@@ -32,8 +32,6 @@ class Model:
         parameters: all of them, from 0 up.
         active_parameters: those that one token passes through; fewer only for a mixture of experts.
         precision: how they are stored.
-        layers: decoder layers.
-        hidden: hidden size.
         kv_values: numbers that one token caches, over all layers.
         routed: parameters of all routed experts; 0 for a dense model.
         experts: routed experts in a layer, 0 for a dense model.
@@ -160,9 +158,7 @@ def parse_model(text: str) -> Model:
 def with_details(model: Model, details: str) -> Model:
     """Return `model` with dimensions as given: ``layers=48,kv-heads=4,experts=8/128,kv=fp8``.
 
-    Args:
-        model: of a known size or architecture; the latter has all dimensions but `kv`.
-        details: pairs separated by commas; heads are of size 128.
+    Heads are of size 128. A model with an architecture has all dimensions but `kv`.
 
     Raises:
         ValueError: an unknown dimension, or one that contradicts the model; the message has what is allowed.

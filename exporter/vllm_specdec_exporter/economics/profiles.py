@@ -6,16 +6,15 @@ docs/reference/cost-profiles.md.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
+import tomllib
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from ..config.options import nearest
 from .cost import Basis, CostProfile, DraftCost, TargetCost
 from .hardware import PhysicalModel, usual_drafter
 from .model import from_parameters, model_in_name, size_in_name
@@ -121,8 +120,8 @@ def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, A
         raise ProfileError(f"profile {where}: a mapping is expected; known keys: {', '.join(sorted(known))}")
     for key in entry:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
+            near = nearest(key, known)
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(sorted(known))}"
             raise ProfileError(f"profile {where}: no such key {key!r}; {hint}")
     return entry
 
@@ -149,10 +148,8 @@ def _number(name: str, key: str, value: object) -> float:
 
 def _builtin() -> dict[str, CostProfile]:
     # By its path: `importlib.resources` would cost every sidecar half a megabyte.
-    text = Path(__file__).with_name("profiles.yaml").read_text("utf-8")
-    # The C loader, where there is one: every start of the sidecar reads this.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return parse_profiles(yaml.load(text, Loader=loader))  # noqa: S506 - both are safe loaders
+    # TOML, because a sidecar without files then needs no PyYAML: a megabyte.
+    return parse_profiles(tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8")))
 
 
 #: Every profile that is shipped, by name.

@@ -94,7 +94,6 @@ class Speculation:
     Attributes:
         configured: whether the server has one.
         method: such as ``eagle3`` or ``ngram``.
-        draft_model: the draft model.
         num_speculative_tokens: K.
         document: the JSON itself.
         schedule: K by batch size, if the JSON has it.

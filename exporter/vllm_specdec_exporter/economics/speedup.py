@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def expected_tokens(acceptance: float, k: int) -> float:
     """Return the tokens that a draft of `k` is expected to emit, 1 to 1 + k (equation 1).
 
-    Args:
-        acceptance: chance of a drafted token to be accepted, given that those before it were; 0 to 1.
-        k: tokens drafted.
+    `acceptance` is the chance of a drafted token to be accepted if those before it were, 0 to 1.
 
     Raises:
         ValueError: an acceptance outside 0 to 1, or a negative k.

@@ -72,7 +72,6 @@ class SampleMean:
     """A mean of independent observations.
 
     Attributes:
-        mean: the mean.
         deviation: standard deviation of the observations, ``None`` where it is not known.
         count: how many there are.
     """
@@ -233,8 +232,6 @@ class ClusterInterval:
     """A 95 % confidence interval.
 
     Attributes:
-        low: its lower end.
-        high: its upper end.
         unit: what was taken as independent: ``prompt``, ``request`` or ``draft``. By drafts, the interval is
             too narrow.
         units: how many of these there were.

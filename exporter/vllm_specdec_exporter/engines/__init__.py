@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ..exposition.text import MalformedExposition, Selection
 from .dialect import Dialect
 from .dialects import DIALECTS
-from .latencies import read_latencies
-from .normal_form import normalise
+from .normal_form import normalise, read_latencies
 
 if TYPE_CHECKING:
     from .reading import Reading

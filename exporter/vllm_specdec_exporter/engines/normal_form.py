@@ -1,12 +1,15 @@
-"""The conversion of the samples of one response to the normal form."""
+"""The conversion of the samples of one response to the normal form, its latency histograms on demand."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ..exposition.histogram import Histogram
 from ..exposition.text import MalformedExposition
 from .dialect import (
     COUNTERS,
@@ -18,7 +21,7 @@ from .dialect import (
     PER_POSITION,
     STEPS,
 )
-from .reading import Counters, Drafting, EngineKey, EngineReading, Lifetime, Load, Reading, Steps
+from .reading import Counters, Drafting, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -204,6 +207,7 @@ def _engine(
     uncounted: str,
 ) -> EngineReading:
     scalars: dict[str, Any] = {}
+    gap = ""
     for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
         # The preferred name comes last and overwrites the others.
         if attribute in _PER_POSITION:
@@ -212,16 +216,21 @@ def _engine(
                 scalars[attribute] = tuple(values[p] for p in present)
             else:
                 shown = ", ".join(map(str, present))
-                defects.append(f"positions with gaps ({shown}): per-position values ignored")
+                gap = f"positions with gaps ({shown}): per-position values ignored"
+                defects.append(gap)
         elif None in values:
             scalars[attribute] = values[None]
+    if gap:
+        for attribute in _PER_POSITION:
+            scalars.pop(attribute, None)
     if dialect.derived:
-        _derive(scalars, dialect, infos)
+        if not gap:  # a total over the other positions would be too low
+            _derive(scalars, dialect, infos)
         active = any(scalars.get(name) for name in ("generation_tokens", *dialect.terms))
         if active and scalars.get("drafts") is None:
-            uncounted = uncounted or dialect.missing
-    positions = scalars.pop(PER_POSITION, ())
-    if scalars.get("accepted_tokens") and not positions and not defects and PER_POSITION in dialect.series:
+            uncounted = uncounted or gap or dialect.missing
+    counted = PER_POSITION in dialect.series
+    if scalars.get("accepted_tokens") and not scalars.get(PER_POSITION) and counted and not defects:
         defects.append("accepted tokens without any per-position series")
 
     def part(names: frozenset[str]) -> dict[str, Any]:
@@ -229,9 +238,7 @@ def _engine(
 
     return EngineReading(
         key=key,
-        counters=Counters(
-            accepted_tokens_per_position=positions, resolution=dialect.resolution, **part(COUNTERS)
-        ),
+        counters=Counters(**part(COUNTERS), resolution=dialect.resolution),
         load=Load(**part(LOAD)),
         steps=Steps(**part(STEPS)),
         lifetime=Lifetime(**part(LIFETIME_GAUGES))
@@ -240,7 +247,7 @@ def _engine(
         counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects[:MAX_DEFECTS]),
         drafting=Drafting(**part(DRAFTING)) if dialect.derived else None,
-        derived="accepted_tokens" in dialect.derived and PER_POSITION not in dialect.series,
+        derived="accepted_tokens" in dialect.derived and not counted,
         uncounted=uncounted,
     )
 
@@ -271,3 +278,61 @@ def _show(labels: Labels) -> str:
     # Untrusted text: no control characters for the terminal, bounded length for the log.
     clean = "".join(c if c.isprintable() else " " for c in text[:_MAX_QUOTED])
     return f"{{{clean}{'…' if len(text) > _MAX_QUOTED else ''}}}"
+
+
+#: Counts by upper bound; count and sum of the histogram have the keys below.
+_Parts = dict[float, float]
+_COUNT, _SUM = -1.0, -2.0
+
+
+def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
+    """Return `reading` with the latencies in `lines`.
+
+    Raises:
+        MalformedExposition: a value that is negative or not finite, or a bucket without a valid bound.
+    """
+    found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    for line in lines:
+        entry = dialect.histogram_fields.get(line.name)
+        if entry is None:
+            continue
+        attribute, part = entry
+        labels = dict(line.labels)
+        if not 0 <= line.value <= MAX_VALUE:
+            raise MalformedExposition(f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}")
+        key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
+        place = {"count": _COUNT, "sum": _SUM}.get(part)
+        # Series that differ only in ignored labels, such as pid, are added.
+        found[key][attribute][_bound(line, labels) if place is None else place] += line.value
+    engines = tuple(
+        replace(engine, latencies=_latencies(found.get(engine.key, {}))) for engine in reading.engines
+    )
+    return replace(reading, engines=engines)
+
+
+def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
+    try:
+        bound = float(labels["le"])
+    except (KeyError, ValueError):
+        bound = math.nan
+    if not bound >= 0:
+        raise MalformedExposition(f"{line.name} has no valid le label")
+    return bound
+
+
+def _latencies(found: Mapping[str, _Parts]) -> Latencies:
+    return Latencies(**{attribute: _histogram(parts) for attribute, parts in found.items()})
+
+
+def _histogram(parts: _Parts) -> Histogram:
+    bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
+    counts, most = [], 0.0
+    for bound in bounds:
+        most = max(most, parts[bound])  # buckets may have been read at slightly different times
+        counts.append(most)
+    return Histogram(
+        bounds=bounds,
+        counts=tuple(counts),
+        count=max(most, parts.get(_COUNT, 0.0), parts.get(math.inf, 0.0)),
+        sum=parts.get(_SUM, 0.0),
+    )

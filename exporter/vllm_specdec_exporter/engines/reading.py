@@ -47,6 +47,8 @@ class Counters:
         generation_tokens: all generated tokens.
         created: creation time of the counters, Unix seconds, if the server prints it.
         resolution: relative rounding step of the printed totals; 0 if they are exact.
+        drafted_tokens_per_position: at index i, the drafts that had a token at position i. Empty if the
+            engine does not count them; a missing deep position had none.
     """
 
     drafts: float | None = None
@@ -56,6 +58,7 @@ class Counters:
     generation_tokens: float | None = None
     created: float | None = None
     resolution: float = 0.0
+    drafted_tokens_per_position: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,6 @@ class Drafting:
         verified_tokens: tokens of a verification, with the one that is always computed; 0 without
             speculation.
         draft_steps: depth of a draft; fewer than its tokens for a tree.
-        drafted_tokens_per_position: at index i, the drafts since the start that had a token at position i.
-            Empty without such series.
         method: how drafts are made, empty if it is not known.
         topk: branches of a draft: above 1 it is a tree.
     """
@@ -107,7 +108,6 @@ class Drafting:
     num_speculative_tokens: float | None = None
     verified_tokens: float | None = None
     draft_steps: float | None = None
-    drafted_tokens_per_position: tuple[float, ...] = ()
     method: str = ""
     topk: int | None = None
 

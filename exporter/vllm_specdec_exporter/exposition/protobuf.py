@@ -192,5 +192,5 @@ def _native(native: NativeHistogram) -> bytes:
             unsigned(7, int(native.zero_count)),
             *(delimited(12, zigzag(1, s.offset) + unsigned(2, s.length)) for s in native.pos_spans or ()),
             *(zigzag(13, delta) for delta in native.pos_deltas or ()),
-        ),
+        )
     )

@@ -77,9 +77,7 @@ class Selection:
                 raise MalformedExposition(f"not a sample line: {_quote(name + rest)}")
             block, value = parts.groups()
             yield SampleLine(
-                name.decode(),
-                parse_labels(block[1:-1]) if block else (),
-                _parse_value(value, name + rest),
+                name.decode(), parse_labels(block[1:-1]) if block else (), _parse_value(value, name + rest)
             )
 
 

@@ -76,13 +76,9 @@ class Advice:
 def advise(
     case: Case, state: HysteresisState | None = None, time: float = 0.0, hold: float = 0.0
 ) -> tuple[Advice, HysteresisState | None]:
-    """Return the advice, and the state for the next call.
+    """Return the advice at `time`, and the state for the next call with the same K, until a reset.
 
-    Args:
-        case: the engine at the newest sample.
-        state: the state from the previous call for the same K, since the last counter reset.
-        time: now, in seconds.
-        hold: seconds for which another K must have been better before the advice changes.
+    Another K must have been better for `hold` seconds before the advice changes.
     """
     case = case.with_recorded_positions()
     refusal = _refuse(case, state)
@@ -209,7 +205,8 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
         )
         if case.profile.name == "unknown" and not case.method:
             words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
-        alone = case.profile.break_even_length(best.num_speculative_tokens, 1)
+        # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
+        alone = case.profile.step_cost(best.num_speculative_tokens, 1)
         if batch > 1 and best.mean_acceptance_length > alone:
             words += "; it would pay for fewer requests at a time, so a K schedule may serve better"
         return words
@@ -265,7 +262,6 @@ class CurrentAdvice:
         advice: the published advice.
         state: the hysteresis of the advised K.
         k: the K of the engine when the advice was given.
-        schedule: the K schedule.
         scheduled_at: when the schedule was computed, in seconds.
     """
 
@@ -277,13 +273,10 @@ class CurrentAdvice:
 
 
 def update_advice(before: CurrentAdvice, case: Case, time: float, window: float) -> CurrentAdvice:
-    """Return the advice in force after another sample.
+    """Return the advice in force after another sample, at `time`.
 
-    Args:
-        before: the advice so far.
-        case: the engine at the newest sample.
-        time: now, in seconds.
-        window: length of the judged window in seconds; another K must have been better for that long.
+    `window` is the length of the judged window; another K must have been better for that long. All in
+    seconds.
     """
     if before.k != case.k:
         before = CurrentAdvice(k=case.k)

@@ -34,14 +34,12 @@ class Case:
         k: the present K, ``None`` where it is not known.
         method: the speculative method, empty if not known.
         profile: the cost of steps.
-        thresholds: the thresholds in force.
         other_windows: the other windows, to check whether acceptance is steady.
         speculation: the server's ``--speculative-config``, if given.
         batch_sizes: the least and the most requests running in the window.
         settled: whether the window is full.
         model_name: the served name.
         version: of the server, empty if not known.
-        server: the kind of server.
         vllm: whether the server is a vLLM, which accepts a ``--speculative-config``.
         engines: engines that serve the model: ranks of data parallelism.
         shape: draft lengths by K, from records of single requests.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..engines.reading import Server
     from ..measures.measures import Measures
+    from ..measures.uptime import Uptime
     from .activity import Activity
     from .case import Case
 
@@ -40,6 +41,16 @@ class Finding:
     action: str
 
 
+def hint(text: str, action: str) -> list[Finding]:
+    """Return a hint."""
+    return [Finding(Severity.HINT, text, action)]
+
+
+def problem(text: str, action: str) -> list[Finding]:
+    """Return a problem."""
+    return [Finding(Severity.PROBLEM, text, action)]
+
+
 _NOT_JUDGED, _UNKNOWN, _NONE = Quality(), Payoff(), Advice()
 
 
@@ -51,44 +62,26 @@ def of_payoff(
         return []
     found = []
     if payoff.verdict is PayoffVerdict.UNKNOWN:
-        return [
-            Finding(
-                Severity.HINT,
-                f"it is not known whether speculation pays: {payoff.speedup_low:.2f} to "
-                f"{payoff.speedup_high:.2f} times as fast by the model",
-                "Run vllm-specdec-exporter calibrate against the server, record a baseline, or name the "
-                "hardware with --cost.hardware.",
-            )
-        ]
+        return hint(
+            f"it is not known whether speculation pays: {payoff.speedup_low:.2f} to "
+            f"{payoff.speedup_high:.2f} times as fast by the model",
+            "Run vllm-specdec-exporter calibrate against the server, record a baseline, or name the "
+            "hardware with --cost.hardware.",
+        )
     if payoff.verdict is PayoffVerdict.HARMFUL:
-        found.append(
-            Finding(
-                Severity.PROBLEM,
-                f"speculation costs more than it gains: {payoff.reasons[0]}",
-                _against_harm(case, payoff, advice),
-            )
+        found += problem(
+            f"speculation costs more than it gains: {payoff.reasons[0]}", _against_harm(case, payoff, advice)
         )
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
-        found.append(
-            Finding(Severity.HINT, f"another K would pay better: {advice.reason}", _paste(case, advice))
-        )
+        found += hint(f"another K would pay better: {advice.reason}", _paste(case, advice))
     elif advice.action is Action.SWITCH_METHOD:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"another method may pay better: {advice.reason}",
-                "Start a second server with another, send it the same traffic, and run "
-                "vllm-specdec-exporter compare on both.",
-            )
+        found += hint(
+            f"another method may pay better: {advice.reason}",
+            "Start a second server with another, send it the same traffic, and run "
+            "vllm-specdec-exporter compare on both.",
         )
     elif advice.action is Action.DISABLE:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"speculation may not pay: {advice.reason}",
-                _against_harm(case, payoff, advice),
-            )
-        )
+        found += hint(f"speculation may not pay: {advice.reason}", _against_harm(case, payoff, advice))
     return found + _contradiction(payoff, quality, measures)
 
 
@@ -137,15 +130,12 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
         and payoff.speedup is not None
         and payoff.verdict is not PayoffVerdict.HARMFUL
     ):
-        return [
-            Finding(
-                Severity.HINT,
-                f"acceptance is poor by the thresholds ({', '.join(quality.reasons)}), "
-                f"and speculation does not lose: {payoff.basis} {payoff.speedup:.2f} times as fast",
-                "Both hold: the thresholds look at acceptance alone, payoff at the time it saves. Go by "
-                "payoff; poor acceptance says that there is more to gain.",
-            )
-        ]
+        return hint(
+            f"acceptance is poor by the thresholds ({', '.join(quality.reasons)}), "
+            f"and speculation does not lose: {payoff.basis} {payoff.speedup:.2f} times as fast",
+            "Both hold: the thresholds look at acceptance alone, payoff at the time it saves. Go by "
+            "payoff; poor acceptance says that there is more to gain.",
+        )
     good = quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL)
     if good and payoff.verdict is PayoffVerdict.HARMFUL:
         why = (
@@ -154,14 +144,11 @@ def _contradiction(payoff: Payoff, quality: Quality, measures: Measures) -> list
             if estimate.step_cost is not None and payoff.basis is not Basis.MEASURED
             else "verifying costs more than the cost profile says"
         )
-        return [
-            Finding(
-                Severity.HINT,
-                f"acceptance is {quality.level}, and speculation loses all the same: {why}",
-                "Both hold: acceptance is good, and drafting and verifying cost more than it saves here. "
-                "Go by payoff.",
-            )
-        ]
+        return hint(
+            f"acceptance is {quality.level}, and speculation loses all the same: {why}",
+            "Both hold: acceptance is good, and drafting and verifying cost more than it saves here. "
+            "Go by payoff.",
+        )
     return []
 
 
@@ -170,58 +157,44 @@ def find(
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
-    found = _of_activity(activity, case.server) if case.speculative else [_not_speculative(activity)]
+    found = (
+        _of_activity(activity, case.server)
+        if case.speculative
+        else hint(activity.reason, "Nothing is to be done: no acceptance can be derived.")
+    )
     if measures is not None and quality.level is not None:
         found += of_payoff(case, payoff, quality, advice, measures)
         found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
-            found.append(
-                Finding(
-                    Severity.HINT,
-                    "the method is not known, and the costs of a draft model of 1:9 are assumed",
-                    "Give the JSON of vLLM's --speculative-config as --spec.config, or a profile by name "
-                    "as --cost.profile.",
-                )
+            found += hint(
+                "the method is not known, and the costs of a draft model of 1:9 are assumed",
+                "Give the JSON of vLLM's --speculative-config as --spec.config, or a profile by name "
+                "as --cost.profile.",
             )
     setup = Setup(
-        case.method,
-        case.model_name,
-        case.version,
-        case.speculation.schedule,
-        case.batch_sizes,
-        case.engines,
+        case.method, case.model_name, case.version, case.speculation.schedule, case.batch_sizes, case.engines
     )
-    for problem in known_problems(setup) if case.vllm else ():
-        found.append(Finding(Severity.HINT, problem.text, f"{problem.action} ({problem.reference}.)"))
+    for known in known_problems(setup) if case.vllm else ():
+        found += hint(known.text, f"{known.action} ({known.reference}.)")
     if case.mismatch:
-        found.append(
-            Finding(Severity.HINT, case.mismatch, "Until then, speedup is estimated instead of measured.")
-        )
+        found += hint(case.mismatch, "Until then, speedup is estimated instead of measured.")
     positions = len(case.counters.accepted_tokens_per_position)
     configured_k = case.speculation.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"the server counts {positions} positions, but --spec.config says K={configured_k}",
-                "Give the exporter the JSON that the server was started with; if that is so already, look "
-                "for counters of an earlier server in PROMETHEUS_MULTIPROC_DIR.",
-            )
+        found += hint(
+            f"the server counts {positions} positions, but --spec.config says K={configured_k}",
+            "Give the exporter the JSON that the server was started with; if that is so already, look "
+            "for counters of an earlier server in PROMETHEUS_MULTIPROC_DIR.",
         )
     if case.defects:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"inconsistent sample: {'; '.join(case.defects)}",
-                "A single one is harmless: counters were read at different times. If they go on, "
-                "compare the server's /metrics with its version.",
-            )
+        found += hint(
+            f"inconsistent sample: {'; '.join(case.defects)}",
+            "A single one is harmless: counters were read at different times. If they go on, "
+            "compare the server's /metrics with its version.",
         )
+    if activity.state is ActivityState.ACTIVE:
+        found += _of_uptime(case.uptime)
     return tuple(sorted(found, key=lambda f: f.severity is not Severity.PROBLEM))
-
-
-def _not_speculative(activity: Activity) -> Finding:
-    return Finding(Severity.HINT, activity.reason, "Nothing is to be done: no acceptance can be derived.")
 
 
 def _of_activity(activity: Activity, server: Server) -> list[Finding]:
@@ -232,38 +205,28 @@ def _of_activity(activity: Activity, server: Server) -> list[Finding]:
             if server == VLLM
             else "look for errors in the server's log."
         )
-        return [Finding(Severity.HINT, f"speculation is off: {activity.reason}", use + where)]
+        return hint(f"speculation is off: {activity.reason}", use + where)
     if activity.state is ActivityState.BYPASSED:
-        return [
-            Finding(
-                Severity.PROBLEM,
-                f"speculation is bypassed: {activity.reason}",
-                "Look for a K schedule whose row for this batch size is 0, for n-gram or suffix "
-                "drafting that finds nothing to repeat, for requests that exclude speculation "
-                "(structured output, logprobs), and for a draft model that failed to load.",
-            )
-        ]
+        return problem(
+            f"speculation is bypassed: {activity.reason}",
+            "Look for a K schedule whose row for this batch size is 0, for n-gram or suffix "
+            "drafting that finds nothing to repeat, for requests that exclude speculation "
+            "(structured output, logprobs), and for a draft model that failed to load.",
+        )
     if activity.state is ActivityState.IDLE:
-        return [
-            Finding(
-                Severity.HINT, activity.reason, "Acceptance can be judged only while requests are served."
-            )
-        ]
+        return hint(activity.reason, "Acceptance can be judged only while requests are served.")
     if activity.state is ActivityState.WARMING_UP:
-        return [
-            Finding(
-                Severity.HINT,
-                f"too little to judge by: {activity.reason}",
-                "Wait for more traffic, or judge over a longer window.",
-            )
-        ]
+        return hint(
+            f"too little to judge by: {activity.reason}",
+            "Wait for more traffic, or judge over a longer window.",
+        )
     if activity.state is None:
         how = (
             "Upgrade to a vLLM with the V1 engine (0.8.5 or later, VLLM_USE_V1=1) for windowed values."
             if server == VLLM
             else "Acceptance can be judged once the server counts drafts (docs/reference/dialects.md)."
         )
-        return [Finding(Severity.HINT, activity.reason, how)]
+        return hint(activity.reason, how)
     return []
 
 
@@ -272,79 +235,71 @@ def _of_acceptance(
 ) -> list[Finding]:
     found: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
-    severity = Severity.HINT if pays else Severity.PROBLEM
+    report = hint if pays else problem
     # Advice on K rests on more than the decline over positions.
     advised = advice.action is not Action.INSUFFICIENT_DATA
     met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
     positions = measures.position_acceptance_ratio
     if "position_0_acceptance_ratio" in met:
-        found.append(
-            Finding(
-                severity,
-                f"the first drafted token is rejected in {1 - positions[0]:.0%} of the drafts",
-                "The drafter does not fit the target or the traffic: check that both share family, "
-                "tokenizer and revision, whether the target was quantized or changed, and at which "
-                "temperature requests run; then consider another method.",
-            )
+        found += report(
+            f"the first drafted token is rejected in {1 - positions[0]:.0%} of the drafts",
+            "The drafter does not fit the target or the traffic: check that both share family, "
+            "tokenizer and revision, whether the target was quantized or changed, and at which "
+            "temperature requests run; then consider another method.",
         )
     elif "position_decay_ratio" in met and not advised:
-        found.append(
-            Finding(
-                severity,
-                "acceptance falls off steeply behind the first position",
-                f"The last of the K={len(positions)} positions rarely pay: try a smaller "
-                "num_speculative_tokens.",
-            )
+        found += report(
+            "acceptance falls off steeply behind the first position",
+            f"The last of the K={len(positions)} positions rarely pay: try a smaller num_speculative_tokens.",
         )
     rarely = thresholds.lower_k_last_position_acceptance_ratio
     worthwhile = sum(ratio >= rarely for ratio in positions)
     if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
-        found.append(
-            Finding(
-                severity,
-                f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
-                f"fewer than {100 * rarely:.3g}% of the drafts",
-                f"Try num_speculative_tokens={worthwhile}: it would have given "
-                f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
-                f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
-            )
+        found += report(
+            f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
+            f"fewer than {100 * rarely:.3g}% of the drafts",
+            f"Try num_speculative_tokens={worthwhile}: it would have given "
+            f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
+            f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
         )
     elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found and payoff.speedup is None:
-        found.append(
-            Finding(
-                Severity.PROBLEM,
-                f"acceptance is poor: {', '.join(quality.reasons)}",
-                "Compare the time per output token with speculation switched off, at real load, "
-                "before keeping it on.",
-            )
+        found += problem(
+            f"acceptance is poor: {', '.join(quality.reasons)}",
+            "Compare the time per output token with speculation switched off, at real load, "
+            "before keeping it on.",
         )
     ratio, covered = measures.acceptance_ratio, measures.coverage_ratio
     if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"{ratio:.1%} of the drafted tokens are accepted, abnormally many",
-                "Look whether answers repeat themselves (finish reason repetition, answers cut at their "
-                "longest): loops are easy to draft, and say nothing of other traffic.",
-            )
+        found += hint(
+            f"{ratio:.1%} of the drafted tokens are accepted, abnormally many",
+            "Look whether answers repeat themselves (finish reason repetition, answers cut at their "
+            "longest): loops are easy to draft, and say nothing of other traffic.",
         )
     if measures.drafts_vary:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
-                "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
-                "by the last of them. The lengths for smaller K stay exact.",
-            )
+        found += hint(
+            f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
+            "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
+            "by the last of them. The lengths for smaller K stay exact.",
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:
-        found.append(
-            Finding(
-                Severity.HINT,
-                f"only {covered:.0%} of the generated tokens came out of drafts",
-                "The rest was decoded plainly: drafting finds nothing, a K schedule switches it off "
-                "at times, or answers are very short.",
-            )
+        found += hint(
+            f"only {covered:.0%} of the generated tokens came out of drafts",
+            "The rest was decoded plainly: drafting finds nothing, a K schedule switches it off "
+            "at times, or answers are very short.",
         )
     return found
+
+
+def _of_uptime(uptime: Uptime) -> list[Finding]:
+    """Return the finding that the length decays with uptime, if it does."""
+    lengths = uptime.compare() if uptime.drifted else None
+    if lengths is None:
+        return []
+    before, now = lengths
+    return hint(
+        f"the acceptance length fell little by little from {before:.2f} in the first hours after the "
+        f"start to {now:.2f}, with draft length, batch size and context alike",
+        "Restart the server at a quiet time. If the length returns, it decays with uptime (reported in "
+        "vLLM issue 41838 and SGLang issue 37326, both open); if not, the traffic has changed.",
+    )

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
-from .findings import Finding, Severity, find
+from .findings import Finding, find
 from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff
 from .quality import Quality, judge_quality
 
 if TYPE_CHECKING:
-    from ..measures.uptime import Uptime
     from .case import Case
 
 
@@ -38,13 +37,9 @@ class Judgement:
 def judge(
     case: Case, advice: CurrentAdvice, time: float, window_seconds: float
 ) -> tuple[Judgement, CurrentAdvice]:
-    """Return the judgement, and the advice in force for the next call.
+    """Return the judgement of a sample at `time`, and the advice in force for the next call.
 
-    Args:
-        case: the engine at the newest sample.
-        advice: the advice in force before it.
-        time: of the sample, in seconds.
-        window_seconds: length of the judged window; another K must have been better for that long.
+    Another K must have been better for `window_seconds`, the judged window, before the advice changes.
     """
     quality, payoff, measures = Quality(), Payoff(), case.measures
     if case.activity.state is ActivityState.ACTIVE and measures is not None:
@@ -63,23 +58,4 @@ def judge(
     else:
         advice = update_advice(advice, corrected, time, window_seconds)
     findings = find(case, quality, payoff, advice.advice)
-    if case.activity.state is ActivityState.ACTIVE:
-        findings += _of_uptime(case.uptime)
     return Judgement(case.activity, quality, payoff, advice.advice, findings), advice
-
-
-def _of_uptime(uptime: Uptime) -> tuple[Finding, ...]:
-    """Return the finding that the length decays with uptime, if it does."""
-    lengths = uptime.compare() if uptime.drifted else None
-    if lengths is None:
-        return ()
-    before, now = lengths
-    return (
-        Finding(
-            Severity.HINT,
-            f"the acceptance length fell little by little from {before:.2f} in the first hours after the "
-            f"start to {now:.2f}, with draft length, batch size and context alike",
-            "Restart the server at a quiet time. If the length returns, it decays with uptime (reported in "
-            "vLLM issue 41838 and SGLang issue 37326, both open); if not, the traffic has changed.",
-        ),
-    )

@@ -96,13 +96,7 @@ _NEEDED = frozenset({"mean_acceptance_length", "acceptance_ratio"})
 
 
 def judge_quality(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> Quality:
-    """Judge the acceptance within a window that holds enough drafts.
-
-    Args:
-        measures: the window to judge.
-        others: the other windows of the same engine, to check whether acceptance is steady.
-        thresholds: the rubric's numbers.
-    """
+    """Judge the acceptance within a window with enough drafts; the `others` show whether it is steady."""
     criteria = tuple(_criteria(measures, others, thresholds))
 
     if measures.mean_acceptance_length is None and measures.acceptance_ratio is None:
@@ -173,12 +167,7 @@ def _criteria(measures: Measures, others: Sequence[Measures], thresholds: Thresh
 
 
 def _apply(
-    level: QualityLevel,
-    measure: str,
-    value: float | None,
-    comparison: str,
-    threshold: float,
-    mistrust: str,
+    level: QualityLevel, measure: str, value: float | None, comparison: str, threshold: float, mistrust: str
 ) -> Criterion:
     if value is None:
         note = "there is no such value in the window"

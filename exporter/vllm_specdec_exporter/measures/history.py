@@ -250,6 +250,7 @@ class Delta:
     draft_share: float | None = None
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, BaselineComparison | None] = (None, None)
+    drafted_tokens_per_position: tuple[float, ...] = ()
 
 
 def window_delta(history: History, window: Window, slack: float) -> Delta | None:
@@ -281,7 +282,7 @@ def delta(first: Sample, last: Sample) -> Delta:
         drafts=_increase(before.drafts, after.drafts, from_zero=nothing_generated),
         draft_tokens=_increase(before.draft_tokens, after.draft_tokens, from_zero=nothing_drafted),
         accepted_tokens=_increase(before.accepted_tokens, after.accepted_tokens, from_zero=nothing_drafted),
-        accepted_tokens_per_position=_position_increases(before, after, from_zero=nothing_drafted),
+        accepted_tokens_per_position=_position_increases(before, after, "accepted_tokens_per_position"),
         generation_tokens=_increase(
             before.generation_tokens, after.generation_tokens, from_zero=nothing_drafted
         ),
@@ -291,6 +292,7 @@ def delta(first: Sample, last: Sample) -> Delta:
         draft_share=draft_share(first.steps, last.steps),
         latencies=summarise(first.latencies, last.latencies),
         matches=(first.match, last.match),
+        drafted_tokens_per_position=_position_increases(before, after, "drafted_tokens_per_position"),
     )
 
 
@@ -307,10 +309,10 @@ def _increase(before: float | None, after: float | None, *, from_zero: bool) -> 
     return after - (before or 0.0)
 
 
-def _position_increases(before: Counters, after: Counters, *, from_zero: bool) -> tuple[float, ...]:
+def _position_increases(before: Counters, after: Counters, name: str) -> tuple[float, ...]:
     """Return the increase per position; a deeper position that appears later starts at 0."""
-    earlier, later = before.accepted_tokens_per_position, after.accepted_tokens_per_position
-    if not earlier and not from_zero:
+    earlier, later = getattr(before, name), getattr(after, name)
+    if not earlier and before.drafts != 0:
         return ()
     return tuple(value - (earlier[i] if i < len(earlier) else 0.0) for i, value in enumerate(later))
 
@@ -327,6 +329,9 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
             of = "drafts" if position == 0 else f"accepted at position {position - 1}"
             found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
         bound = accepted
+    had = step.drafted_tokens_per_position
+    over = (i for i, accepted in enumerate(positions[: len(had)]) if accepted > had[i] + tolerance)
+    found += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
     total, drafted = step.accepted_tokens, step.draft_tokens
     if total is not None and drafted is not None and total > drafted + tolerance:
         found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")

@@ -115,7 +115,8 @@ class Measures:
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
-            were accepted at i; at 0, of all drafts. ``None`` if no draft was accepted at i - 1.
+            were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,
+            shorter ones are left out. ``None`` if no draft got to i.
         expected_tokens_per_step: 1 + the sum of the position ratios.
         mean_acceptance_length_at: at index i, the mean acceptance length with K = i + 1.
         mean_draft_length: draft tokens per draft, 0 to K.
@@ -172,7 +173,8 @@ def derive(window: str, delta: Delta) -> Measures:
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
-    conditional = _conditional(positions)
+    counted = bool(positions and delta.drafted_tokens_per_position)
+    conditional = _where_drafted(delta) if counted else _conditional(positions)
     lengths = acceptance_lengths(positions)
     per_draft = _mean(accepted, drafts, k)
     emitted = None if drafts is None or accepted is None else drafts + accepted
@@ -248,6 +250,27 @@ def _conditional(survival: tuple[float, ...]) -> tuple[float | None, ...]:
         here / earlier if earlier > 0 else None
         for here, earlier in zip(survival, before, strict=False)  # without drafts there is only the 1
     )
+
+
+def reaching(delta: Delta) -> tuple[float, ...]:
+    """Return the drafts that got to each position: accepted up to it, and with a token there.
+
+    Needs drafted tokens by position. How many of the drafts that were accepted up to a position have a token
+    there is not counted: the same share as of all drafts is taken, within what the counts allow.
+    """
+    accepted, drafted = delta.accepted_tokens_per_position, delta.drafted_tokens_per_position
+    before = (delta.drafts or 0.0, *accepted)
+    longer = (*drafted, *(0.0 for _ in accepted[len(drafted) :]))
+    found = []
+    for kept, had_before, had, here in zip(before, (before[0], *longer), longer, accepted, strict=False):
+        likely = kept * had / had_before if had_before > 0 else 0.0
+        found.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
+    return tuple(found)
+
+
+def _where_drafted(delta: Delta) -> tuple[float | None, ...]:
+    pairs = zip(delta.accepted_tokens_per_position, reaching(delta), strict=True)
+    return tuple(_ratio(accepted, reached) for accepted, reached in pairs)
 
 
 def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:

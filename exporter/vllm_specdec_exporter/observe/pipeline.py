@@ -18,9 +18,8 @@ from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
 from ..measures.measures import DraftShape, Measures, derive, derive_lifetime
-from .derived import settle, why_no_advice
 from .result import Deployment, EngineResult, LearnedSteps
-from .state import DEFAULT_WINDOWS, EngineState, Settings
+from .state import DEFAULT_WINDOWS, EngineState, Settings, settle, why_no_advice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..economics.step_time import EngineSteps
     from ..engines.reading import EngineKey, EngineReading, Reading
-    from .derived import Derivation
+    from .state import Derivation
 
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
@@ -102,11 +101,7 @@ def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, Engine
 
 
 def assess(
-    engine: EngineReading,
-    state: EngineState,
-    time: float,
-    settings: Settings,
-    server: PolledServer,
+    engine: EngineReading, state: EngineState, time: float, settings: Settings, server: PolledServer
 ) -> tuple[EngineState, EngineResult]:
     """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading
@@ -157,7 +152,7 @@ def assess(
         vllm=reading.vllm,
         unadvisable=why_no_advice(engine, state.derivation) if engine.derived else "",
         engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
-        shape=server.shapes.get(engine.key.model_name) or _printed_shape(drafting),
+        shape=server.shapes.get(engine.key.model_name) or _counted_shape(judged_delta),
         speculative=reading.speculative,
         defects=state.latest_defects,
         mismatch=mismatch,
@@ -187,6 +182,7 @@ def assess(
         scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
         load=engine.load,
+        drafts_reaching_position=state.reaching,
         accepted_tokens_per_draft=state.distribution,
         windows=tuple(windows),
         steps=_learned(state.steps, time),
@@ -250,9 +246,9 @@ def _returns(measures: Measures, memory_ratio: float) -> Return:
     return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
-def _printed_shape(drafting: Drafting) -> DraftShape | None:
+def _counted_shape(delta: Delta | None) -> DraftShape | None:
     """Return the draft lengths by K of a server that counts drafted tokens by position."""
-    drafted = drafting.drafted_tokens_per_position
+    drafted = delta.drafted_tokens_per_position if delta else ()
     if not drafted or not drafted[0]:
         return None
     return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))

@@ -89,6 +89,8 @@ class EngineResult:
         scheduled_num_speculative_tokens: the K that the configured schedule has for the present batch.
         counters: cumulative values as the server gave them.
         load: load gauges as the server gave them.
+        drafts_reaching_position: at index i, the drafts that got to position i: of the engine's life, or, if
+            it counts the drafts that had a token at i, since the exporter first saw it.
         accepted_tokens_per_draft: the exact distribution since the engine started.
         windows: derived values, one entry per window that holds two samples.
         steps: learned step times.
@@ -110,6 +112,7 @@ class EngineResult:
     scheduled_num_speculative_tokens: int | None = None
     counters: Counters = Counters()
     load: Load = Load()
+    drafts_reaching_position: tuple[float, ...] = ()
     accepted_tokens_per_draft: Distribution | None = None
     windows: tuple[Measures, ...] = ()
     steps: LearnedSteps = LearnedSteps()

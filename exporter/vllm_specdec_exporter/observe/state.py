@@ -1,8 +1,9 @@
-"""Settings of the pipeline, and the state of each engine between polls."""
+"""Settings of the pipeline, and the state of each engine between polls, with totals that are derived."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
@@ -11,13 +12,13 @@ from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..judgement.advice import CurrentAdvice
-from ..measures.history import History, Window, defects, running_between
-from ..measures.measures import Distribution, recover
+from ..measures.history import History, Window, defects, delta, running_between
+from ..measures.measures import Distribution, reaching, recover
 from ..measures.uptime import Uptime
-from .derived import Derivation
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
+    from ..engines.reading import Counters, Drafting, EngineReading
     from ..measures.history import Sample
 
 
@@ -32,9 +33,7 @@ class Settings:
         windows: the windows to publish, from the shortest to the longest.
         judged: the window that is judged.
         slack: seconds by which the oldest sample may lie before the window: half a poll interval.
-        thresholds: the thresholds in force.
         speculation: the server's ``--speculative-config``, if given.
-        costs: the cost of steps.
         memory_ratio: memory of the draft model over that of the GPUs, if given.
         baseline: the recorded speed without speculation, if given.
         latencies: whether to read latency histograms; a baseline needs them.
@@ -54,6 +53,23 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class Derivation:
+    """What earlier polls showed of an engine with derived totals, since its counters were last reset.
+
+    Attributes:
+        excess: tokens in the difference that no draft can have had.
+        k: the newest K above 0.
+        changed: whether K changed.
+        paused_at: when it last was seen to draft nothing although it speculates, in seconds.
+    """
+
+    excess: float = 0.0
+    k: float | None = None
+    changed: bool = False
+    paused_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineState:
     """The state of one engine between polls.
 
@@ -61,8 +77,8 @@ class EngineState:
         history: the samples since the last counter reset.
         inconsistent_samples: number of inconsistent samples so far.
         distribution: accepted tokens per draft since the reset.
+        reaching: the drafts that got to each position, see `EngineResult`.
         latest_defects: inconsistencies of the newest sample.
-        current_advice: the advice in force.
         steps: step times that were learned since the reset.
         derivation: of an engine with derived totals, what earlier polls showed.
         life: what tells the process of the server from others, empty if it is not known.
@@ -72,6 +88,7 @@ class EngineState:
     history: History = History()
     inconsistent_samples: int = 0
     distribution: Distribution | None = None
+    reaching: tuple[float, ...] = ()
     latest_defects: tuple[str, ...] = ()
     current_advice: CurrentAdvice = CurrentAdvice()
     steps: EngineSteps = EngineSteps()
@@ -114,6 +131,7 @@ class EngineState:
             history=history,
             inconsistent_samples=self.inconsistent_samples + bool(found),
             distribution=recovered or (self.distribution if lives_on else None),
+            reaching=self._reaching(before if lives_on else None, sample),
             latest_defects=found,
             current_advice=self.current_advice if lives_on else CurrentAdvice(),
             steps=steps,
@@ -121,6 +139,15 @@ class EngineState:
             life=self.life,
             uptime=uptime.add(history.newest, unbroken=len(history.samples) > 1),
         )
+
+    def _reaching(self, before: Sample | None, sample: Sample) -> tuple[float, ...]:
+        counters = sample.counters
+        if not counters.drafted_tokens_per_position:
+            drafts, accepted = counters.drafts, counters.accepted_tokens_per_position
+            return () if drafts is None or not accepted else (drafts, *accepted[:-1])
+        # An estimate from totals could fall, so those of the intervals are added up.
+        increases = reaching(delta(before, sample)) if before else ()
+        return tuple(map(sum, zip_longest(self.reaching, increases, fillvalue=0.0)))
 
     def interrupt(self) -> EngineState:
         """Return the state after a failed poll: no window spans the interruption."""
@@ -141,3 +168,70 @@ def _generated(previous: Sample, sample: Sample) -> bool:
     """Return whether tokens were generated between two samples: idle time has no throughput to compare."""
     before, after = previous.counters.generation_tokens, sample.counters.generation_tokens
     return before is None or after is None or after != before
+
+
+# Totals that an engine does not count but that follow from its other counters: accepted tokens of such an
+# engine are what it generated without a draft's help, taken off all that it generated. So a request without
+# drafts adds tokens that no draft had, and the difference can fall for a moment without a restart. Draft
+# tokens are drafts times K, which holds while K does not change.
+
+
+def settle(
+    engine: EngineReading, earlier: Derivation, previous: Counters | None, time: float
+) -> tuple[EngineReading, Derivation]:
+    """Return the reading with totals that only rise, and what the next poll needs.
+
+    Args:
+        engine: a reading with derived totals.
+        earlier: the result of the poll before.
+        previous: the counters that were returned at the poll before; ``None`` if there are none.
+        time: of the reading, in seconds.
+    """
+    now, drafting = engine.counters, engine.drafting
+    if previous is not None and _restarted(previous, now):
+        earlier, previous = Derivation(), None
+    seen = _of_k(earlier, drafting, time)
+    draft_tokens = None if seen.changed else now.draft_tokens
+    if now.accepted_tokens is None or now.drafts is None:
+        return replace(engine, counters=replace(now, draft_tokens=draft_tokens)), seen
+    before, drafts = 0.0, now.drafts
+    if previous is not None and None not in (previous.accepted_tokens, previous.drafts):
+        before, drafts = previous.accepted_tokens or 0.0, now.drafts - (previous.drafts or 0.0)
+    accepted = now.accepted_tokens - seen.excess
+    k = drafting.num_speculative_tokens if drafting and not seen.changed else None
+    most = before if not drafts else None if k is None else before + drafts * k
+    defects = engine.defects
+    if most is not None and accepted > most:
+        if drafts:
+            defects = (*defects, f"{accepted - most:g} tokens more than {drafts:g} drafts can have given")
+        seen = replace(seen, excess=seen.excess + accepted - most)
+        accepted = most
+    counters = replace(now, accepted_tokens=max(before, accepted), draft_tokens=draft_tokens)
+    return replace(engine, counters=counters, defects=defects), seen
+
+
+def _restarted(previous: Counters, now: Counters) -> bool:
+    pairs = ((previous.drafts, now.drafts), (previous.generation_tokens, now.generation_tokens))
+    return any(before is not None and after is not None and after < before for before, after in pairs)
+
+
+def _of_k(earlier: Derivation, drafting: Drafting | None, time: float) -> Derivation:
+    if drafting is None or not drafting.verified_tokens:
+        return earlier
+    k = drafting.num_speculative_tokens if drafting.draft_steps else None
+    other = None not in (k, earlier.k) and k != earlier.k
+    return replace(
+        earlier,
+        k=k or earlier.k,
+        changed=earlier.changed or other or drafting.draft_steps == 0,
+        paused_at=time if drafting.draft_steps == 0 else earlier.paused_at,
+    )
+
+
+def why_no_advice(engine: EngineReading, seen: Derivation) -> str:
+    """Return why no K can be advised to an engine with derived totals, empty if it lacks positions only."""
+    if seen.changed:
+        return "the server changes K itself (--speculative-adaptive)"
+    if engine.drafting is not None and engine.drafting.tree:
+        return "drafts are trees (--speculative-eagle-topk above 1), so their tokens have no positions"
+    return ""

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 #: Failures that are part of a server's normal life: not a warning.
 _NORMAL_FAILURES = frozenset({"refused"})
 
+#: The measures in an aggregate line, beside those by position.
+_MEASURES = (
+    *("acceptance_ratio", "mean_acceptance_length", "mean_draft_length", "coverage_ratio"),
+    *("drafts_per_second", "draft_tokens_per_second", "accepted_tokens_per_second"),
+    "generation_tokens_per_second",
+)
+
 #: More changes than this in one poll are reported in one line.
 _MOST_LINES = 24
 
@@ -143,14 +150,7 @@ def _values(engine: EngineResult) -> dict[str, object]:
         fields |= {
             "window": measures.window,
             "drafts": _whole(measures.drafts),
-            "acceptance_ratio": measures.acceptance_ratio,
-            "mean_acceptance_length": measures.mean_acceptance_length,
-            "mean_draft_length": measures.mean_draft_length,
-            "coverage_ratio": measures.coverage_ratio,
-            "drafts_per_second": measures.drafts_per_second,
-            "draft_tokens_per_second": measures.draft_tokens_per_second,
-            "accepted_tokens_per_second": measures.accepted_tokens_per_second,
-            "generation_tokens_per_second": measures.generation_tokens_per_second,
+            **{name: getattr(measures, name) for name in _MEASURES},
         }
         for position, ratio in enumerate(measures.position_acceptance_ratio):
             fields[f"position_{position}_acceptance_ratio"] = ratio

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _VOID = frozenset({"link", "meta", "rect"})
 #: Control characters and lone surrogates, which HTML does not allow.
-_UNPRINTABLE = dict.fromkeys(
-    (*range(9), *range(11, 32), *range(127, 160), *range(0xD800, 0xE000)), "\N{REPLACEMENT CHARACTER}"
-)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
@@ -30,7 +29,11 @@ class Html(str):
 
 def text(value: str) -> Html:
     """Return `value` escaped, for the content of an element or an attribute in quotes."""
-    return value if isinstance(value, Html) else Html(html.escape(value.translate(_UNPRINTABLE)))
+    return (
+        value
+        if isinstance(value, Html)
+        else Html(html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value)))
+    )
 
 
 def join(*parts: str) -> Html:

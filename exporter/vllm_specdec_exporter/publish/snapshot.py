@@ -29,11 +29,7 @@ _IDENTITY = frozenset(
 )
 
 #: Lists in `requests`, and the scopes of the metrics of their items.
-_REQUEST_LISTS = {
-    "groups": (Scope.GROUP,),
-    "tenants": (Scope.TENANT,),
-    "models": (Scope.MODEL, Scope.RECENT),
-}
+_REQUEST_LISTS = {"groups": (Scope.GROUP,), "tenants": (Scope.TENANT,), "models": (Scope.MODEL, Scope.RECENT)}
 
 
 class FilterError(ValueError):

@@ -28,6 +28,7 @@ from .wording import (
     emphasised,
     finding_lines,
     only_changes,
+    painter,
     paragraph,
     printable,
     reason_words,
@@ -58,7 +59,7 @@ _NO_ADVICE = Advice()
 
 def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
     """Return the report on `result`; `costs` by model are for single requests. Colours add no information."""
-    paint = _coloured if colour else _plain
+    paint = painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
         lines += ["", *_target(target, paint)] if lines else _target(target, paint)
@@ -66,14 +67,6 @@ def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, 
         lines += ["", paint("single requests", BOLD)] if lines else []
         lines += request_report.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _plain(text: str, _style: str) -> str:
-    return text
-
-
-def _coloured(text: str, style: str) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m"
 
 
 def _target(target: TargetResult, paint: Paint) -> Iterator[str]:

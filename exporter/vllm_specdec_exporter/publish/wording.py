@@ -53,6 +53,15 @@ _LEAST_COLUMN = 8  # width of a column that is shortened
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
+def painter(*, colour: bool) -> Paint:
+    """Return a function that emphasises text, or with no `colour` leaves it as it is."""
+
+    def paint(text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if colour else text
+
+    return paint
+
+
 def printable(text: str) -> str:
     """Return text with unprintable characters replaced: they could control a terminal or break a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -73,10 +82,8 @@ def wrap(text: str, indent: str, hang: int) -> list[str]:
 def paragraph(text: str, hang: int, indent: str = "") -> list[str]:
     """Return text from outside as lines of a terminal, as `wrap` does. A flag to paste stays in one line.
 
-    Args:
-        text: the text; unprintable characters are replaced.
-        hang: blanks before all lines but the first.
-        indent: before the first line, by default as for the others.
+    Unprintable characters are replaced. `hang` blanks come before all lines but the first, which has
+    `indent`.
     """
     glued = _PASTE.sub(lambda match: match[0].replace(" ", _GLUE), printable(text))
     return [line.replace(_GLUE, " ") for line in wrap(glued, indent or " " * hang, hang)]

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..config.values import format_duration
 from ..exposition.histogram import Histogram, index_of
 from .findings import Coverage
-from .grouping import GroupLimiter
-from .judgement import Bounds, judge
+from .grouping import Bounds, GroupLimiter
+from .judgement import judge
 from .observation import RecordState
 from .recent_window import RecentWindow, RequestCounts, StepCounts
 from .result import (
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from ..config.thresholds import Thresholds
     from ..measures.measures import DraftShape
-    from .grouping import GroupKey, GroupOverflow
-    from .judgement import BatchCost, RequestSettings
+    from .grouping import GroupKey, GroupOverflow, RequestSettings
+    from .judgement import BatchCost
     from .observation import Observation, Source
 
 #: Lifetime of a cached judgement, in seconds: judging is the slowest part of a result.
@@ -45,11 +45,7 @@ LINGER = 3600.0
 
 
 class HistogramAccumulator:
-    """Values counted for both forms of histogram.
-
-    Args:
-        bounds: finite upper bounds, ascending.
-    """
+    """Values counted for both forms of histogram; the classic one has finite, ascending `bounds`."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
@@ -86,7 +82,6 @@ class GroupTotal:
     """The cumulative counts of a group, and one histogram for each field of `Bounds`.
 
     Attributes:
-        counts: its counts.
         histograms: its histograms by the names of `Bounds`.
         last: when its last request ended, in seconds of the aggregator's clock.
     """

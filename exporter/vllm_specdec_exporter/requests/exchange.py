@@ -16,8 +16,8 @@ from .openai_api import (
     brings_only_tokens,
     read_request,
     read_response,
-    route_of,
 )
+from .routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +43,7 @@ _TAIL = 64
 
 
 class EventTooLargeError(ValueError):
-    """An event is larger than the limit.
-
-    Attributes:
-        before: the complete events before it.
-    """
+    """An event is larger than the limit; `before` has the complete events before it."""
 
     def __init__(self, limit: int, before: list[bytes]) -> None:
         super().__init__(f"an event is larger than {limit} bytes")
@@ -275,11 +271,7 @@ class Exchange:
         self._response = _merged(self._response, response)
 
     def finish(self, wall: float) -> Observation | None:
-        """Return the observation after the complete response, ``None`` if there is none.
-
-        Args:
-            wall: Unix time in seconds.
-        """
+        """Return the observation after the complete response, if any; `wall` is Unix time in seconds."""
         if not self.unobserved and self._request is None:
             self.give_up("malformed")  # a response before the end of its request
         if not self.unobserved and self._events is None:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..judgement.findings import Finding, Severity
+from ..judgement.findings import Finding, hint, problem
 from .grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, OTHER, UNSET, GroupOverflow
 from .observation import Source
 from .recent_window import GroupStats, Slices
@@ -88,7 +88,7 @@ def with_findings(found: ModelRequests, routing: Routing | None, thresholds: Thr
     judged = found.window_requests >= thresholds.minimum_requests
     unrecorded = _unrecorded(found, thresholds, judged=judged)
     if not judged:
-        few = _hint(
+        few = hint(
             f"{found.window_requests} requests in the last {found.window} had something drafted, "
             f"{thresholds.minimum_requests:.0f} are needed to judge them one by one",
             "Wait for more traffic, or judge over a longer requests.window.",
@@ -101,21 +101,13 @@ def with_findings(found: ModelRequests, routing: Routing | None, thresholds: Thr
     return replace(found, findings=(*problems, *hints), routing=routing)
 
 
-def _hint(text: str, action: str) -> list[Finding]:
-    return [Finding(Severity.HINT, text, action)]
-
-
-def _problem(text: str, action: str) -> list[Finding]:
-    return [Finding(Severity.PROBLEM, text, action)]
-
-
 def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
     """Report that many responses had no record."""
     unrecorded = found.window_unrecorded_requests
     total = unrecorded + found.window_requests
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:
         return []
-    return _hint(
+    return hint(
         f"{unrecorded:,} of {total:,} requests in the last {found.window} ({unrecorded / total:.0%}) "
         f"had no record of speculation{_OTHERS if judged else ''}",
         "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a "
@@ -131,7 +123,7 @@ def _tail(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     if p10 is None or p10 >= limit or (found.losing_requests_ratio or 0.0) < _TAIL:
         return []
     value, needed = _distinct(p10, limit)
-    return _problem(
+    return problem(
         f"a tenth of the requests has an acceptance of {value} or less (P10, limit {needed}): "
         f"{found.losing_requests_ratio:.0%} of the requests lose",
         "See by temperature and type which they are: route them to a server without speculation, or "
@@ -144,7 +136,7 @@ def _mixed(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
         return []
     healthy = found.acceptance_ratio >= thresholds.healthy_acceptance_ratio
     looks = "looks healthy and " if healthy else ""
-    return _problem(
+    return problem(
         f"the workload is mixed: {found.gaining_requests_ratio:.0%} of the requests gain and "
         f"{found.losing_requests_ratio:.0%} lose; their mean of {found.acceptance_ratio:.0%} {looks}"
         "describes neither",
@@ -170,7 +162,7 @@ def _routing(routing: Routing | None) -> list[Finding]:
         )
     elif routing.speedup is not None:
         action += f" By the cost profile they now run {routing.speedup:.2f} times as fast as without."
-    return _hint(
+    return hint(
         f"{which} lose: {routing.requests_ratio:.0%} of the requests, and {routing.rejected_ratio:.0%} of "
         "the drafted tokens that were verified for nothing",
         action,
@@ -186,7 +178,7 @@ def _untyped(found: ModelRequests) -> list[Finding]:
     if OTHER not in losing(found.groups, lambda group: group.request_type):
         return []
     share = sum(group.requests_ratio for group in found.groups if group.request_type == OTHER)
-    return _hint(
+    return hint(
         f"requests without a type of their own (type other) lose: {share:.0%} of the requests",
         "They cannot be routed by type. Name their types: in the header of requests.type-header, by rules of "
         "requests.type, or as request_type in a push; a name has up to 64 letters, digits and _.:/-.",
@@ -256,7 +248,7 @@ class Coverage:
 def _defects(count: int, window: str) -> list[Finding]:
     if not count:
         return []
-    return _hint(
+    return hint(
         f"{_requests(count)} in the last {window} met a defect of the tap, and could not be observed",
         "Traffic was not affected. The log has a line for each defect, without any content of a request: "
         "report it.",
@@ -270,7 +262,7 @@ def _unobserved(counts: Counter[str], observed: int, window: str, thresholds: Th
         return []
     reasons = ", ".join(f"{name} {count:,}" for name, count in lost.items())
     remedies = "; ".join(f"{_REMEDIES[name]} ({name})" for name in lost)
-    return _hint(
+    return hint(
         f"{total:,} of {_requests(total + observed)} through the tap in the last {window} "
         f"({total / (total + observed):.0%}) could not be observed ({reasons})"
         f"{_OTHERS if observed else ''}",
@@ -290,7 +282,7 @@ def _overflows(counts: Counter[str], observed: int, window: str) -> list[Finding
         finding
         for label, action in actions.items()
         if counts[label]
-        for finding in _hint(
+        for finding in hint(
             f"{counts[label]:,} of {_requests(observed)} in the last {window} count as {label} other, "
             f"because the limit of {label}s is reached",
             action,

@@ -1,4 +1,4 @@
-"""Groups of requests: type, tenant and temperature bucket of a request, and limits on the number of groups.
+"""Groups of requests: type, tenant and temperature bucket of a request, limits on their number, and settings.
 
 A type comes from the configured header, else from the first matching rule, else from the route. A rule is
 ``NAME=WHERE:PATTERN`` with a shell pattern (``*``, ``?``, ``[ab]``)::
@@ -18,7 +18,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from .openai_api import ROUTES, route_of
+from .routes import ROUTES, route_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -271,3 +271,43 @@ class GroupLimiter:
         if key.request_type != kind:
             overflow.append(GroupOverflow.TYPE)
         return key, tuple(overflow)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Upper bounds of the classic histograms.
+
+    Attributes:
+        acceptance_ratio: 0 to 1, including the published thresholds.
+        accepted_tokens_per_draft: tokens.
+        time_to_first_token: seconds.
+        time_per_output_token: seconds.
+    """
+
+    acceptance_ratio: tuple[float, ...] = (
+        *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
+    )
+    accepted_tokens_per_draft: tuple[float, ...] = (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16)
+    time_to_first_token: tuple[float, ...] = (
+        *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
+    )
+    time_per_output_token: tuple[float, ...] = (
+        *(0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """How requests are grouped and judged.
+
+    Attributes:
+        classification: how types and tenants are assigned.
+        temperatures: buckets of temperature.
+        bounds: upper bounds of histograms.
+        window_seconds: length of the judged window.
+    """
+
+    classification: Classification = Classification()
+    temperatures: Temperatures = Temperatures()
+    bounds: Bounds = Bounds()
+    window_seconds: float = 1800.0

@@ -9,7 +9,8 @@ import re
 from itertools import islice
 
 from ..engines.server_info import UNREADABLE
-from .openai_api import decode_fields, route_of, short_value
+from .openai_api import decode_fields, short_value
+from .routes import route_of
 
 _INCLUDE_USAGE = b'{"include_usage":true}'
 _STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","
@@ -17,12 +18,7 @@ _NULL_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
 
 
 def with_include_usage(path: str, body: bytes) -> bytes | None:
-    """Return a request's body with ``include_usage``; ``None`` if it stays unchanged.
-
-    Args:
-        path: of the request.
-        body: the JSON of the request.
-    """
+    """Return the JSON body of a request to `path` with ``include_usage``; ``None`` if it stays unchanged."""
     if route_of(path) not in ("chat", "completions"):
         return None
     changed = bytearray(body)

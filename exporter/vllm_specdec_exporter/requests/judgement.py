@@ -1,4 +1,4 @@
-"""Judges the requests of one model within the window, and the settings for that."""
+"""Judges the requests of one model within the window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ..economics.choice import choose
 from ..economics.speedup import estimate
 from .findings import route, with_findings
-from .grouping import Classification, Temperatures
 from .recent_window import GroupStats, worst_first
 from .result import GroupWindow, ModelRequests, Outcome, outcome_of
 
@@ -22,46 +21,6 @@ if TYPE_CHECKING:
     from .recent_window import Slice, StepCounts
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Upper bounds of the classic histograms.
-
-    Attributes:
-        acceptance_ratio: 0 to 1, including the published thresholds.
-        accepted_tokens_per_draft: tokens.
-        time_to_first_token: seconds.
-        time_per_output_token: seconds.
-    """
-
-    acceptance_ratio: tuple[float, ...] = (
-        *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
-    )
-    accepted_tokens_per_draft: tuple[float, ...] = (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16)
-    time_to_first_token: tuple[float, ...] = (
-        *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
-    )
-    time_per_output_token: tuple[float, ...] = (
-        *(0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RequestSettings:
-    """How requests are grouped and judged.
-
-    Attributes:
-        classification: how types and tenants are assigned.
-        temperatures: buckets of temperature.
-        bounds: upper bounds of histograms.
-        window_seconds: length of the judged window.
-    """
-
-    classification: Classification = Classification()
-    temperatures: Temperatures = Temperatures()
-    bounds: Bounds = Bounds()
-    window_seconds: float = 1800.0
-
-
 #: The published quantiles of the acceptance ratio.
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -71,12 +30,7 @@ _GROUP_SHARE = 0.4
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """The load of a model's server.
-
-    Attributes:
-        batch_size: requests in the batch.
-        profile: the cost of a step.
-    """
+    """The load of a model's server: requests in the batch, and the cost of a step."""
 
     batch_size: float
     profile: CostProfile

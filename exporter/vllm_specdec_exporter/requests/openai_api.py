@@ -20,16 +20,6 @@ from .observation import DraftRecord, RecordError, parse_record
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Routes whose responses may have a record: the end of the path, and the type of request.
-ROUTES = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/inference/v1/generate": "generate",
-    "/invocations": "invocations",
-}
-#: The same of whole paths: SGLang's and llama.cpp's own.
-_OWN_ROUTES = {"/generate": "generate", "/completion": "completions"}
-
 #: Identifiers that a server generates. Those of a client may name a user.
 _MADE_BY_SERVER = re.compile(r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
@@ -43,20 +33,11 @@ class UnreadableError(ValueError):
     """The JSON of a request or a response is invalid."""
 
 
-def route_of(path: str) -> str:
-    """Return the type of request of a path, empty if its responses have no record."""
-    path = path.partition("?")[0]
-    if path in _OWN_ROUTES:
-        return _OWN_ROUTES[path]
-    return next((kind for end, kind in ROUTES.items() if path.endswith(end)), "")
-
-
 @dataclass(frozen=True, slots=True)
 class RequestFields:
     """The fields of a request.
 
     Attributes:
-        model_name: the requested model.
         temperature: the requested temperature, ``None`` if absent.
         choices: the requested number of choices.
         fields: names of the fields that are not empty.
@@ -209,7 +190,6 @@ class ResponseFields:
 
     Attributes:
         request_id: the server's identifier, empty if a client may have chosen it.
-        model_name: the model of the response.
         tokens: whether it has generated tokens, or their end.
         only_role: whether it only names the role, before any token.
         completion_tokens: generated tokens, if present.

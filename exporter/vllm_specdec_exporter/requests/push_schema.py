@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-#: Path of the endpoint.
-PATH = "/api/v1/requests"
-
 #: Limit of plausible temperatures.
 _MAX_TEMPERATURE = 1000.0
 

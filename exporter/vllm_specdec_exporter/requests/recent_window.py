@@ -47,11 +47,7 @@ class RequestCounts:
     """Counts of requests for which something was drafted.
 
     Attributes:
-        requests: requests by outcome.
         tokens: their generated tokens by outcome.
-        drafts: drafts of all requests.
-        draft_tokens: drafted tokens of all requests.
-        accepted_tokens: accepted tokens of all requests.
         uncounted: requests whose records do not count drafts.
     """
 
@@ -201,7 +197,6 @@ class Slice:
     """The requests of one model within a part of the window, or within all of it.
 
     Attributes:
-        groups: requests by group.
         positions: their steps.
         worst: losing requests with the lowest acceptance, unordered.
         unrecorded: requests whose responses had no record.

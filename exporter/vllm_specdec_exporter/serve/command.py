@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from ..config.values import format_address
+from . import (
+    aiohttp_import,  # noqa: F401 - before the modules that import aiohttp
+    logs,
+    standby,
+)
 from . import configuration as config
-from . import logs, standby
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter
 from .option_table import OPTIONS
 from .shutdown import Shutdown
 from .sockets import error_text
-from .web_options import CONFIG_FILE_VARIABLE, add_config_file
+from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +47,7 @@ _EXIT_CODES = (
 _GRAFANA_VARIABLES = ENVIRONMENT_PREFIX + "GRAFANA_"
 
 #: The most important flags, first in the help.
-_FIRST = ("vllm.url", "spec.config", "baseline.file", "web.listen-address")
+_FIRST = ("vllm.url", "spec.config", "cost.hardware", "baseline.file", "web.listen-address")
 
 #: Groups of the other flags in the help, by the first part of their names.
 _SUBJECTS = {
@@ -212,7 +216,7 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
     # Imported only if there is such a file.
     from .web_config.middleware import WebConfigMiddleware
 
-    return WebConfigMiddleware(*config.load_web_config(path), exporter.note_web_config)
+    return WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:

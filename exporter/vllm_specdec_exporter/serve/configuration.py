@@ -11,26 +11,36 @@ from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, gather
 from ..config.thresholds import Thresholds
 from ..config.values import PUBLISHED, format_duration
-from ..economics.baseline import Baseline, BaselineError, decode
 from ..economics.cost import basis, thresholds_for
-from ..economics.profiles import fit, guess_method
+from ..economics.model import from_architecture, parse_model, with_details
+from ..economics.profiles import (
+    BUILTIN,
+    CostSettings,
+    Hardware,
+    ProfileError,
+    fit,
+    guess_method,
+    meant_for,
+    parse_profiles,
+)
+from ..economics.sizes import BF16
 from ..economics.speculative_config import Speculation
 from ..measures.history import Window
 from ..observe.state import Settings
-from ..requests.judgement import RequestSettings
-from .cost_configuration import build_costs, memory_ratio
+from ..requests.grouping import RequestSettings
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
 from .tls import UpstreamConfig
-from .web_options import WEB_CONFIG_FILE
+from .web_config import load_web_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.values import Target
+    from ..economics.baseline import Baseline
     from ..economics.cost import CostProfile
+    from ..economics.model import Model
     from .request_options import TapConfig
-    from .web_config.document import Loaded, WebConfigFile
 
 #: Limit of samples kept per engine, for the longest window.
 MAX_SAMPLES = 20_000
@@ -43,7 +53,6 @@ class ServeConfig:
     Attributes:
         upstream: the servers and how to connect to them.
         poll_interval: seconds between two polls of a server.
-        settings: the settings of the pipeline.
         listen: host and port to serve on; an empty host is every address.
         web_config_file: YAML file with TLS, users and headers for that address; empty for none.
         max_requests: limit of concurrent requests, 0 for none.
@@ -74,46 +83,12 @@ class ServeConfig:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
-    """Read and check the configuration.
-
-    Args:
-        flags: values of the flags by option name.
-        environment: the process environment.
-        file: path of the YAML file, empty for none.
+    """Read and check the configuration; `file` is the path of the YAML file, empty for none.
 
     Raises:
         ConfigError: a value cannot be used.
     """
     return build(*gather(OPTIONS, flags, environment, read_file(file), file))
-
-
-class WebConfigFileError(ConfigError):
-    """The web configuration file cannot be used.
-
-    Attributes:
-        path: the file.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{WEB_CONFIG_FILE.flag} {json.dumps(path)}: {reason}")
-        self.path = path
-
-
-def load_web_config(path: str) -> tuple[WebConfigFile, Loaded]:
-    """Read and check a web configuration file.
-
-    Raises:
-        WebConfigFileError: it cannot be used.
-    """
-    # Imported only if there is such a file.
-    from .web_config.document import WebConfigFile
-    from .web_config.fields import WebConfigError
-
-    file = WebConfigFile(path)
-    try:
-        return file, file.load()
-    except WebConfigError as error:
-        raise WebConfigFileError(path, str(error)) from error
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:
@@ -162,10 +137,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
     """Return how to connect to the servers, from the values of the ``vllm.*`` options.
 
-    Args:
-        values: values of the options by name.
-        timeout: deadline of a whole poll, in seconds.
-        discovery: whether names may stand for servers.
+    `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may stand for servers.
 
     Raises:
         ConfigError: values that contradict each other.
@@ -239,6 +211,8 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
 def _baseline(path: str | None) -> Baseline | None:
     if not path:
         return None
+    from ..economics.baseline import BaselineError  # here: most sidecars have no such file
+
     try:
         return load_baseline(path)
     except BaselineError as error:
@@ -287,8 +261,89 @@ def load_baseline(path: str) -> Baseline:
     Raises:
         BaselineError: it cannot be read, or is not a valid baseline.
     """
+    from ..economics.baseline import BaselineError, decode
+
     try:
         body = Path(path).read_bytes()
     except OSError as error:
         raise BaselineError(f"cannot be read: {error.strerror}") from error
     return decode(body)
+
+
+def build_costs(values: Mapping[str, Any], speculation: Speculation) -> CostSettings:
+    """Return the cost settings from the values of the options.
+
+    Raises:
+        ConfigError: a file that cannot be used, or values that contradict each other.
+    """
+    profile = _profile(values, speculation)
+    return CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values, profile))
+
+
+def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
+    """Return the profile by name; with `auto`, the one for the method, from the file first."""
+    own: Mapping[str, CostProfile] = {}
+    if path := values["cost.file"]:
+        try:
+            own = parse_profiles(read_file(path, "--cost.file"))
+        except ProfileError as error:
+            raise ConfigError(f"--cost.file {json.dumps(path)}: {error}") from error
+    name: str = values["cost.profile"]
+    known = {**BUILTIN, **own}
+    if name in known:
+        return known[name]
+    if name != "auto":
+        raise ConfigError(
+            f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
+        )
+    if len(own) == 1 and not next(iter(own.values())).methods:
+        return next(iter(own.values()))
+    return meant_for(guess_method(speculation.method, speculation.draft_model), own)
+
+
+def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | None:
+    """Return the hardware; ``None`` if it is not given, or if the operator's own profile is used."""
+    machine, model = values["cost.hardware"], values["cost.model"]
+    if machine is None:
+        if model is not None:
+            raise ConfigError(
+                f"--cost.model {json.dumps(model)}: --cost.hardware is missing, which it belongs to"
+            )
+        return None
+    if values["cost.profile"] != "auto":
+        raise ConfigError(f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two")
+    target = None if model is None else _model(model)
+    name, gpus = machine
+    return Hardware(name, gpus, target) if BUILTIN.get(profile.name) == profile else None
+
+
+def _model(text: str) -> Model:
+    """Return the served model, from its size or its config.json, and details after a comma."""
+    size, _, details = text.partition(",")
+    try:
+        model = _read_config(size) if size.lower().endswith(".json") else parse_model(size)
+        return with_details(model, details) if details else model
+    except ValueError as error:
+        raise ConfigError(f"--cost.model {json.dumps(text)}: {error}") from error
+
+
+def _read_config(path: str) -> Model:
+    from ..economics.architecture import read_architecture  # here: most sidecars have no such file
+
+    model = read_architecture(read_file(path, "--cost.model"))
+    if model.weights is None and model.quantized:
+        raise ValueError("its quantization is not known here; give the size instead, such as 70B:int4")
+    return from_architecture(model, model.weights or BF16)
+
+
+def memory_ratio(values: Mapping[str, Any]) -> float | None:
+    """Return the memory of the draft model over that of the GPUs, ``None`` if it is not given.
+
+    Raises:
+        ConfigError: one of the two is missing, or the draft model exceeds the GPUs.
+    """
+    check_both_or_neither(values, "cost.draft-memory", "cost.gpu-memory")
+    draft, gpus = values["cost.draft-memory"], values["cost.gpu-memory"]
+    if draft is not None and draft > gpus:
+        raise ConfigError(f"--cost.draft-memory: {draft:g} bytes exceed the {gpus:g} of --cost.gpu-memory")
+    return None if draft is None else draft / gpus

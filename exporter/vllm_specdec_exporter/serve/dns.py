@@ -29,13 +29,19 @@ async def srv_records(name: str) -> list[tuple[str, int]]:
     The name is tried as it is, and then, without a dot at its end, below each search domain.
 
     Raises:
-        OSError: no name server gave a valid answer.
+        OSError: for one of these names no name server gave a valid answer, and no other has records.
     """
     servers, domains = await asyncio.to_thread(_configured)
     names = [name] if name.endswith(".") else [name, *(f"{name}.{domain}" for domain in domains)]
+    failure: OSError | None = None
     for one in names:
-        if found := await _ask_all(servers, one.rstrip(".")):
-            return found
+        try:
+            if found := await _ask_all(servers, one.rstrip(".")):
+                return found
+        except OSError as error:  # a name outside the cluster, whose servers may not be reached
+            failure = failure or error
+    if failure:
+        raise failure
     return []
 
 

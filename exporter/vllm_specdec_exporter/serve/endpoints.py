@@ -9,16 +9,15 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING
 
-import yaml
 from aiohttp import web
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..config.options import ConfigError
-from ..publish import snapshot, status_page
+from ..publish import snapshot
 from ..publish.collector import ResultCollector
-from ..requests.push_schema import PATH as PUSH_PATH
+from ..requests.routes import PUSH_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -79,12 +78,7 @@ class _Shared:
 
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
-    """Return the handler of `/metrics`.
-
-    Args:
-        latest: returns the result to publish; must not block.
-        process_metrics: whether to publish the metrics of this process too.
-    """
+    """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block."""
 
     def registry(*, native: bool) -> CollectorRegistry:
         collectors = CollectorRegistry()
@@ -100,9 +94,7 @@ def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool)
 def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
     """Return a handler that responds with text or protobuf, by the header ``Accept``.
 
-    Args:
-        text: the metrics for the text formats.
-        native: the same with native histograms, for protobuf.
+    `native` has the metrics of `text` with native histograms, for protobuf.
     """
     shared = _Shared()
 
@@ -192,9 +184,7 @@ _SHARED: web.AppKey[_Shared] = web.AppKey("shared")
 #: Limit of requests that wait for the next reload.
 _MOST_RELOADS = 4
 
-# The page shows labels from the server, so it must not run or load anything.
 _PAGE_HEADERS = {
-    "Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -231,6 +221,9 @@ async def _no_push(_request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request) -> web.Response:
+    # Imported for the first request: most sidecars are never looked at.
+    from ..publish import status_page
+
     exporter = request.app[EXPORTER]
     query = status_page.parse_query(request.query, exporter.config.poll_interval)
 
@@ -240,7 +233,9 @@ async def _page(request: web.Request) -> web.Response:
         return page.encode()
 
     page = await request.app[_SHARED].get(("/", query), render)
-    return web.Response(body=page, content_type="text/html", charset="utf-8", headers=_PAGE_HEADERS)
+    # The page shows labels from the server, so it must not run or load anything.
+    headers = {"Content-Security-Policy": status_page.CONTENT_SECURITY_POLICY, **_PAGE_HEADERS}
+    return web.Response(body=page, content_type="text/html", charset="utf-8", headers=headers)
 
 
 async def _healthy(request: web.Request) -> web.Response:
@@ -269,6 +264,8 @@ async def _reload(request: web.Request) -> web.Response:
 
 
 async def _config(request: web.Request) -> web.Response:
+    import yaml  # half a megabyte that a sidecar without files does not need
+
     shown = request.app[EXPORTER].config.shown
 
     async def dump() -> bytes:

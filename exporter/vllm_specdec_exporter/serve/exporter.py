@@ -14,11 +14,11 @@ from ..config.options import ConfigError
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import aggregate
 from . import logs
-from .configuration import WebConfigFileError
 from .discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
 from .upstream import Upstream
+from .web_config import WebConfigFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
-from .web_options import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
+from .web_config import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
 
 if TYPE_CHECKING:
     import argparse
@@ -67,12 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def probe(address: tuple[str, int], *, may_be_tls: bool, end: float) -> ProbeResult:
-    """Send a request to the exporter that listens on `address`.
+    """Send a request to the exporter that listens on `address`, before `end` on the monotonic clock.
 
-    Args:
-        address: listen host and port; a wildcard means this machine.
-        may_be_tls: whether it has a web configuration file, which can turn TLS on and off at run time.
-        end: the deadline on the monotonic clock.
+    A wildcard means this machine. With a web configuration file (`may_be_tls`), TLS is turned on and off at
+    run time.
     """
     host, port = address
     results = []

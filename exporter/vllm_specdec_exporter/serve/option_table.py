@@ -25,7 +25,7 @@ from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
 from .request_options import REQUEST_OPTIONS
-from .web_options import LISTEN_ADDRESS, MOST_REQUESTS, WEB_CONFIG_FILE
+from .web_config import LISTEN_ADDRESS, MOST_REQUESTS, WEB_CONFIG_FILE
 
 #: Parsed before the others, because it applies if they cannot be used.
 STARTUP_ON_ERROR = Option(

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ..economics.profiles import deployed
-from ..requests.aggregation import RequestAggregator
-from ..requests.judgement import BatchCost
 from ..requests.observation import Source
-from ..requests.push_schema import PATH, PushError, read_push
+from ..requests.routes import PUSH_PATH
 from . import logs
 from .upstream import Inflater
 
@@ -27,7 +25,9 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape
     from ..observe.result import TargetResult
     from ..observe.state import Settings
+    from ..requests.aggregation import RequestAggregator
     from ..requests.grouping import GroupOverflow
+    from ..requests.judgement import BatchCost
     from ..requests.observation import Observation
     from ..requests.result import RequestsResult
     from .configuration import ServeConfig
@@ -52,14 +52,22 @@ class RequestIntake:
         # Not changed by a reload.
         self._sources = [source for source, is_enabled in enabled.items() if is_enabled]
         self._classification = config.requests.classification
-        self._aggregator = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
+        self._aggregator = self._aggregate(config)
         self._logged: set[GroupOverflow] = set()  # each is logged once
         self.tap: Tap | None = None
 
+    def _aggregate(self, config: ServeConfig) -> RequestAggregator | None:
+        if not self._sources:
+            return None
+        from ..requests.aggregation import RequestAggregator  # here: most sidecars see no requests
+
+        return RequestAggregator(config.requests, config.settings.thresholds, self._sources)
+
     def use(self, config: ServeConfig) -> None:
         """Apply a new configuration; the counts are kept."""
-        aggregator = RequestAggregator(config.requests, config.settings.thresholds, self._sources)
-        aggregator.adopt(self._aggregator)
+        aggregator = self._aggregate(config)
+        if aggregator is not None and self._aggregator is not None:
+            aggregator.adopt(self._aggregator)
         self._aggregator, self._settings = aggregator, config.settings
         self._classification = config.requests.classification
         if self.tap is not None:
@@ -72,6 +80,8 @@ class RequestIntake:
 
     def observe(self, source: Source, observation: Observation) -> None:
         """Count a request that has just ended."""
+        if self._aggregator is None:
+            return
         for label in self._aggregator.add(observation, source, self._clock()):
             if label not in self._logged:
                 self._logged.add(label)
@@ -79,15 +89,16 @@ class RequestIntake:
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""
-        self._aggregator.push_rejected_total += count
+        if self._aggregator is not None:
+            self._aggregator.push_rejected_total += count
 
     def shapes(self) -> Mapping[str, DraftShape]:
         """Return the draft lengths of each model."""
-        return self._aggregator.shapes(self._clock())
+        return self._aggregator.shapes(self._clock()) if self._aggregator is not None else {}
 
     def result(self, targets: Iterable[TargetResult]) -> RequestsResult | None:
         """Return the aggregated requests; `targets` provide the batch sizes of the servers."""
-        if not self._sources:
+        if self._aggregator is None:
             return None
         tap = self.tap.result() if self.tap is not None else None
         return self._aggregator.result(self._clock(), batch_costs(targets, self._settings), tap)
@@ -95,6 +106,8 @@ class RequestIntake:
 
 def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
     """Return the batch size and cost profile of each model, from the first engine with a batch size."""
+    from ..requests.judgement import BatchCost
+
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):
         measures = engine.window(engine.judged_window)
@@ -120,6 +133,7 @@ _MOST_ERRORS = 10
 
 def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
     """Add the endpoint for pushes to `app`; clients need the bearer token of a file."""
+    from ..requests.push_schema import PushError, read_push
 
     async def push(request: web.Request) -> web.Response:
         token = await asyncio.to_thread(_read_token, token_file)
@@ -159,7 +173,7 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
         }
         return web.json_response(document, status=200 if pushed.observations or not pushed.errors else 400)
 
-    app.router.add_post(PATH, push)
+    app.router.add_post(PUSH_PATH, push)
 
 
 class _TooLargeError(ValueError):

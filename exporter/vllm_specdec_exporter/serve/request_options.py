@@ -24,13 +24,14 @@ from ..requests.grouping import (
     MOST_OWN_GROUPS,
     TEMPERATURE_BOUNDS,
     TYPE_HEADER,
+    Bounds,
     Classification,
+    RequestSettings,
     Temperatures,
     most_models,
     own_types,
     parse_rule,
 )
-from ..requests.judgement import Bounds, RequestSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -197,13 +198,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         repeatable=True,
         separator="\n",
     ),
-    Option(
-        "requests.tenant-header",
-        header_name,
-        None,
-        "Request header with the tenant.",
-        metavar="NAME",
-    ),
+    Option("requests.tenant-header", header_name, None, "Request header with the tenant.", metavar="NAME"),
     Option(
         "requests.tenant",
         _tenant,
@@ -220,11 +215,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
-    """Return the configuration of the tap, ``None`` if there is no tap.
-
-    Args:
-        values: values of the options by name.
-        targets: the servers that are polled.
+    """Return the configuration of the tap, ``None`` if there is no tap; `targets` are polled.
 
     Raises:
         ConfigError: values that contradict each other.

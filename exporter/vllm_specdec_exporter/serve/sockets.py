@@ -109,10 +109,7 @@ class Listener:
         return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
     def serve(
-        self,
-        factory: Factory,
-        context: ssl.SSLContext | None = None,
-        handshake_seconds: float | None = None,
+        self, factory: Factory, context: ssl.SSLContext | None = None, handshake_seconds: float | None = None
     ) -> None:
         """Serve new connections with `factory`, over TLS with a `context`.
 
@@ -194,10 +191,7 @@ def _close(bound: socket.socket, _task: asyncio.Task[None]) -> None:
 async def _handshake(loop: asyncio.AbstractEventLoop, connection: socket.socket, serving: _Serving) -> None:
     with contextlib.suppress(OSError):  # a failed handshake is the client's problem
         await loop.connect_accepted_socket(
-            serving.factory,
-            connection,
-            ssl=serving.context,
-            ssl_handshake_timeout=serving.handshake_seconds,
+            serving.factory, connection, ssl=serving.context, ssl_handshake_timeout=serving.handshake_seconds
         )
 
 

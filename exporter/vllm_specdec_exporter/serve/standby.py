@@ -22,7 +22,7 @@ from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address
 from ..observe.result import ExporterResult, Reload
 from . import logs
-from .configuration import WebConfigFileError, build_upstream, load_web_config
+from .configuration import build_upstream
 from .connection_limits import HANDSHAKE_SECONDS, MOST_HANDSHAKES, ConnectionLimiter
 from .endpoints import make_handler
 from .health import values_of, web_values
@@ -30,7 +30,7 @@ from .option_table import OPTIONS, STARTUP_ON_ERROR
 from .request_options import build_tap
 from .shutdown import Shutdown
 from .sockets import Listener, error_text
-from .web_options import CONFIG_FILE_VARIABLE, MOST_REQUESTS, WEB_OPTIONS
+from .web_config import CONFIG_FILE_VARIABLE, MOST_REQUESTS, WEB_OPTIONS, WebConfigFileError, load_web_config
 
 if TYPE_CHECKING:
     import ssl
@@ -87,10 +87,7 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
     """Return a listener, ``None`` if the address cannot be bound. Errors are logged, or written to stderr.
 
-    Args:
-        host: the address, empty for all of the machine's.
-        port: the port.
-        stop: retry until this event is set; without it, try once.
+    It is tried once; with `stop`, until that event is set.
     """
     logged = False
     while True:

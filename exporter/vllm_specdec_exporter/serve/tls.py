@@ -97,12 +97,7 @@ class CertificateFiles:
 
 
 def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
-    """Load a certificate with its key into `context`.
-
-    Args:
-        context: the TLS context.
-        pair: files of the certificate and of its key.
-        flags: the flags that name them, for the message.
+    """Load a certificate with its key, a `pair` of files, into `context`; `flags` name them in errors.
 
     Raises:
         ValueError: they hold no certificate with its key.
@@ -118,10 +113,7 @@ def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tupl
 def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
     """Return a client's TLS context that trusts the system's certificates, or those of a file.
 
-    Args:
-        ca_file: certificates to trust instead of the system's; empty for none.
-        insecure: whether to accept any certificate.
-        flag: the flag that names the file, for the message.
+    `flag` names the file in the message; with `insecure`, any certificate is accepted.
 
     Raises:
         ValueError: the file holds no certificates.

@@ -301,11 +301,7 @@ def _too_large(limit: int) -> PollError:
 
 
 class Inflater:
-    """Decompresses gzip or deflate with a limit on the output.
-
-    Args:
-        bits: the format, as zlib's `wbits`.
-    """
+    """Decompresses gzip or deflate, by zlib's `wbits`, with a limit on the output."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits

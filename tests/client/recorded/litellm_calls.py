@@ -6,8 +6,6 @@ Where `litellm` and `msgspec` are installed::
     PYTHONPATH=tests:exporter python tests/client/recorded/litellm_calls.py
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

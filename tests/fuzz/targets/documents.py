@@ -5,15 +5,13 @@ model's ``config.json``, a scenario of the simulator. The refusal is one line, a
 configuration quotes no hash of a password.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from fuzz.seeds import fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
-from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
 from vllm_specdec_exporter.economics.architecture import FAMILIES, ArchitectureError, read_architecture
 from vllm_specdec_exporter.economics.baseline import BaselineError, decode, encode
 from vllm_specdec_exporter.economics.model import from_architecture
@@ -22,10 +20,6 @@ from vllm_specdec_exporter.economics.sizes import PRECISIONS
 from vllm_specdec_exporter.serve.web_config import document as web_document
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Of a whole bcrypt hash, which is a secret of a kind.
 _HASH = "$2y$10$" + "s3cr3t" * 8 + "abcde"
@@ -85,11 +79,11 @@ def _scenario(text: bytes) -> None:
 
 
 _KINDS = {
-    b"0": (_profiles, (ProfileError, YAMLFileError)),
+    b"0": (_profiles, (ProfileError, YAMLTextError)),
     b"1": (_web, WebConfigError),
     b"2": (_baseline, BaselineError),
     b"3": (_config, ArchitectureError),
-    b"4": (_scenario, (ScenarioError, YAMLFileError)),
+    b"4": (_scenario, (ScenarioError, YAMLTextError)),
     b"5": (_hashes, WebConfigError),
 }
 

@@ -12,15 +12,13 @@ What is promised:
 - The order of lines and of labels does not matter, and neither does whether latencies are read.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,7 +26,7 @@ from fuzz.seeds import DATA
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_DEFECTS, MAX_ENGINES, MAX_LABEL, MAX_VALUE
-from vllm_specdec_exporter.engines.reading import EngineReading
+from vllm_specdec_exporter.engines.reading import EngineReading, Reading
 from vllm_specdec_exporter.exposition.text import (
     MAX_LINE,
     MAX_LINES,
@@ -36,11 +34,6 @@ from vllm_specdec_exporter.exposition.text import (
     SampleLine,
     Selection,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from vllm_specdec_exporter.engines.reading import Reading
 
 #: What the first byte of an input says, as bits of its number, such as ``0`` to ``3``.
 LATENCIES, OPENMETRICS = 1, 2

@@ -5,18 +5,12 @@ names fields, types and numbers; of the texts in a body it has none (`MARK` stan
 is within what the tallies take.
 """
 
-from __future__ import annotations
-
 import json
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from tap.streams import RECORD
 from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS, PushError, read_push
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.
 MARK = "s3cr3t"

@@ -11,10 +11,8 @@ promised:
 - `Observer`: no exception, the same observations and counts whatever the pieces, and nothing held at the end.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from tap.streams import (
     ANSWERED_PLAIN,
@@ -39,14 +37,9 @@ from vllm_specdec_exporter.requests.exchange import (
     data_of,
 )
 from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, ObservationContext, Observer
 from vllm_specdec_exporter.serve.tap.usage import UsageEventRemover, UsageRewriter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from vllm_specdec_exporter.requests.observation import Observation
-
 
 #: Between what the client sends and what the server sends.
 _TURN = b"\x1e"

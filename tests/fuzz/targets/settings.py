@@ -2,29 +2,24 @@
 
 The first byte of an input says what the rest is (`_KINDS`). What is promised:
 
-- Values and a configuration, or `ConfigError` (of the text itself `YAMLFileError`); nothing else, no hang.
+- Values and a configuration, or `ConfigError` (of the text itself `YAMLTextError`); nothing else, no hang.
 - The message is one line that names where the value came from.
 - What was accepted can be reckoned with.
 - What stands where a secret belongs is in no message, and in nothing that is shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
 from vllm_specdec_exporter.config.options import ConfigError, gather
 from vllm_specdec_exporter.config.values import file, format_duration, parse_duration, parse_target
+from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
 from vllm_specdec_exporter.serve.configuration import build
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 SECRET = "s3cr3t"
 _FILE = "settings.yml"
@@ -138,7 +133,7 @@ def _read(text: bytes) -> tuple[object, str]:
     """Return the document, and why there is none."""
     try:
         return read_yaml(text), ""
-    except YAMLFileError as error:
+    except YAMLTextError as error:
         refusal = str(error)
     assert refusal, "a refusal without a message"
     assert "\n" not in refusal, f"more than one line: {refusal!r}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...config import files
 from ...config.options import ConfigError
 from ...config.values import format_duration, parse_listen_address
-from ..arguments import converter, seconds_of
+from ..arguments import converter, parsed, seconds_of, whole_between
 from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
@@ -110,7 +110,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--limit.per-hour",
         dest="per_hour",
-        type=converter(_count),
+        type=converter(whole_between(1, 1000)),
         default=Limits().per_hour,
         metavar="N",
         help="Most actions in an hour, over all models. Default: 4.",
@@ -244,25 +244,17 @@ def _check_token(path: Path | None) -> None:
 
 
 def _listen(args: argparse.Namespace) -> tuple[str, int]:
-    flag = f"--web.listen-address {json.dumps(args.listen_address)}"
-    try:
-        host, port = parse_listen_address(args.listen_address)
-    except ValueError as error:
-        raise ConfigError(f"{flag}: {error}") from error
+    flag, text = "--web.listen-address", args.listen_address
+    host, port = parsed(flag, text, parse_listen_address)
     secured = args.token_file is not None
     if secured and args.insecure:
         raise ConfigError("--web.insecure and --web.token-file: give one of them")
     if not (secured or args.insecure or is_loopback(host)):
         raise ConfigError(
-            f"{flag}: others can reach it: give --web.token-file, or a loopback address, or --web.insecure"
+            f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, or a loopback address, "
+            "or --web.insecure"
         )
     return host, port
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1000):
-        raise ValueError("allowed: a whole number from 1 to 1000")
-    return int(text)
 
 
 def _workload(text: str) -> tuple[str, Workload]:

@@ -129,9 +129,7 @@ class Decision:
     """What an alert requests, validated.
 
     Attributes:
-        action: the action.
         recommended_k: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
-        model: the model to change.
         target: to which limits and contradictions belong: the workload of the model if known, or the model.
         alertname: the alert's name.
         starts_at: when the alert began to fire, RFC 3339 in UTC.
@@ -170,7 +168,6 @@ class EvaluatedAlert:
     """An alert and its decision.
 
     Attributes:
-        alert: the alert as received.
         decision: what it requests, also after it resolved; ``None`` if its labels are not valid.
         no_action: why no command runs; ``None`` if one should.
         same_as: the decision of another alert of the payload that requests the same and is acted upon.

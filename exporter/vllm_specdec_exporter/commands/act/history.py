@@ -72,7 +72,6 @@ class DecisionRecord:
 
     Attributes:
         state: the state of its last command.
-        failures: failures in a row.
         started: when its last command began, Unix seconds.
         seen: when its alert was last received, Unix seconds; at least `started`.
     """
@@ -208,12 +207,7 @@ class StateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the state file contains.
-
-    Attributes:
-        acted: the actions that were carried out.
-        rehearsed: the actions of dry-run.
-    """
+    """What the state file contains: the actions that were carried out, and those of dry-run."""
 
     acted: ActionHistory = ActionHistory()
     rehearsed: ActionHistory = ActionHistory()

@@ -212,15 +212,10 @@ class CommandResult:
 
 
 async def run(invocation: Invocation, seconds: float, variables: Mapping[str, str]) -> CommandResult:
-    """Run a command in its own process group, without a shell.
+    """Run a command in its own process group, without a shell; its environment is selected from `variables`.
 
     After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and SIGKILL a second later.
     Background processes of a command that ends by itself are not stopped.
-
-    Args:
-        invocation: the command.
-        seconds: its timeout.
-        variables: the environment from which its own is selected.
     """
     tail = _Tail()
     try:

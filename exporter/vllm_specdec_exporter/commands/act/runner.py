@@ -58,11 +58,7 @@ class ActEvent:
         return text if text in list(AlertAction) else "unknown" if text else "none"
 
     def line(self, now: float) -> str:
-        """Return the event as one line of JSON, in ASCII, without a newline.
-
-        Args:
-            now: Unix seconds.
-        """
+        """Return the event as one line of JSON, in ASCII, without a newline; `now` is in Unix seconds."""
         alert, decision = self.evaluated.alert, self.evaluated.decision
         time = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         document = {

@@ -1,1 +1,296 @@
-"""`baseline`: record how fast a server is without speculation."""
+"""`baseline`: record the speed of a server without speculation, with one recorder per engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ... import engines
+from ...config.options import ConfigError, add_flags, gather
+from ...config.values import format_duration
+from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
+from ...exposition.text import MalformedExposition
+from ...measures.history import Sample
+from ...publish.wording import printable
+from ...serve import configuration as config
+from ...serve.option_table import OPTIONS
+from ...serve.upstream import PollError, Upstream
+from ..arguments import URL, add_url, check_writable, fail, flags_of, seconds_of, write_file
+from .recorder import Recorder
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from ...engines.reading import EngineKey, EngineReading, Reading
+
+
+class Watcher:
+    """Records the engines of one model of a server, without the `settle` seconds after a draft.
+
+    Attributes:
+        missed: failed polls.
+        drafting: whether the newest sample was left out because of drafts.
+    """
+
+    def __init__(
+        self, upstream: Upstream, model_name: str, settle: float, clock: Callable[[], float]
+    ) -> None:
+        self._upstream = upstream
+        self._settle = settle
+        self._clock = clock
+        self._recorders: dict[EngineKey, Recorder] = {}
+        self._model_name = model_name
+        self._version = ""
+        self._dialect = ""
+        self.missed = 0
+        self.drafting = False
+
+    async def begin(self, earlier: Baseline | None = None) -> None:
+        """Take the first sample; `earlier` is a baseline to extend.
+
+        Raises:
+            PollError: the server cannot be reached or parsed.
+            BaselineError: there is nothing to record; the message has the reason.
+        """
+        reading = await self._read()
+        models = sorted({engine.key.model_name for engine in reading.engines})
+        if not self._model_name and len(models) > 1:
+            raise BaselineError(
+                f"the server has several models, choose one with --model: {', '.join(models)}"
+            )
+        if self._model_name and self._model_name not in models:
+            raise BaselineError(f"no model {self._model_name!r}; the server has {', '.join(models)}")
+        self._model_name = self._model_name or models[0]
+        for engine in self._engines(reading):
+            if engine.latencies is None or engine.latencies.time_per_output_token is None:
+                raise BaselineError(
+                    "the server has no vllm:request_time_per_output_token_seconds: a baseline needs "
+                    "vLLM 0.11 or later, without --disable-log-stats"
+                )
+        self._dialect = reading.dialect
+        self._version = await self._upstream.version()
+        if earlier is not None and (reason := earlier.why_not(self._model_name, self._version)):
+            raise BaselineError(reason)
+        self._observe(reading)
+
+    async def watch(self, seconds: float, interval: float, tell: Callable[[float, float], None]) -> None:
+        """Take samples for some seconds; `tell` gets the elapsed seconds and the recorded requests."""
+        started = self._clock()
+        beat = started
+        while (passed := self._clock() - started) < seconds:
+            beat = max(beat + interval, self._clock())
+            await asyncio.sleep(min(beat - self._clock(), seconds - passed))
+            try:
+                self._observe(await self._read())
+            except PollError:
+                self.missed += 1
+                for recorder in self._recorders.values():
+                    recorder.interrupt()
+            tell(self._clock() - started, sum(recorder.requests for recorder in self._recorders.values()))
+
+    def baseline(self, earlier: Baseline | None = None) -> Baseline:
+        """Return the recording, added to the earlier baseline if there is one.
+
+        Raises:
+            BaselineError: nothing was recorded, or the earlier one has other histogram buckets.
+        """
+        together = Recorder()
+        problem: BaselineError | None = None
+        for recorder in self._recorders.values():
+            try:
+                together.include(recorder.buckets())
+            except BaselineError as error:
+                problem = error
+        if not together.requests and problem is not None:
+            raise problem
+        if earlier is not None:
+            together.include(earlier.buckets)
+        return Baseline(
+            format=FORMAT,
+            model_name=self._model_name,
+            upstream_version=self._version,
+            dialect=self._dialect,
+            recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            buckets=together.buckets(),
+        )
+
+    async def _read(self) -> Reading:
+        answer = await self._upstream.fetch()
+        try:
+            return engines.read(answer.body, answer.content_type, latencies=True)
+        except MalformedExposition as error:
+            raise PollError("malformed", self._upstream.mask(str(error))) from error
+        except engines.Unrecognized as error:
+            raise PollError("unrecognized", str(error)) from error
+
+    def _engines(self, reading: Reading) -> list[EngineReading]:
+        return [engine for engine in reading.engines if engine.key.model_name == self._model_name]
+
+    def _observe(self, reading: Reading) -> None:
+        now = self._clock()
+        for engine in self._engines(reading):
+            recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
+            sample = Sample(now, engine.counters, engine.load.requests_running, latencies=engine.latencies)
+            before = recorder.speculating_seconds
+            recorder.observe(sample)
+            self.drafting = recorder.speculating_seconds > before
+
+
+_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith("vllm."))
+
+FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `baseline` to `parser`."""
+    parser.epilog = (
+        "The server must not speculate, or do so only at times (a K schedule with rows of 0). It is not sent "
+        f"anything: its usual traffic is what counts. Exit codes: {FINE} recorded; {NOTHING} nothing could "
+        f"be recorded; {USAGE} bad usage; {UNREACHABLE} the server cannot be reached or understood."
+    )
+    add_url(parser, "Server without speculation.")
+    parser.add_argument(
+        "--out", default="baseline.json", metavar="FILE", help="File to write. Default: baseline.json."
+    )
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        default="10m",
+        metavar="DURATION",
+        help="How long to record; Ctrl-C ends it earlier and keeps what there is. Default: 10m.",
+    )
+    parser.add_argument(
+        "--interval", default="1s", metavar="DURATION", help="Time between two samples. Default: 1s."
+    )
+    parser.add_argument(
+        "--settle",
+        default="30s",
+        metavar="DURATION",
+        help="Time behind a server's last draft that is left out. Default: 30s.",
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="Model to record, where there are several."
+    )
+    parser.add_argument(
+        "--append", action="store_true", help="Add to the file: more load levels, or more requests for each."
+    )
+    add_flags(parser, [option for option in _OPTIONS if option is not URL])
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record the baseline and return the exit code."""
+    values, _ = gather(_OPTIONS, flags_of(args), os.environ, None)
+    seconds = seconds_of("--for", args.duration, 1.0)
+    interval = seconds_of("--interval", args.interval, 0.1)
+    settle = seconds_of("--settle", args.settle, 0.0)
+    if interval >= seconds:
+        raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
+    upstream_config = config.build_upstream(values, timeout=max(4.0, interval))
+    if len(upstream_config.targets) > 1:
+        raise ConfigError("baseline records one server; give one URL")
+    out = Path(args.out)
+    earlier = _earlier(out) if args.append else None
+    if not out.parent.is_dir() or out.is_dir():
+        raise ConfigError(
+            f"--out {json.dumps(args.out)}: its folder does not exist, or it is a folder itself"
+        )
+    check_writable("--out", out)
+    target = upstream_config.targets[0]
+    try:
+        upstream = Upstream(target, upstream_config)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    watcher = Watcher(upstream, args.model, settle, time.monotonic)
+    try:
+        asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
+        baseline = watcher.baseline(earlier)
+    except PollError as error:
+        hint = " (a server that loads its model refuses for minutes)" if error.reason == "refused" else ""
+        return fail("baseline", f"{target.name}: {error.reason}: {error}{hint}", UNREACHABLE)
+    except BaselineError as error:
+        return fail("baseline", f"{target.name}: {error}", NOTHING)
+    write_file("--out", out, encode(baseline))
+    print(_table(baseline, out, watcher.missed))
+    return FINE
+
+
+async def _record(
+    watcher: Watcher, upstream: Upstream, seconds: float, interval: float, earlier: Baseline | None
+) -> None:
+    try:
+        await watcher.begin(earlier)
+        task = asyncio.ensure_future(watcher.watch(seconds, interval, _progress(seconds, watcher)))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    finally:
+        await upstream.close()
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+
+
+def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None]:
+    whole = format_duration(seconds)
+
+    warned = False
+
+    def tell(passed: float, requests: float) -> None:
+        nonlocal warned
+        if watcher.drafting and not warned:
+            warned = True
+            print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
+        if sys.stderr.isatty():
+            done = format_duration(float(round(passed)))
+            print(
+                f"\rrecording: {done} of {whole}, {requests:,.0f} requests ",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    return tell
+
+
+def _earlier(out: Path) -> Baseline | None:
+    if not out.exists():
+        return None
+    try:
+        return config.load_baseline(str(out))
+    except BaselineError as error:
+        raise ConfigError(f"--append {json.dumps(str(out))}: {error}") from error
+
+
+def _table(baseline: Baseline, out: Path, missed: int) -> str:
+    lines = [
+        f"{printable(baseline.model_name) or 'the only model'} without speculation, by running requests:",
+        "",
+        "  running  requests  tokens/s   ms per output token: mean, P50, P99   ms to the first",
+    ]
+    for bucket in baseline.buckets:
+        tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
+        shown = [tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)] if tpot else [None] * 3
+        cells = " ".join(f"{_ms(value):>9}" for value in shown) + " " * 12
+        lines.append(
+            f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
+            f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{_ms(ttft.mean if ttft else None):>9}"
+        )
+    lines += ["", "  (quantiles are as coarse as the server's buckets)"]
+    lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
+    if missed:
+        lines.append(f"{missed} samples could not be had")
+    return "\n".join(lines)
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:,.2f}"

@@ -1,4 +1,4 @@
-"""Comparison of servers: speculation on or off, two methods, two K.
+"""`compare`: two or more servers, or recorded snapshots, side by side.
 
 Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
 `watch`. `compare` compares any number of sides with the first::
@@ -9,31 +9,194 @@ Each side is the snapshot of one server over a period: from `check --json`, from
     comparison = compare.compare([plain, drafting], claim=1.5)
     print(comparison.pairs[0].speed.text)
 
-* `sources`: servers and files. `side`, `pooling`: one server over its period, with its engines combined.
+* `sources`: servers and files. `side`: one server over its period, with its engines combined.
 * `verdict`: were they equally loaded? Faster, slower, no difference or unknown; the gain of speculation.
 * `comparison`: the whole. `rows`, `report`: as a table, as text and as an HTML report.
 """
 
-from .comparison import FORMAT, Comparison, Pair, compare
-from .report import render
-from .side import Side, SideError, side_of
-from .sources import watch
-from .verdict import ClaimOutcome, SpeedComparison, compare_load, judge_claim, judge_gain, judge_speed
+from __future__ import annotations
 
-__all__ = [
-    "FORMAT",
-    "ClaimOutcome",
-    "Comparison",
-    "Pair",
-    "Side",
-    "SideError",
-    "SpeedComparison",
-    "compare",
-    "compare_load",
-    "judge_claim",
-    "judge_gain",
-    "judge_speed",
-    "render",
-    "side_of",
-    "watch",
-]
+import asyncio
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...config.options import ConfigError, add_flags, gather
+from ...config.values import format_duration
+from ...measures.history import Window
+from ...publish import plots, snapshot
+from ...serve import configuration as config
+from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from ..arguments import add_output_flags, fail, number_between, parsed, seconds_of, wants_color, write_file
+from .comparison import Comparison, compare
+from .report import render, render_page
+from .side import Side, SideError, side_of
+from .sources import ResultSource, parse_sources, read, watch
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from ...observe.result import ExporterResult
+
+__all__ = ["compare", "render", "side_of", "watch"]
+
+# Exit codes.
+COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
+
+#: The options of `serve` with the same meaning here, for every side. The servers are positional arguments.
+OPTIONS = tuple(
+    option
+    for option in ALL_OPTIONS
+    if option.name in ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
+    or (option.name.startswith("vllm.") and option.name != "vllm.url")
+)
+_SAMPLES = 6
+_SHORTEST, _LONGEST = 1.0, 3600.0
+_CLAIM = number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `compare` to `parser`."""
+    parser.epilog = (
+        f"Exit codes: {COMPARED} compared; {INCONCLUSIVE} compared, but nothing can be said of the speed; "
+        f"{USAGE} bad usage; {UNREACHABLE} a side cannot be reached or read."
+    )
+    parser.add_argument(
+        "sides",
+        nargs="+",
+        metavar="SIDE",
+        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json, --save and "
+        "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it. "
+        "The first is the reference.",
+    )
+    parser.add_argument(
+        "--for", dest="duration", default="30s", metavar="DURATION", help="How long to watch. Default: 30s."
+    )
+    parser.add_argument(
+        "--model", default="", metavar="NAME", help="Compare this model, where a side has several."
+    )
+    parser.add_argument(
+        "--claim",
+        metavar="SPEEDUP",
+        help="Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each "
+        "further side over the first.",
+    )
+    add_output_flags(parser, "the comparison")
+    parser.add_argument("--html", metavar="FILE", help="Write a report with plots as well.")
+    parser.add_argument(
+        "--save",
+        metavar="FILE",
+        help="Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS.",
+    )
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare the sides and return the exit code."""
+    sources = parse_sources(args.sides)
+    duration = seconds_of("--for", args.duration, _SHORTEST, _LONGEST)
+    claim = None
+    if args.claim is not None:
+        claim = parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
+    live = [source for source in sources if source.target is not None]
+    if args.save and not live:
+        raise ConfigError(f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save")
+    for flag, path in (("--save", args.save), ("--html", args.html)):
+        _check_writable(flag, path)
+    if args.html:
+        plots.require()  # before the observation, not after it
+    try:
+        found = {source.name: read(source) for source in sources if source.target is None}
+        _sides(found, sources, args.model)  # before a long observation, not after it
+        if live:
+            found |= _watch(live, duration, args)
+        sides = _sides(found, sources, args.model)
+    except SideError as error:
+        return fail("compare", error, UNREACHABLE)
+    if args.save:
+        write_file(
+            "--save", Path(args.save), snapshot.encode(_together([found[source.name] for source in live]))
+        )
+    comparison = compare(sides, claim)
+    if args.html:
+        write_file("--html", Path(args.html), render_page(comparison).encode())
+    _show(comparison, args)
+    return COMPARED if comparison.conclusive else INCONCLUSIVE
+
+
+def _show(comparison: Comparison, args: argparse.Namespace) -> None:
+    if args.json:
+        print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
+    else:
+        print(render(comparison, colour=wants_color(args)))
+    sys.stdout.flush()
+
+
+def _watch(
+    live: Sequence[ResultSource], duration: float, args: argparse.Namespace
+) -> dict[str, ExporterResult]:
+    values, _ = gather(OPTIONS, vars(args), os.environ, None)
+    # Options of `serve` that do not exist here have their defaults.
+    values = {option.name: None for option in ALL_OPTIONS} | values
+    values["vllm.url"] = tuple(source.target for source in live)
+    upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    window = Window(duration)
+    settings = replace(
+        config.build_settings(values, (window,), judged=window, slack=duration), latencies=True
+    )
+    # Poll once first, to detect errors now.
+    _sides(_by_name(live, asyncio.run(watch(live, upstream, settings, 0.0))), live, args.model)
+    if sys.stderr.isatty():
+        names = ", ".join(source.name for source in live)
+        print(f"watching {names} for {format_duration(duration)} ...", file=sys.stderr)
+    return _by_name(live, asyncio.run(watch(live, upstream, settings, duration)))
+
+
+def _by_name(sources: Sequence[ResultSource], results: Sequence[ExporterResult]) -> dict[str, ExporterResult]:
+    return {source.name: result for source, result in zip(sources, results, strict=True)}
+
+
+def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource], model: str) -> list[Side]:
+    """Return the sides of the sources that were read."""
+    sides = []
+    for source in sources:
+        if source.name not in found:
+            continue
+        try:
+            side = side_of(
+                found[source.name],
+                source.name,
+                source=source.shown,
+                live=source.target is not None,
+                model=model,
+            )
+        except SideError as error:
+            raise SideError(f"side {source.name} ({source.shown}): {error}") from error
+        sides.append(side)
+    return sides
+
+
+def _together(results: Sequence[ExporterResult]) -> ExporterResult:
+    """Return one snapshot of all servers."""
+    return replace(
+        results[0],
+        timestamp_seconds=max(result.timestamp_seconds for result in results),
+        targets=tuple(target for result in results for target in result.targets),
+    )
+
+
+def _check_writable(flag: str, path: str | None) -> None:
+    if path is None:
+        return
+    parent = Path(path).parent
+    if not path or Path(path).is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise ConfigError(
+            f"{flag} {json.dumps(path)}: cannot be written; a file in a directory that exists is needed"
+        )

@@ -65,9 +65,6 @@ class Pair:
     """A side against the reference.
 
     Attributes:
-        side: name of the side.
-        reference: name of the reference.
-        speed: its speed.
         gain: of speculation, if exactly one of them speculates.
         claim: the result for the claimed speedup, if there is one.
         latencies: those that exist on both sides.
@@ -116,11 +113,7 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
-    """Compare sides; the first is the reference.
-
-    Args:
-        sides: two or more, with different names.
-        claim: a claimed speedup to check, above 0.
+    """Compare two or more sides with different names; the first is the reference. `claim` is checked.
 
     Raises:
         ValueError: fewer than two sides, duplicate names, or an invalid claim.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, table, wrap
 from .rows import LATENCIES, describe, legend, tables, time
 from .side import PER_TOKEN
 from .verdict import SpeedComparison
@@ -31,10 +31,7 @@ _COLOURS = {
 
 def render(comparison: Comparison, *, colour: bool = False) -> str:
     """Return the report on `comparison`; the text is complete without colours."""
-
-    def paint(text: str, style: str) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if colour else text
-
+    paint = painter(colour=colour)
     lines: list[str] = []
     for pair in comparison.pairs:
         lines += [paint(line, _COLOURS[pair.speed.outcome]) for line in wrap(pair.speed.text, "", 2)]
@@ -97,24 +94,16 @@ def _signed(seconds: float) -> str:
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
-    parts = tables(comparison)
-    rows = [row for part in parts.values() for row in part]
-    names = [side.name for side in comparison.sides]
-    first = max((len(_name(row)) for row in rows), default=0)
-    widths = [
-        max([len(name), *(len(row.cells[place] or DASH) for row in rows)]) for place, name in enumerate(names)
-    ]
-    heads = "  ".join(f"{name:<{width}}" for name, width in zip(names, widths, strict=True))
-    yield ""
-    yield f"  {'':<{first}}  {heads}"
-    for number, part in enumerate(parts.values()):
+    parts = tables(comparison).values()
+    heads = ("", *(side.name for side in comparison.sides))
+    rows = ((_name(row), *(cell or DASH for cell in row.cells)) for part in parts for row in part)
+    head, *lines = table(heads, rows, left=heads, indent="  ")
+    yield from ("", head)
+    for number, part in enumerate(parts):
         if number:
             yield ""
-        for row in part:
-            cells = "  ".join(
-                f"{cell or DASH:<{width}}" for cell, width in zip(row.cells, widths, strict=True)
-            )
-            yield f"  {_name(row):<{first}}  {cells}"
+        for _ in part:
+            yield lines.pop(0)
 
 
 def _name(row: Row) -> str:
@@ -150,12 +139,12 @@ def render_page(comparison: Comparison) -> str:
     if drawn:
         sections.append(Section("At a glance", (side_by_side(*drawn),)))
     for title, rows in tables(comparison).items():
-        table = data_table(
+        shown = data_table(
             ("", *(side.name for side in comparison.sides)),
             ((row.whole_name, *row.cells) for row in rows),
             label=title,
         )
-        sections.append(Section(title, (table,)))
+        sections.append(Section(title, (shown,)))
     sections.append(
         Section("Notes", tuple(note(words) for words in (*comparison.notes, *legend(comparison))))
     )

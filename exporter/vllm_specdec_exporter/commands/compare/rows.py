@@ -29,7 +29,6 @@ class Row:
     """One quantity of every side; ``None`` if it does not exist.
 
     Attributes:
-        name: its name.
         cells: its values, side by side.
         of: the quantity above that it belongs to, empty for a separate one.
     """
@@ -46,11 +45,7 @@ class Row:
 
 def tables(comparison: Comparison) -> dict[str, tuple[Row, ...]]:
     """Return the table in parts by title; quantities that no side has are left out."""
-    parts = {
-        "Speed": _speed(comparison),
-        "Load": _load(comparison),
-        "Speculation": _speculation(comparison),
-    }
+    parts = {"Speed": _speed(comparison), "Load": _load(comparison), "Speculation": _speculation(comparison)}
     found = {title: tuple(row for row in rows if any(row.cells)) for title, rows in parts.items()}
     return {title: rows for title, rows in found.items() if rows}
 

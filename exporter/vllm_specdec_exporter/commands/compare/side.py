@@ -1,22 +1,28 @@
-"""A side: one server over its period, its engines combined. Pure."""
+"""A side: one server over its period, its engines combined. Pure.
+
+With data parallelism, counts and rates of the engines are added. Values derived from counts are derived from
+the sums. Quantiles cannot be combined, so several engines have none.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ...config.options import ConfigError
 from ...config.thresholds import Thresholds
+from ...economics.speedup import Estimate
 from ...economics.statistics import Acceptance, Interval, SampleMean
 from ...engines.reading import sum_known
 from ...judgement.activity import ActivityState
-from ...measures.measures import LIFETIME, Measures
-from .pooling import pool
+from ...measures.history import Delta, Latency
+from ...measures.measures import LIFETIME, Measures, derive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from ...measures.history import Latency
     from ...observe.result import EngineResult, ExporterResult, TargetResult
 
 #: The latency for the speed, and the one for requests at a time.
@@ -31,31 +37,23 @@ class SideError(Exception):
 class Side:
     """One side of a comparison. ``None`` or an empty tuple: cannot be known.
 
+    Values of the period that are not described here are as in `measures.Measures`.
+
     Attributes:
-        name: its name.
         source: the server's address, or the file.
         live: whether it was observed now, not read from a file.
-        models: the names of its model.
         engines: engines that generated something.
         dialect: of its metrics.
         version: as its ``/version`` reports it.
         method: the drafting method, if the snapshot has it.
-        cost_profile: the cost profile of the estimate.
         ended_seconds: Unix time of the last sample.
         span_seconds: length of the period, back from there.
         restarts: detected resets of its counters.
         speculating: whether it drafted; ``None`` where it generated nothing.
         num_speculative_tokens: K.
-        drafts: drafts in the period.
         acceptance_ratio: accepted over draft tokens, 0 to 1, with its interval.
         mean_acceptance_length: tokens emitted per draft, from 1 up, with its interval.
-        position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
-        mean_draft_length: draft tokens per draft.
-        coverage_ratio: share of the generated tokens that came out of drafts, 0 to 1.
-        drafts_per_second: drafts, per second.
         rejected_tokens_per_second: draft tokens that were rejected, per second.
-        generation_tokens_per_second: tokens generated, per second.
-        requests_per_second: requests finished, per second.
         requests_at_a_time: requests in the server, averaged over the period, by Little's law: finished per
             second times their mean time end to end. Those that waited count as well.
         tokens_per_request: tokens generated per request finished.
@@ -113,9 +111,7 @@ class Side:
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
         found = self.latency(name)
-        if found is None:
-            return None
-        return SampleMean(found.mean_seconds, found.deviation_seconds, found.requests)
+        return SampleMean(found.mean_seconds, found.deviation_seconds, found.requests) if found else None
 
     @property
     def acceptance(self) -> Acceptance:
@@ -139,7 +135,7 @@ def side_of(
         SideError: it has no server, or the server could not be polled.
         ConfigError: it has several servers or models, or not the requested one.
     """
-    target = the_target(result, name)
+    target = _target(result, name)
     engines = _of_model(target.engines, name, model)
     judged = [(engine, _judged(engine)) for engine in engines]
     known = [(engine, measures) for engine, measures in judged if measures is not None]
@@ -154,7 +150,7 @@ def side_of(
         measures.mean_draft_length,
     )
     requests, at_a_time = _requests(measures)
-    generated, span = measures.generation_tokens_per_second, measures.span_seconds
+    generated = measures.generation_tokens_per_second
     drafted, accepted = measures.draft_tokens_per_second, measures.accepted_tokens_per_second
     estimate = measures.estimate
     return Side(
@@ -168,7 +164,7 @@ def side_of(
         method=", ".join(_distinct(engine.deployment.method for engine in engines)),
         cost_profile=", ".join(_distinct(engine.deployment.cost_profile for engine in engines)),
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
-        span_seconds=span,
+        span_seconds=measures.span_seconds,
         restarts=sum(engine.engine_resets_total for engine in engines),
         speculating=_speculating(at_work, measures),
         num_speculative_tokens=max((e.num_speculative_tokens or 0 for e in engines), default=0) or None,
@@ -200,13 +196,8 @@ def side_of(
     )
 
 
-def the_target(result: ExporterResult, name: str) -> TargetResult:
-    """Return the only server of a snapshot.
-
-    Raises:
-        SideError: there is none, or it could not be polled.
-        ConfigError: there are several.
-    """
+def _target(result: ExporterResult, name: str) -> TargetResult:
+    """Return the only server of a snapshot."""
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
         raise ConfigError(
@@ -284,3 +275,73 @@ def _advice(engine: EngineResult) -> str:
 def _distinct(words: Iterable[str]) -> tuple[str, ...]:
     """Return the distinct words that are not empty, safe to be shown."""
     return tuple(dict.fromkeys("".join(c if c.isprintable() else "�" for c in w) for w in words if w))
+
+
+def pool(measures: Sequence[Measures]) -> Measures:
+    """Return the measures of several engines combined; of a single one unchanged.
+
+    Of several, `step_seconds`, `measured` and `returns` are left out: `compare` shows none of them.
+    """
+    if len(measures) == 1:
+        return measures[0]
+    accepted = ([ratio * (m.drafts or 0.0) for ratio in m.position_acceptance_ratio] for m in measures)
+    drafts = sum_known(m.drafts for m in measures)
+    delta = Delta(
+        span=max(m.span_seconds or 0.0 for m in measures),
+        drafts=drafts,
+        draft_tokens=sum_known(_increase(m.draft_tokens_per_second, m) for m in measures),
+        accepted_tokens=sum_known(_increase(m.accepted_tokens_per_second, m) for m in measures),
+        accepted_tokens_per_position=tuple(map(math.fsum, zip_longest(*accepted, fillvalue=0.0))),
+        generation_tokens=sum_known(_increase(m.generation_tokens_per_second, m) for m in measures),
+        batch_size=_by_drafts([(m.batch_size, m) for m in measures]),
+        latencies=pool_latencies(latency for m in measures for latency in m.latencies),
+    )
+    return replace(
+        derive(measures[0].window, delta),
+        drafts=drafts,
+        drafts_per_second=sum_known(m.drafts_per_second for m in measures),
+        draft_tokens_per_second=sum_known(m.draft_tokens_per_second for m in measures),
+        accepted_tokens_per_second=sum_known(m.accepted_tokens_per_second for m in measures),
+        generation_tokens_per_second=sum_known(m.generation_tokens_per_second for m in measures),
+        estimate=Estimate(
+            **{
+                item.name: _by_drafts([(getattr(m.estimate, item.name), m) for m in measures])
+                for item in fields(Estimate)
+                if item.name != "basis"
+            },
+            basis=next((m.estimate.basis for m in measures if m.estimate.basis), None),
+        ),
+    )
+
+
+def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
+    """Return the latencies of each name combined: mean and deviation exactly, quantiles only of one."""
+    found: dict[str, list[Latency]] = {}
+    for latency in latencies:
+        if latency.requests > 0:
+            found.setdefault(latency.name, []).append(latency)
+    return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in found.values())
+
+
+def _together(parts: Sequence[Latency]) -> Latency:
+    requests = math.fsum(part.requests for part in parts)
+    mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
+    deviation = None
+    if all(part.deviation_seconds is not None for part in parts):
+        square = math.fsum(
+            part.requests * ((part.deviation_seconds or 0.0) ** 2 + (part.mean_seconds - mean) ** 2)
+            for part in parts
+        )
+        deviation = math.sqrt(square / requests)
+    return Latency(parts[0].name, requests, mean, deviation)
+
+
+def _increase(rate: float | None, measures: Measures) -> float | None:
+    return None if rate is None else rate * (measures.span_seconds or 0.0)
+
+
+def _by_drafts(values: Sequence[tuple[float | None, Measures]]) -> float | None:
+    """Return the mean of known values, weighted with drafts."""
+    known = [(value, m.drafts or 0.0) for value, m in values if value is not None]
+    weight = math.fsum(drafts for _, drafts in known)
+    return math.fsum(value * drafts for value, drafts in known) / weight if weight > 0 else None

@@ -35,7 +35,6 @@ class ResultSource:
     """The source of a side.
 
     Attributes:
-        name: the name of the side.
         target: the server to observe, ``None`` for a file.
         path: the file.
         server: the server in the file, by its address; empty for the only one.

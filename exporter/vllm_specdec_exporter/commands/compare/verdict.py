@@ -221,13 +221,10 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
 
 
 def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
-    """Return the result for a claimed speedup.
+    """Return the result for a claimed speedup, above 0.
 
-    Args:
-        claimed: times as fast, above 0. If exactly one of the two speculates, of speculation, else of the
-            side against the reference.
-        speed: the measured speed.
-        gain: the gain of speculation, if exactly one speculates.
+    If exactly one of the two speculates, the claim is about speculation, else about the side against the
+    reference.
     """
     low, high = (gain.low, gain.high) if gain else (speed.low, speed.high)
     what = f"the claim of {claimed:g}x"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ...config import files
-from ...config.files import read_yaml
 from ...config.options import ConfigError
+from ...config.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -30,7 +30,6 @@ class Facts:
 
     Attributes:
         temperatures: sampling temperatures in production, from 0 up.
-        objective: the main objective.
         same_family: whether target and draft are of one family (for a head: trained for this target).
         same_tokenizer: whether they share the tokenizer.
         uniform_batch: whether the requests of a batch are alike.
@@ -103,12 +102,7 @@ def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> 
             ),
             _objective_gains(facts),
         ),
-        leave_off=(
-            _hot(facts),
-            _memory_bound(method, memory, load),
-            _ttft_bound(facts),
-            _unmonitored(facts),
-        ),
+        leave_off=(_hot(facts), _memory_bound(method, memory, load), _ttft_bound(facts), _unmonitored(facts)),
     )
 
 

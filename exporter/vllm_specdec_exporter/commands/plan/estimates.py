@@ -71,7 +71,6 @@ class MemoryBudget:
     Attributes:
         budget: bytes for keys and values; 0 or less: the weights alone do not fit.
         bytes_per_token: bytes of one token over all GPUs.
-        tokens: tokens that fit.
         requests: requests of the given context that fit.
         fits: whether the given batch fits, every request with its full context.
 
@@ -92,7 +91,6 @@ class Memory:
     Attributes:
         total: memory of all GPUs.
         usable: the part that vLLM may use.
-        target: weights of the target.
         draft: weights of the drafter, 0 for one without weights, ``None`` if not known.
         before: budget without the drafter.
         after: budget with it, ``None`` if its weights are not known.
@@ -119,12 +117,7 @@ class Memory:
 
 
 def account(
-    target: Model,
-    draft: Model | None,
-    drafter: Drafter,
-    gpus: Gpus,
-    load: PlannedLoad,
-    kv_bytes: float,
+    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, load: PlannedLoad, kv_bytes: float
 ) -> Memory:
     """Return the memory without and with the drafter; a cached number has `kv_bytes`, such as 2."""
     target_kv = kv_per_token(target, gpus, kv_bytes)

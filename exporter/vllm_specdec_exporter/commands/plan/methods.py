@@ -37,7 +37,6 @@ class Method:
 
     Attributes:
         name: as in vLLM's ``--speculative-config``.
-        drafter: what drafts.
         cautious: per-token acceptance to assume where little is known, 0 to 1.
         good: per-token acceptance where all goes well, 0 to 1.
         acceptance_source: where these two come from.
@@ -143,11 +142,7 @@ METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
 def estimate_head(method: Method, target: Model, precision: Precision, k: int) -> Model | None:
     """Return the heads of `method` for `target` by estimate, ``None`` where there is nothing to go by.
 
-    Args:
-        method: a method of heads.
-        target: the model that they are for; with its dimensions the estimate is closer.
-        precision: of the heads.
-        k: number of speculative tokens; Medusa has a head for each.
+    With the dimensions of the target the estimate is closer. Medusa has a head for each of `k` tokens.
     """
     if method.drafter is not Drafter.HEAD:
         return None

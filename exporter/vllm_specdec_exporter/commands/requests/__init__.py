@@ -1,1 +1,232 @@
-"""`requests`: acceptance of single requests, from files of recorded answers."""
+"""The command line of `requests`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ... import __version__
+from ...config.options import ConfigError, add_flags, gather
+from ...economics.profiles import deployed
+from ...judgement.findings import hint
+from ...measures.history import Window
+from ...observe.result import ExporterResult
+from ...publish import snapshot
+from ...publish import terminal_report as report
+from ...publish.markup import count
+from ...publish.request_report import Costs
+from ...publish.wording import printable, wrap
+from ...requests.aggregation import RequestAggregator
+from ...requests.judgement import BatchCost
+from ...requests.observation import Source
+from ...requests.result import RequestsVerdict, is_problem, requests_verdict
+from ...serve import configuration
+from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from ...serve.request_options import build_requests
+from ..arguments import add_output_flags, number_between, parsed, wants_color
+from .entries import Recording, lines
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from ...observe.state import Settings
+    from ...requests.grouping import RequestSettings
+    from ...requests.result import ModelRequests, RequestsResult
+
+# Exit codes, as those of `check`.
+FINE, PROBLEM, USAGE, UNKNOWN = range(4)
+
+#: The options of `serve` with the same meaning here. The window is the whole file.
+_TAKEN = (
+    "spec.",
+    "cost.profile",
+    "cost.file",
+    "cost.hardware",
+    "cost.model",
+    "cost.draft-size",
+    "threshold",
+    "requests.",
+)
+_LEFT = ("requests.window", "requests.bounds.")
+OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
+
+STDIN = "-"
+#: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
+BATCHES = (1.0, 16.0, 64.0)
+_BATCH = number_between(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
+#: The time of all requests: they are judged together.
+_NOW = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestsConfig:
+    """The validated configuration.
+
+    Attributes:
+        files: paths, or `STDIN`.
+        settings: thresholds and the cost of steps.
+        requests: how requests are grouped.
+        batch: requests in the batch; ``None`` if not given.
+    """
+
+    files: tuple[str, ...]
+    settings: Settings
+    requests: RequestSettings
+    batch: float | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `requests` to `parser`."""
+    parser.epilog = (
+        f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them loses, or some gain and some "
+        f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they cannot be judged (too few, "
+        "or no record of speculation in their answers)."
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="Recorded answers, - for standard input: documents of JSON, on a line each, one after another "
+        "or in an array, or streams of events (data: ...), also gzipped. An entry is an OpenAI answer with "
+        "metrics.speculative_decoding, "
+        '{"request": ..., "response": ...}, a line of vLLM run-batch (the file with its requests comes '
+        "first), or an observation as POST /api/v1/requests takes it.",
+    )
+    parser.add_argument(
+        "--batch",
+        metavar="N",
+        help="Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
+        f"are told for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
+    )
+    add_output_flags(parser)
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the files, print the result and return the exit code."""
+    config = _config(args)
+    recording = Recording(config.requests.classification)
+    aggregator = _read(config, recording)
+    costs = {model: _costs(config, model) for model in aggregator.shapes(_NOW)}
+    requests = _judge(config, aggregator, costs)
+    result = ExporterResult(
+        version=__version__,
+        timestamp_seconds=time.time(),
+        thresholds=dict(config.settings.thresholds.items()),
+        requests=requests,
+    )
+    head = [*_head(config.files, recording)]
+    if args.json:
+        sys.stdout.write(f"{snapshot.encode(result).decode()}\n")
+        sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in head)
+        sys.stdout.write(f"{report.render(result, colour=wants_color(args), costs=costs)}\n")
+    sys.stdout.flush()
+    return exit_code(requests.models)
+
+
+def exit_code(models: Sequence[ModelRequests]) -> int:
+    """Return the exit code: the worst of all models."""
+    if is_problem(models):
+        return PROBLEM
+    unknown = not models or any(requests_verdict(found) is RequestsVerdict.UNKNOWN for found in models)
+    return UNKNOWN if unknown else FINE
+
+
+def _config(args: argparse.Namespace) -> RequestsConfig:
+    values, _ = gather(OPTIONS, vars(args), os.environ, None)
+    # Options of `serve` that do not exist here have their defaults.
+    given, _ = gather([option for option in ALL_OPTIONS if option.name.startswith("requests.")], {}, {}, None)
+    values = {option.name: None for option in ALL_OPTIONS} | given | values
+    # Pushed observations contain their tenant, so no --requests.tenant-header is needed.
+    values["push.bearer-token-file"] = STDIN
+    if args.files.count(STDIN) > 1:
+        raise ConfigError(f"{STDIN} given twice: standard input can be read once")
+    window = Window(1.0)
+    return RequestsConfig(
+        files=tuple(args.files),
+        settings=configuration.build_settings(values, (window,), judged=window, slack=0.0),
+        requests=build_requests(values),
+        batch=None if args.batch is None else parsed("--batch", args.batch, _BATCH),
+    )
+
+
+def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
+    aggregator = RequestAggregator(config.requests, config.settings.thresholds, (Source.FILE,))
+    several = len(config.files) > 1
+    for path in config.files:
+        with _opened(path) as file:
+            for place, observation in recording.read(_shown(path) if several else "", lines(file)):
+                # The place identifies a request without an identifier.
+                named = replace(observation, request_id=observation.request_id or place)
+                aggregator.add(named, Source.FILE, _NOW)
+    recording.end()
+    return aggregator
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """Open a file.
+
+    Raises:
+        ConfigError: it cannot be opened, or not read to its end.
+    """
+    try:
+        if path == STDIN:
+            yield sys.stdin.buffer
+        else:
+            with Path(path).open("rb") as file:
+                yield file
+    except OSError as error:
+        raise ConfigError(
+            f"{json.dumps(_shown(path), ensure_ascii=False)}: cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _shown(path: str) -> str:
+    return "standard input" if path == STDIN else printable(path)
+
+
+def _costs(config: RequestsConfig, model: str) -> Costs:
+    settings = config.settings
+    profile = deployed(settings.costs, settings.speculation, model)
+    return Costs(profile, (config.batch,) if config.batch else BATCHES)
+
+
+def _judge(config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:
+    batch = config.batch
+    loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
+    result = aggregator.result(_NOW, loads)
+    return replace(result, models=tuple(_of_file(found, config) for found in result.models))
+
+
+def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
+    """Return the result of a model without a window, and with a hint if there are too few requests."""
+    found = replace(found, window="")
+    if requests_verdict(found) is not RequestsVerdict.UNKNOWN:
+        return found
+    few = hint(
+        f"{found.window_requests} requests had something drafted, "
+        f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
+        "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
+    )
+    return replace(found, findings=tuple(few))
+
+
+def _head(files: Sequence[str], recording: Recording) -> Iterator[str]:
+    """Yield lines with the number of entries, and those that were not used by reason."""
+    total = recording.entries.total()
+    names = ", ".join(_shown(path) for path in files)
+    yield from wrap(f"{names}: {count(total)} {'entry' if total == 1 else 'entries'}", "", 2)
+    for reason, found in recording.unused.items():
+        where = f" ({'; '.join(found.places)}{'; ...' if found.count > len(found.places) else ''})"
+        words = f"{count(found.count)} not used: {reason}{where if found.places else ''}"
+        yield from wrap(printable(words), "  entries   ", 12)

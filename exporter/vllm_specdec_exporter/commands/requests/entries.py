@@ -60,10 +60,7 @@ class FileEntry(NamedTuple):
 
 
 def lines(file: BinaryIO) -> Iterator[FileLine]:
-    """Yield the lines of a file that are not blank.
-
-    Args:
-        file: a buffered file, which has `peek`.
+    """Yield the lines of a buffered file that are not blank.
 
     Raises:
         OSError: it cannot be read, or not to its end.
@@ -197,12 +194,7 @@ def _join(events: list[bytes]) -> bytes:
 
 @dataclass(slots=True)
 class UnusedEntries:
-    """The entries that could not be used for one reason.
-
-    Attributes:
-        count: their number.
-        places: the places of the first ones.
-    """
+    """How many entries could not be used for one reason, and the places of the first ones."""
 
     count: int = 0
     places: list[str] = field(default_factory=list)
@@ -222,12 +214,7 @@ class Recording:
         self.unused: dict[str, UnusedEntries] = {}
 
     def read(self, name: str, found: Iterable[FileLine]) -> Iterator[tuple[str, Observation]]:
-        """Yield the observations of a file, each with its place.
-
-        Args:
-            name: the file's name in places; empty for the only file.
-            found: its lines.
-        """
+        """Yield the observations of a file, each with its place; `name` is empty for the only file."""
         for entry in entries(found):
             self.entries[name] += 1
             place = f"{name}, {entry.place}" if name else entry.place

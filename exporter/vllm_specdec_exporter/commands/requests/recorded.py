@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...requests.exchange import Exchange
-from ...requests.openai_api import route_of
 from ...requests.push_schema import PushedRequest, PushError, read_push
+from ...requests.routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,11 +62,7 @@ _UNOBSERVED = {
 
 
 class EntryError(ValueError):
-    """An entry that cannot be used completely. Messages are equal for equal reasons.
-
-    Attributes:
-        observations: those that can be used.
-    """
+    """An entry of which only the `observations` can be used. Messages are equal for equal reasons."""
 
     def __init__(self, reason: str, observations: tuple[Observation, ...] = ()) -> None:
         super().__init__(reason)

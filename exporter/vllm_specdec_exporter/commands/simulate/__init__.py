@@ -1,14 +1,342 @@
-"""A simulated vLLM server, for demonstrations, scale tests and rare cases.
+"""`simulate`: the HTTP server of a simulated vLLM, for demonstrations, scale tests and rare cases.
 
-It serves /metrics like vLLM 0.32, or in another dialect, under a scripted scenario, and keeps exact totals of
-what it drafted and accepted.
+It serves /metrics like vLLM 0.32, or in another dialect, under a scripted scenario. A `Simulation` keeps
+exact totals of what it drafted and accepted::
 
-Example:
-    >>> simulation = Simulation(SimulationConfig(), seed=1)
-    >>> simulation.advance(60)
-    >>> text = simulation.render("vllm")
+    simulation = Simulation(SimulationConfig(), seed=1)
+    simulation.advance(60)
+    text = simulation.render("vllm")
 """
 
-from .simulation import Simulation, SimulationConfig
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
 
-__all__ = ["Simulation", "SimulationConfig"]
+from aiohttp import web
+
+from ...config.values import format_address, number, parse_listen_address, whole_number
+from ...serve.shutdown import on_each_signal
+from ..arguments import converter
+from .families import DIALECTS
+from .phases import Phase, ScenarioError
+from .simulation import SCENARIOS, Simulation, SimulationConfig, find_scenario, load_scenario
+
+_DEFAULTS = SimulationConfig()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the simulator's flags to a parser."""
+    parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        type=converter(parse_listen_address),
+        default=("127.0.0.1", 8000),
+        metavar="HOST:PORT",
+        help="address to serve /metrics on (default: 127.0.0.1:8000)",
+    )
+    parser.add_argument(
+        "--dialect",
+        choices=tuple(DIALECTS),
+        default="vllm",
+        help="how the metrics are written (default: vllm)",
+    )
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--scenario",
+        default="tour",
+        metavar="NAME",
+        help=f"what happens: {', '.join(SCENARIOS)} (default: tour)",
+    )
+    group.add_argument(
+        "--scenario.file",
+        dest="scenario_file",
+        type=Path,
+        metavar="FILE",
+        help="YAML file with a scenario of your own",
+    )
+    parser.add_argument(
+        "--engines",
+        type=converter(whole_number(1)),
+        default=_DEFAULTS.engines,
+        metavar="N",
+        help="engines per model (default: 1)",
+    )
+    parser.add_argument(
+        "--models",
+        action="append",
+        metavar="NAME",
+        help=f"served model, repeatable (default: {_DEFAULTS.models[0]})",
+    )
+    parser.add_argument(
+        "--num-speculative-tokens",
+        type=converter(whole_number(0)),
+        default=_DEFAULTS.num_speculative_tokens,
+        metavar="K",
+        help="draft tokens per step; 0: no speculation (default: 4)",
+    )
+    parser.add_argument(
+        "--method",
+        default=_DEFAULTS.method,
+        help=f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})",
+    )
+    parser.add_argument("--seed", type=int, help="makes the simulation repeatable")
+    parser.add_argument(
+        "--speed",
+        type=converter(number(0.001)),
+        default=1.0,
+        metavar="X",
+        help="simulated seconds per second (default: 1)",
+    )
+    parser.add_argument(
+        "--loop",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="start the scenario again at its end (default: as in the scenario)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
+    try:
+        file = args.scenario_file
+        scenario = load_scenario(file) if file else find_scenario(args.scenario)
+    except ScenarioError as error:
+        _log(str(error))
+        return 2
+    config = SimulationConfig(
+        models=tuple(dict.fromkeys(args.models)) if args.models else _DEFAULTS.models,
+        engines=args.engines,
+        num_speculative_tokens=args.num_speculative_tokens,
+        scenario=scenario,
+        loop=args.loop,
+        method=args.method,
+        start_time=time.time(),
+    )
+    host, port = args.listen_address
+    try:
+        asyncio.run(_serve(Simulation(config, args.seed), host, port, args))
+    except OSError as error:
+        _log(f"cannot listen on {format_address(host, port)}: {error.strerror or error}")
+        return 1
+    except KeyboardInterrupt:  # before the signal handlers are installed
+        pass
+    return 0
+
+
+async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
+    stopped = asyncio.Event()
+    server = SimulatorServer(
+        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed, on_phase=_log_phase
+    )
+    config = simulation.config
+    with on_each_signal(stopped.set):
+        async with server:
+            _log(
+                f"serving {server.url}/metrics (dialect {args.dialect}, {len(config.models)} model(s) "
+                f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
+            )
+            await stopped.wait()
+
+
+def _log_phase(phase: Phase) -> None:
+    length = "" if phase.seconds is None else f" for {phase.seconds:g} s"
+    _log(f"phase {phase.kind.name}{length}: {phase.kind.help}")
+
+
+def _log(text: str) -> None:
+    print(f"simulate: {text}", file=sys.stderr, flush=True)
+
+
+_TICK_SECONDS = 0.1
+_SHUTDOWN_SECONDS = 0.3
+
+
+class SimulatorServer:
+    """Serves a simulation over HTTP in real time.
+
+    While the simulated server restarts, the listening socket is closed, so that connections are refused; with
+    `unavailable: 503` it stays open and returns that status.
+
+    Args:
+        simulation: The simulation.
+        dialect: A name from `DIALECTS`.
+        host: Empty for all addresses.
+        port: 0 for a free one.
+        speed: Simulated seconds per second; 0: time passes only in `advance`.
+        on_phase: Called when a phase begins, including the first one.
+
+    Raises:
+        OSError: On entry: it cannot listen on the address.
+
+    Example:
+        >>> async with SimulatorServer(Simulation(seed=1)) as server:
+        ...     print(server.url)
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation | None = None,
+        *,
+        dialect: str = "vllm",
+        host: str = "127.0.0.1",
+        port: int = 0,
+        speed: float = 1.0,
+        on_phase: Callable[[Phase], None] | None = None,
+    ) -> None:
+        self.simulation = simulation or Simulation()
+        self.dialect = DIALECTS[dialect]
+        self.host = host
+        self.port = port
+        self.speed = speed
+        self._on_phase = on_phase
+        self._announced: Phase | None = None
+        self._runner: web.AppRunner | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._synchronizing = asyncio.Lock()
+        self._last = 0.0
+
+    @property
+    def url(self) -> str:
+        """Address of the server, without a path."""
+        return f"http://{format_address(self.host or '127.0.0.1', self.port)}"
+
+    async def __aenter__(self) -> Self:
+        self._last = time.monotonic()
+        await self._open()
+        self._announce()
+        self._ticker = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self._close()
+
+    async def advance(self, seconds: float) -> None:
+        """Simulate seconds at once, and open or close the socket as the simulation requires."""
+        self.simulation.advance(seconds)
+        await self.synchronize()
+
+    async def synchronize(self) -> None:
+        """Open or close the socket as the simulation's state requires."""
+        async with self._synchronizing:
+            self._announce()
+            refused = not self.simulation.serving and self.simulation.unavailable == "refused"
+            if refused and self._runner is not None:
+                await self._close()
+            elif not refused and self._runner is None:
+                await self._open()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self._catch_up()
+            # The port may be in use; the next tick tries again.
+            with contextlib.suppress(OSError):
+                await self.synchronize()
+
+    def _catch_up(self) -> None:
+        """Advance the simulation to the present."""
+        now = time.monotonic()
+        elapsed, self._last = now - self._last, now
+        self.simulation.advance(elapsed * self.speed)
+
+    def _announce(self) -> None:
+        if self.simulation.phase is not self._announced:
+            self._announced = self.simulation.phase
+            if self._on_phase is not None:
+                self._on_phase(self._announced)
+
+    async def _open(self) -> None:
+        app = web.Application()
+        app.router.add_get("/metrics", self._get_metrics)
+        app.router.add_get("/health", self._get_health)
+        app.router.add_get("/version", self._get_version)
+        app.router.add_get("/simulator", self._get_simulator)
+        app.router.add_post("/simulator/phase", self._post_phase)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, self.host or None, self.port)
+            await site.start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        if self.port == 0:
+            # A restarted server listens on the same port.
+            self.port = runner.addresses[0][1]
+        self._runner = runner
+
+    async def _close(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _get_metrics(self, _request: web.Request) -> web.Response:
+        self._catch_up()
+        if not self.simulation.serving:
+            return web.Response(status=503, text="the model is being loaded\n")
+        body = self.simulation.render(self.dialect.name)
+        return web.Response(body=body, headers={"Content-Type": self.dialect.content_type})
+
+    async def _get_health(self, _request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.simulation.serving else 503)
+
+    async def _get_version(self, _request: web.Request) -> web.Response:
+        if not self.simulation.serving:
+            return web.Response(status=503)
+        if not self.dialect.version:
+            return web.Response(status=404)
+        return web.json_response({"version": self.dialect.version})
+
+    async def _get_simulator(self, _request: web.Request) -> web.Response:
+        self._catch_up()
+        return web.json_response(self.status())
+
+    async def _post_phase(self, request: web.Request) -> web.Response:
+        try:
+            document = await request.json()
+        except ValueError:
+            return _refusal("the body is not JSON")
+        if not isinstance(document, dict) or "phase" not in document:
+            return _refusal("the body must be an object with phase, and any parameters of it")
+        self._catch_up()
+        given: dict[str, Any] = {str(key): value for key, value in document.items()}
+        try:
+            self.simulation.set_phase(given.pop("phase"), seconds=given.pop("seconds", None), **given)
+        except ScenarioError as error:
+            return _refusal(str(error))
+        self._announce()
+        return web.json_response(self.status())
+
+    def status(self) -> dict[str, Any]:
+        """Return the document of GET /simulator."""
+        simulation = self.simulation
+        truth = asdict(simulation.truth)
+        del truth["accepted_anywhere"]
+        return {
+            "phase": simulation.phase.kind.name,
+            "phase_elapsed_seconds": simulation.phase_elapsed,
+            "phase_seconds": simulation.phase.seconds,
+            "elapsed_seconds": simulation.elapsed,
+            "scenario": simulation.config.scenario.name,
+            "serving": simulation.serving,
+            "restarts": simulation.restarts,
+            "num_speculative_tokens": simulation.num_speculative_tokens,
+            "method": simulation.config.method,
+            "dialect": self.dialect.name,
+            "speed": self.speed,
+            "truth": truth,
+        }
+
+
+def _refusal(message: str) -> web.Response:
+    return web.json_response({"error": message}, status=400)

@@ -18,7 +18,6 @@ class Engine:
     Attributes:
         num_speculative_tokens: K, or None without speculation.
         measurements: The published values.
-        totals: The exact totals.
         now: Simulated seconds since the server started.
         busy_seconds: Simulated seconds spent in steps.
     """

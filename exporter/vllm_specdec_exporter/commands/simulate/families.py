@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from prometheus_client.utils import floatToGoString
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,6 @@ class FamilySpec(msgspec.Struct, frozen=True):
         scope: `engine` (a sample per engine), `model` (one per model) or `server` (one).
         source: Key of the values in the simulation; empty for the name without its prefix.
         variant: Label of several samples with the same owner, if any.
-        labels: Constant labels.
         buckets: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
         created: Whether there is a creation time.
         requires: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
@@ -219,15 +219,9 @@ _RUST_HISTOGRAM = ("sum", "count", "bucket")
 _MULTIPROC_TYPES = ("histogram", "summary", "counter", "gauge")
 
 
-def format_python(value: float, family: FamilySpec | None = None) -> str:
+def format_python(value: float, _family: FamilySpec | None = None) -> str:
     """Format a number like the Python client library: always a float, exponents as in Go."""
-    del family
-    text = repr(float(value))
-    point = text.find(".")
-    if value > 0 and point > 6:
-        mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
-        return f"{mantissa}e+0{point - 1}"
-    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text)
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def format_rust(value: float, family: FamilySpec) -> str:
@@ -245,7 +239,6 @@ class SimulatedDialect:
     """The format of one server's metrics.
 
     Attributes:
-        name: Name of the dialect.
         server: Data file with the families.
         content_type: HTTP content type of the answer.
         number: Formats a value.
@@ -313,12 +306,7 @@ _DIALECTS = (
         created=True,
     ),
     SimulatedDialect(
-        "vllm-v0",
-        "vllm-v0",
-        _CLASSIC_OLD,
-        format_python,
-        histogram=_MULTIPROC_HISTOGRAM,
-        version="0.9.2",
+        "vllm-v0", "vllm-v0", _CLASSIC_OLD, format_python, histogram=_MULTIPROC_HISTOGRAM, version="0.9.2"
     ),
     SimulatedDialect(
         "sglang",
@@ -331,12 +319,7 @@ _DIALECTS = (
     ),
     SimulatedDialect("lmdeploy", "lmdeploy", _CLASSIC, format_python, version=""),
     SimulatedDialect(
-        "llamacpp",
-        "llamacpp",
-        "text/plain; version=0.0.4",
-        format_cpp,
-        empty_families=False,
-        version="",
+        "llamacpp", "llamacpp", "text/plain; version=0.0.4", format_cpp, empty_families=False, version=""
     ),
 )
 

@@ -148,7 +148,6 @@ class PhaseKind:
     Attributes:
         name: Name in scenarios and in the HTTP API.
         help: Description.
-        parameters: Parameters by name.
         restarts: Whether the server restarts at the start of the phase.
         speculates: Whether the server speculates.
         ramps: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase.
@@ -280,12 +279,7 @@ _KINDS = (
     ),
     PhaseKind("idle", "no new requests", _parameters(clients=0)),
     PhaseKind("bypass", "tokens without drafts", _parameters(draft_probability=0.0)),
-    PhaseKind(
-        "restart",
-        "the server restarts: all counters are reset",
-        _parameters(_RESTART),
-        restarts=True,
-    ),
+    PhaseKind("restart", "the server restarts: all counters are reset", _parameters(_RESTART), restarts=True),
     PhaseKind(
         "k_change",
         "the server restarts with another number of speculative tokens",
@@ -307,12 +301,7 @@ _KINDS = (
         "repetitive answers: acceptance is abnormally high",
         _parameters(acceptance=0.995, position_decay=1.0, repetition_ratio=0.6, output_tokens=400.0),
     ),
-    PhaseKind(
-        "off",
-        "the server runs without speculation",
-        _parameters(_RESTART),
-        speculates=False,
-    ),
+    PhaseKind("off", "the server runs without speculation", _parameters(_RESTART), speculates=False),
 )
 
 #: Every kind of phase by name.

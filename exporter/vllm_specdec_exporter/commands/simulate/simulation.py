@@ -9,7 +9,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ...config.files import YAMLFileError, read_yaml
+from ...config.yaml_text import YAMLTextError, read_yaml
 from .engine import Engine
 from .phases import Phase, ScenarioError, make_phase
 from .render import render
@@ -97,7 +97,7 @@ def load_scenario(path: Path) -> Scenario:
         return parse_scenario(read_yaml(text), path.stem)
     except OSError as error:
         reason = error.strerror
-    except YAMLFileError as error:
+    except YAMLTextError as error:
         reason = f"not valid YAML: {error}"
     except ScenarioError as error:
         reason = str(error)
@@ -188,7 +188,6 @@ class Simulation:
 
     Attributes:
         elapsed: Simulated seconds.
-        restarts: Number of restarts.
         num_speculative_tokens: K of the running server, or None without speculation.
         unavailable: The response while the server is down: `refused` or `503`.
     """

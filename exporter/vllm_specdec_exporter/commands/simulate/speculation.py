@@ -138,12 +138,10 @@ class Totals:
 
     Attributes:
         drafts: Verifications of one request's draft in one step.
-        draft_tokens: Tokens in those drafts.
         accepted_tokens: Tokens accepted; the bonus token of each draft is not among them.
         accepted_per_position: Drafts in which the token at this position was accepted.
         accepted_per_draft: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
         generation_tokens: Tokens generated, with and without drafts.
-        finished_requests: Completed requests.
         accepted_anywhere: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine
             counted these as accepted.
     """
@@ -248,7 +246,6 @@ class EngineConfig:
 
     Attributes:
         max_num_batched_tokens: Prompt tokens after which a step admits no further prompt.
-        kv_cache_tokens: Capacity of the KV cache.
         max_model_len: Maximum sequence length in tokens; bucket bounds depend on it.
     """
 

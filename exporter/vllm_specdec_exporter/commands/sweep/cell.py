@@ -181,9 +181,7 @@ def _errors(answers: Sequence[StreamedAnswer]) -> tuple[str, ...]:
     return tuple(f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3))
 
 
-def failed(
-    cell: Cell, reason: str, started: float, attempts: int, answers: Sequence[StreamedAnswer] = ()
-) -> CellResult:
+def failed(cell: Cell, reason: str, started: float, attempts: int) -> CellResult:
     """Return the result of a cell that could not be measured."""
     return CellResult(
         prompts=cell.prompts,
@@ -192,9 +190,6 @@ def failed(
         status=Status.FAILED,
         reasons=(reason,),
         started=started,
-        requests=len(answers),
-        errors=sum(bool(answer.error) for answer in answers),
-        answers=tuple(answers),
         attempts=attempts,
     )
 

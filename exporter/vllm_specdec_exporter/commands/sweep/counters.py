@@ -44,12 +44,7 @@ class CountersError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CounterSample:
-    """The server's metrics at one time.
-
-    Attributes:
-        time: seconds of a monotonic clock.
-        reading: the parsed metrics.
-    """
+    """The server's parsed metrics at one time, in seconds of a monotonic clock."""
 
     time: float
     reading: Reading
@@ -126,12 +121,7 @@ class CounterReader:
         """Wait until the counters are at rest; return the last sample, and whether they are.
 
         They are at rest if no request runs or waits, three readings were equal, and `tokens` were generated
-        since an earlier sample. A restart since then ends the wait.
-
-        Args:
-            since: the earlier sample.
-            tokens: number of tokens to wait for.
-            limit: longest wait, in seconds.
+        since the sample `since`. A restart since then ends the wait, and so do `limit` seconds.
 
         Raises:
             CountersError: they cannot be read.

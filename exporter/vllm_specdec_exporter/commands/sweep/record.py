@@ -44,7 +44,6 @@ class ServerIdentity:
         model: the model's name.
         root: the path of the model's weights, from the server.
         version: the server's version, empty if not known.
-        dialect: the dialect of its metrics.
         num_speculative_tokens: K, 0 if not known.
     """
 
@@ -76,9 +75,6 @@ class CellAcceptance:
     """Acceptance of a cell, from one of two sources; as in `measures.Measures`.
 
     Attributes:
-        drafts: number of drafts.
-        draft_tokens: drafted tokens.
-        accepted_tokens: accepted drafted tokens.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
@@ -103,12 +99,10 @@ class CellResult:
     Attributes:
         prompts: name of the set of prompts; with the next two, which cell this is.
         concurrency: number of workers.
-        temperature: sampling temperature.
         status: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result.
         reasons: why it is not ``ok``, or what else is to be known of it.
         started: Unix time at which the cell began.
         seconds: from the first request to the end of the last answer.
-        requests: requests sent.
         errors: of these, without a whole answer.
         completion_tokens: tokens of the whole answers, as their usage says.
         generated_tokens: tokens that the server's counters say were generated meanwhile.

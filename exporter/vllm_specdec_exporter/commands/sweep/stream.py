@@ -22,9 +22,6 @@ class StreamedDrafts:
     """vLLM's record of the drafts of one request.
 
     Attributes:
-        drafts: number of drafts.
-        draft_tokens: drafted tokens.
-        accepted_tokens: accepted drafted tokens.
         histogram: at index j, the drafts with j accepted tokens.
     """
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ...economics.speedup import Estimate
+    from ...judgement.payoff import Payoff
+
     #: Values of a metric's own labels, and the sample's value.
     Samples = Iterable[tuple[tuple[str, ...], float]]
 
@@ -121,7 +124,15 @@ def one_hot(label: str, states: type[StrEnum]) -> Breakdown:
     )
 
 
+def _by_basis(found: Payoff | Estimate) -> Samples:
+    if found.speedup is None or found.basis is None:
+        return ()
+    return [((found.basis.value,), found.speedup)]
+
+
 SINGLE = Breakdown((), one)
+#: The breakdown of a speedup.
+BASIS = Breakdown(("basis",), _by_basis)
 POSITION = Breakdown(("position",), each)
 
 

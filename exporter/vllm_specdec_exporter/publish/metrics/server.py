@@ -12,6 +12,7 @@ from ...judgement.payoff import PayoffVerdict
 from ...judgement.quality import QualityLevel
 from .metric import (
     ACCEPTED,
+    BASIS,
     DRAFT_TOKENS,
     DRAFTS,
     GENERATED,
@@ -24,7 +25,6 @@ from .metric import (
     Metric,
     Scope,
     by_name,
-    each,
     one_hot,
     row_of,
 )
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ...economics.choice import CandidateK
     from ...economics.speculative_config import ScheduleRow
     from ...economics.step_time import StepFit
-    from ...engines.reading import Counters
     from ...judgement.payoff import Payoff
     from ...observe.result import Deployment, Discovered
     from .metric import Samples
@@ -50,22 +49,9 @@ _exporter = row_of(Scope.EXPORTER)
 SCHEDULED_BATCHES = tuple(2**power for power in range(11))
 
 
-def _reaching(counters: Counters) -> Samples:
-    """Return the drafts that reached each position: those accepted at the previous one."""
-    if counters.drafts is None or not counters.accepted_tokens_per_position:
-        return ()
-    return each((counters.drafts, *counters.accepted_tokens_per_position[:-1]))
-
-
 def _deployment(known: Deployment) -> Samples:
     labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
     return [(labels, 1.0)]
-
-
-def _speedup(payoff: Payoff) -> Samples:
-    if payoff.speedup is None or payoff.basis is None:
-        return ()
-    return [((payoff.basis.value,), payoff.speedup)]
 
 
 def _interval(payoff: Payoff) -> Samples:
@@ -138,8 +124,8 @@ COUNTED: tuple[Metric, ...] = (
         "Drafts in which every position before this one was accepted: the ones behind its conditional "
         "acceptance. At position 0, all.",
         *(DRAFTS, PER_POSITION),
-        field="counters",
-        by=Breakdown(("position",), _reaching),
+        field="drafts_reaching_position",
+        by=POSITION,
     ),
     _engine_counter(
         "generation_tokens_total",
@@ -205,7 +191,7 @@ ENGINES: tuple[Metric, ...] = (
         "estimated and weighted with coverage. Only while active; below 1 speculation loses.",
         *(ACCEPTED, DRAFTS, GENERATED, RUNNING),
         field="payoff",
-        by=Breakdown(("basis",), _speedup),
+        by=BASIS,
     ),
     _engine(
         "speedup_interval",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .metric import (
     ACCEPTED,
+    BASIS,
     DRAFT_TOKENS,
     DRAFTS,
     GENERATED,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...economics.baseline_match import LatencyRatio
-    from ...economics.speedup import Estimate
     from .metric import Samples
 
 _window = row_of(Scope.WINDOW)
@@ -39,12 +39,6 @@ def _rate(name: str, counted: str, upstream: str) -> Metric:
 def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
     # Not "quantile": promtool rejects that label outside summaries.
     return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
-
-
-def _estimated(estimate: Estimate) -> Samples:
-    if estimate.speedup is None or estimate.basis is None:
-        return ()
-    return [((estimate.basis.value,), estimate.speedup)]
 
 
 #: Values of an engine over a window.
@@ -122,7 +116,7 @@ DERIVED: tuple[Metric, ...] = (
         "came out of them. Below 1 speculation loses. The basis says where the cost of a step comes from.",
         *(ACCEPTED, DRAFTS, RUNNING),
         field="estimate",
-        by=Breakdown(("basis",), _estimated),
+        by=BASIS,
     ),
     _window(
         "break_even_acceptance_length",

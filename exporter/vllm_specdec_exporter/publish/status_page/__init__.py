@@ -20,10 +20,10 @@ from ...observe.result import REASONS
 from .. import markup as h
 from ..markup import Html, element
 from . import answer, sections
-from .page_query import PageQuery, parse_query
 from .requests import pointer, requests_section
 from .view import (
     NOT_SHOWN,
+    PageQuery,
     View,
     activity_pill,
     activity_words,
@@ -31,6 +31,7 @@ from .view import (
     engine_name,
     finding_list,
     notice,
+    parse_query,
     payoff_pill,
     quality_pill,
 )

@@ -109,11 +109,7 @@ class _Next(Enum):
 
 
 class ChunkedEnd:
-    """Finds the end of one chunked body.
-
-    Attributes:
-        done: whether the end was found.
-    """
+    """Finds the end of one chunked body, and is then `done`."""
 
     def __init__(self) -> None:
         self._next = _Next.SIZE

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from ...publish.events import Event
 from ...requests.exchange import Exchange
 from .. import logs
 from .http_framing import MAX_HEAD
@@ -78,11 +77,7 @@ class ObservationContext:
 
 
 class Observer:
-    """Observes one connection.
-
-    Attributes:
-        blind: whether it has stopped observing.
-    """
+    """Observes one connection, unless it is `blind`: it has stopped observing."""
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context
@@ -137,7 +132,7 @@ class Observer:
         where = f"{type(cause or error).__name__} at {places}"
         if where not in self._context.logged and len(self._context.logged) < _MAX_LOGGED:
             self._context.logged.add(where)
-            logs.write([Event(logging.ERROR, "a request could not be observed", {"error": where})])
+            logs.log(logging.ERROR, "a request could not be observed", error=where)
 
     def closed(self) -> None:
         """End with the connection."""

@@ -15,7 +15,6 @@ from aiohappyeyeballs import start_connection
 
 from ...config.options import ConfigError
 from ...config.values import format_address
-from ...publish.events import Event
 from ...requests.grouping import Classification
 from ...requests.result import TapResult
 from .. import logs
@@ -168,8 +167,7 @@ class Tap:
                     context = self._tls() if tls and self._tls is not None else None
                     name = (self.config.server_name or host) if context is not None else None
                     connected = await start_connection(
-                        await self._resolver.addresses(host, port),
-                        happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+                        await self._resolver.addresses(host, port), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
                     )
                     await loop.create_connection(
                         lambda: server, sock=connected, ssl=context, server_hostname=name
@@ -182,12 +180,10 @@ class Tap:
         self._errors[reason] += 1
         if reason != self._last_error:
             self._last_error = reason
-            fields: dict[str, object] = {
-                "server": self.upstream_name,
-                "reason": reason,
-                "error": ERRORS[reason],
-            }
-            logs.write([Event(logging.WARNING, "tap cannot reach the server", fields)])
+            server, error = self.upstream_name, ERRORS[reason]
+            logs.log(
+                logging.WARNING, "tap cannot reach the server", server=server, reason=reason, error=error
+            )
 
 
 #: Time between two attempts to listen, in seconds.
@@ -245,11 +241,8 @@ class TapService:
             raise
         self._listener = listener
         self.tap.listening = True
-        fields: dict[str, object] = {
-            "address": ",".join(listener.addresses),
-            "upstream": self.tap.upstream_name,
-        }
-        logs.write([Event(logging.INFO, "tap listening", fields)])
+        addresses = ",".join(listener.addresses)
+        logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.tap.upstream_name)
 
     def keep_trying(self) -> None:
         """Retry in the background until the address can be listened on."""
@@ -265,8 +258,7 @@ class TapService:
                 if str(error) != last_error:
                     last_error = str(error)
                     where = format_address(*self.config.listen)
-                    fields: dict[str, object] = {"address": where, "error": last_error}
-                    logs.write([Event(logging.ERROR, "tap cannot listen", fields)])
+                    logs.log(logging.ERROR, "tap cannot listen", address=where, error=last_error)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
                 return

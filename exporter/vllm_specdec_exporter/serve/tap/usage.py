@@ -88,10 +88,8 @@ class UsageRewriter:
     def request(self, data: bytes, *, alone: bool = True) -> bytes:
         """Return what to send to the server for `data` from the client.
 
-        Args:
-            data: the received bytes.
-            alone: whether no other request is in progress. Pipelined requests stay unchanged, because it is
-                not certain which response belongs to which request.
+        `alone` is whether no other request is in progress. Pipelined requests stay unchanged, because it is
+        not certain which response belongs to which request.
         """
         out: list[bytes] = []
         while data:  # each method returns what can be sent, and the rest

@@ -225,10 +225,7 @@ class Authenticator:
     ) -> bool:
         """Return whether the value of an ``Authorization`` header is valid.
 
-        Args:
-            header: the value.
-            peer: the key of the client for the round robin.
-            gone: returns whether the client has disconnected.
+        `peer` is the key of the client for the round robin; `gone` returns whether it has disconnected.
 
         Raises:
             TooBusyError: the queue is full.

@@ -50,11 +50,7 @@ class WebConfig:
 
 
 def parse(document: object, folder: str = "") -> WebConfig:
-    """Check and return the content of a file.
-
-    Args:
-        document: mappings, lists and strings as `parse_yaml` returns them; `None` for an empty file.
-        folder: the folder of the file, for relative paths.
+    """Check and return the content of a file, as `parse_yaml` returns it; relative paths are in `folder`.
 
     Raises:
         WebConfigError: a setting cannot be used.

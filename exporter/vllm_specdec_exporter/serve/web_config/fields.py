@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from ...config.files import StrictCharacters, reason
+from ...config.options import nearest
+from ...config.yaml_text import StrictCharacters, reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable
@@ -25,10 +25,7 @@ class WebConfigError(ValueError):
 
 
 def mapping(
-    value: object,
-    where: str,
-    known: Collection[str] | None,
-    inline: Mapping[str, str] | None = None,
+    value: object, where: str, known: Collection[str] | None, inline: Mapping[str, str] | None = None
 ) -> Mapping[str, object]:
     """Return a section, empty if it is missing.
 
@@ -55,8 +52,8 @@ def mapping(
         if not prefix and name == "rate_limit":
             raise WebConfigError(f"{shown}: not supported; responses are cheap and never wait for vLLM")
         if known is not None and name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else f"known: {', '.join(known)}"
             raise WebConfigError(f"{shown}: no such setting; {hint}")
     return cast("Mapping[str, object]", value)
 

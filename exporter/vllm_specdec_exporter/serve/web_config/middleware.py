@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import web
 
 from ...observe.result import Reload
-from ...requests.push_schema import PATH as PUSH_PATH
+from ...requests.routes import PUSH_PATH
 from .. import logs
 from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
 from .basic_auth import Authenticator, BackgroundThread, TooBusyError
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionPolicy:
-    """Accepts connections by the current web configuration, and closes those accepted by an older one.
-
-    Args:
-        loaded: the current web configuration.
-    """
+    """Accepts connections by the current web configuration, and closes those accepted by an older one."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded

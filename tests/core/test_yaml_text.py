@@ -1,10 +1,8 @@
 """YAML files: every text that cannot be used is refused in one line, with its place and nothing of it."""
 
-from __future__ import annotations
-
 import pytest
 
-from vllm_specdec_exporter.config.files import YAMLFileError, read_yaml
+from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
 from vllm_specdec_exporter.serve.web_config import fields
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 
@@ -24,7 +22,7 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "why"), REFUSED.values(), ids=REFUSED)
 def test_refused(text: str, why: str) -> None:
     """Settings and web configurations are refused alike."""
-    with pytest.raises(YAMLFileError) as settings:
+    with pytest.raises(YAMLTextError) as settings:
         read_yaml(text)
     with pytest.raises(WebConfigError) as web:
         fields.parse_yaml(text.encode())
