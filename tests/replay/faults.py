@@ -128,7 +128,7 @@ FAULTS: tuple[Fault, ...] = (
         settings=_NGRAM,
     ),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 15),
-    Fault("slow-decay", "Harmful", "warning", _decay, 120),
+    Fault("slow-decay", "Harmful", "critical", _decay, 120),
     Fault(
         "poor-draft-model",
         "AcceptanceLow",
