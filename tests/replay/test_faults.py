@@ -132,8 +132,8 @@ def told() -> Iterator[str]:
     """Yield what is documented of notifications."""
     yield ""
     yield (
-        f"A real Alertmanager with the committed routes makes at most {MOST_TOLD} notifications of a fault, on "
-        "average (goal: 1.2), pages and tickets counted apart."
+        f"A real Alertmanager with the committed routes makes at most {MOST_TOLD} notifications of a fault, "
+        "on average (goal: 1.2), pages and tickets counted apart."
     )
 
 
