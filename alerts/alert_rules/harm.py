@@ -31,12 +31,6 @@ from .rule import (
 
 _HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
-#: The same once that decision holds, also before it has held for long enough to be an alert of its own.
-_DECIDED = cause(
-    'ALERTS{alertname="VLLMSpecDecodeDisable",action="disable",MODEL}',
-    COUNT,
-    "Disable speculation; look at acceptance and load for the cause.",
-).replace("{{ end }}", f"{{{{ else }}}}{_DISABLE}{{{{ end }}}}")
 _K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 #: A day is compared with the day before only if the load is at most this many times as high.
@@ -141,7 +135,7 @@ def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, 
         description=(
             f"{WHO['model']}{BY_METHOD if severity == 'critical' else ''} generates at {this(TIMES)} the speed that it would have without speculation."
         ),
-        action=_DECIDED,
+        action=_DISABLE,
         value=this(TIMES),
         threshold=in_force(limit, TIMES),
         sample=drafts(window),

@@ -73,10 +73,6 @@ HARMFUL = (
                 engines((idle(30), Phase(4, speedup=0.95), idle(60))),
                 {52: "", 55: "", 60: ""},
             ),
-            "the-page-says-to-disable-before-that-has-held-for-long-enough": (
-                engines((Phase(20), Phase(12, acceptance=(0.6, 0.4, 0.2), speedup=0.8, basis="measured"))),
-                {28: "critical model"},
-            ),
             "a-measurement-pages-whatever-the-drafter": (
                 engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
                 {12: "critical model"},

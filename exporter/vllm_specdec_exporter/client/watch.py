@@ -48,6 +48,8 @@ class Labels(TypedDict, total=False):
         request_type: the type of requests without that header that match no rule.
         type_header: request header with the type; by default `TYPE_HEADER`.
         types: rules for requests without that header, as in ``--requests.type``; the first match counts.
+        tenant: the tenant of all requests.
+        tenant_header: request header with the tenant.
         tenants: the tenants that are sent to the exporter; every other is sent as ``other``.
     """
 

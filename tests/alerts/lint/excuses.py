@@ -20,11 +20,6 @@ EXCUSES: Mapping[tuple[str, str, str], str] = {
     ),
     ("matching", "VLLMSpecDecodeCollapsed", "the sides of or"): _EITHER,
     ("matching", "VLLMSpecDecodeHarmful", "the sides of or"): _EITHER,
-    (
-        "steadiness",
-        "VLLMSpecDecodeDisable",
-        "no for",
-    ): "it is there while two alerts fire that wait themselves",
 }
 
 
