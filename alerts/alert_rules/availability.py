@@ -25,8 +25,8 @@ _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-#: How often an exporter has read it in five minutes: what does not depend on the exporter's clock.
-_POLLED = "changes(vllm_specdec_last_success_timestamp_seconds[5m])"
+#: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
+_POLLED = "delta(vllm_specdec_last_success_timestamp_seconds[5m])"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 #: vLLM's own series of an engine that speculates, one of each.
 _SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
