@@ -48,6 +48,10 @@ class TestStepCost:
     def test_no_drafts_cost_a_plain_step_at_every_batch_size(self) -> None:
         assert {p.step_cost(0, batch) for p in BUILTIN.values() for batch in (1, 7.5, 1000)} == {1.0}
 
+    def test_at_break_even_tokens_come_exactly_as_fast_as_without_speculation(self) -> None:
+        for profile in BUILTIN.values():
+            assert 1 + 4 * profile.break_even_ratio(4, 32) == pytest.approx(profile.step_cost(4, 32))
+
     @given(profiles, st.integers(1, 16), st.floats(1, 2000))
     def test_it_never_falls_with_k(self, profile: CostProfile, k: int, batch: float) -> None:
         """A further token costs something or nothing, and a step with drafts at least a plain one."""

@@ -102,7 +102,8 @@ def seen(objects: list[dict[str, Any]], place: tuple[Any, ...]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
+@pytest.mark.full  # the operator's schemas need Node
+@pytest.mark.parametrize("helm", [render, render_helm3])
 def test_what_users_of_charts_type_works(helm: Callable[..., list[dict[str, Any]]]) -> None:
     """It stands where Kubernetes and the operators look for it, and their schemas take the objects."""
     for values, place, wanted in WORK:
@@ -154,6 +155,7 @@ def test_other_charts_names_are_refused_with_ours() -> None:
         assert instead in refused.value.refusal, path
 
 
+@pytest.mark.full  # the operator's schemas need Node
 def test_null_leaves_any_value_out() -> None:
     """Of every part at once: it renders, or is refused with a message of the chart's own."""
     parts = sorted({path[0] for path in LEAVES})

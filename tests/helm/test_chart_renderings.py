@@ -331,6 +331,7 @@ def refused(case: ValueCase) -> bool:
 CHANGED = settings(suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.full  # the operator's schemas need Node
 @CHANGED
 @given(changed())
 def test_changed_values_are_refused_or_render_soundly(case: ValueCase) -> None:

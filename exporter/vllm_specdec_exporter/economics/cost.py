@@ -225,6 +225,10 @@ class CostProfile:
             return self
         return replace(self, measured_draft=(share, k))
 
+    def break_even_ratio(self, k: float, batch: float) -> float:
+        """Return the acceptance ratio at break-even, for `k` above 0; above 1, no acceptance could pay."""
+        return (self.step_cost(k, batch) - 1) / k
+
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft model of `ratio` times the target's size.
 
