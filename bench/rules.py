@@ -27,6 +27,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.observe.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -297,6 +298,8 @@ def _exposition(engines: int, times: range, now: int, block: range, state: str) 
         for row in of_engines(samples, f',position="{index}"')
     )
     yield from family("vllm_specdec_accepted_tokens_per_position", rows, "counter")
+    errors = (row for reason in REASONS for row in of_targets(counter(0), f',reason="{reason}"'))
+    yield from family("vllm_specdec_poll_errors", errors, "counter")
     yield from _gauges(family, of_engines, of_targets, gauge)
 
 

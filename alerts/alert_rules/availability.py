@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from vllm_specdec_exporter.config.thresholds import Thresholds
-
+from .recording import THRESHOLDS
 from .rule import (
     COUNT,
     EXPORTER_JOB,
     IN,
     LONG_INTERVAL,
     LOOK_BACK,
+    MODEL,
     PLACE,
     TARGET,
     Alert,
@@ -19,6 +17,7 @@ from .rule import (
     Promise,
     Severity,
     of_target,
+    threshold,
 )
 
 _UP = f"up{{{EXPORTER_JOB}}}"
@@ -26,7 +25,7 @@ _NAMESPACE = "cluster, namespace"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
-_POLLED = "delta(vllm_specdec_last_success_timestamp_seconds[5m])"
+_POLLED = "stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m])"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 #: vLLM's own series of an engine that speculates, one of each.
 _SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
@@ -41,10 +40,13 @@ def groups() -> tuple[Group, ...]:
     return (
         Group(
             "vllm-specdec.availability",
-            (*_lost(), _down(), _sidecar_missing(), _watchdog()),
+            (*_lost(), _watchdog()),
         ),
-        # Of every threshold of every exporter, so it costs more than the rest together.
-        Group("vllm-specdec.configuration", (_unreachable(), *_configuration()), LONG_INTERVAL),
+        Group(
+            "vllm-specdec.configuration",
+            (_down(), _sidecar_missing(), _unreachable(), *_configuration()),
+            LONG_INTERVAL,
+        ),
     )
 
 
@@ -119,9 +121,7 @@ def _lost() -> tuple[Alert, ...]:
         lost(
             "unreachable",
             f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({_NAMESPACE}) (\n"
-            f"  count by ({_NAMESPACE}) ({_FAILING}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({_READS})\n"
-            ")\n"
+            f"unless on ({_NAMESPACE}) (sum by ({_NAMESPACE}) ({_REFUSED}) > 0)\n"
             f"or (max by ({_NAMESPACE}) ({_POLLED}) == 0 and max by ({_NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
@@ -162,9 +162,7 @@ def _down() -> Alert:
     )
 
 
-_FAILING = (
-    'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!~"refused|unreachable"}[5m])) > 0'
-)
+_REFUSED = 'increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])'
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
     "credentials and that vLLM answers /metrics in a supported dialect."
@@ -237,6 +235,7 @@ def _sidecar_missing() -> Alert:
 
 
 def _configuration() -> tuple[Alert, ...]:
+    thresholds = "\n    and ".join(threshold(name) for name in THRESHOLDS)
     return (
         Alert(
             name="RulesBlind",
@@ -249,9 +248,8 @@ def _configuration() -> tuple[Alert, ...]:
             subject="monitoring",
             level="instance",
             expr=(
-                f"max by ({TARGET}) ({_UP}) == 1\n"
-                f"unless on ({TARGET}) (count by ({TARGET}) (last_over_time(vllm_specdec_threshold[{LOOK_BACK}])) "
-                f">= {len(fields(Thresholds))})\n"
+                f"max by ({TARGET}) (\n  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+                f"  unless on ({MODEL}) (\n    {thresholds}\n  )\n)\n"
                 "or\n"
                 f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
                 f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"

@@ -42,6 +42,7 @@ _SAME_YARDSTICK = (
     f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
+_ERRORS = 'sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m]))'
 _WASTED = "model:vllm_specdec_wasted_verification:ratio_rate5m"
 
 
@@ -75,12 +76,16 @@ _CONTEXT = (
         NUMBER,
         ", the time to first token is {} times the baseline's",
     )
+    # The second query only if there is an error: it is of all reasons.
     + cause(
-        '(sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m])) '
-        "/ (sum(increase(vllm:request_success_total{MODEL}[5m])) > 0)) "
-        f"{_over('failed_request_ratio')}",
-        PERCENT,
-        ", {} of the requests end in an error",
+        f"{_ERRORS} > 0",
+        COUNT,
+        cause(
+            f"({_ERRORS} / (sum(increase(vllm:request_success_total{{MODEL}}[5m])) > 0)) "
+            f"{_over('failed_request_ratio')}",
+            PERCENT,
+            ", {} of the requests end in an error",
+        ),
     )
 )
 

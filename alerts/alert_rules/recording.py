@@ -38,6 +38,9 @@ RATES = {
 LONG_RATES = {"6h": 12, "1d": 48}
 LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
 
+#: The method of an engine, where a model has several.
+METHOD = "engine:vllm_specdec_method:info"
+
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
     "minimum_drafts",
@@ -222,6 +225,13 @@ def _engines() -> Iterator[Record]:
         ")",
         why="Mean acceptance length of the model's other engines: the model's sums less the engine's own.",
     )
+    info = f"last_over_time(vllm_specdec_info[{look}])"
+    yield Record(
+        METHOD,
+        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
+        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
+        why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
+    )
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommendation:engines",
@@ -386,17 +396,9 @@ def _by_method(speedup: str) -> Iterator[Record]:
     Args:
         speedup: the series of the speedup of each engine.
     """
-    info = f"last_over_time(vllm_specdec_info[{LOOK_BACK}])"
-    method = "engine:vllm_specdec_method:info"
-    yield Record(
-        method,
-        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
-        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
-        why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
-    )
 
     def total(expr: str) -> str:
-        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {method})"
+        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {METHOD})"
 
     accepted, drafted, drafts = (
         f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
@@ -407,5 +409,5 @@ def _by_method(speedup: str) -> Iterator[Record]:
         "method:vllm_specdec_certain_acceptance:ratio_rate5m",
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
     )
-    judged = f"(({generated} and {speedup}) > 0)"
-    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(f'({judged} / {speedup})')}\nand ({enough})")
+    judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
+    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")

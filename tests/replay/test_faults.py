@@ -14,6 +14,7 @@ import pytest
 from replay import evaluate
 from replay.faults import EVALUATED, FAULTS, LASTS, START, Fault, play
 from replay.notifications import notifications
+from replay.readers import HISTORIES
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
@@ -124,8 +125,8 @@ def document() -> Iterator[str]:
         yield f"| {name} | {found} | {fault.severity} | {times} |"
 
 
-#: Notifications of a fault, on average, pages and tickets counted apart.
-MOST_TOLD = 1.25
+#: Notifications of a fault, on average.
+MOST_TOLD = 1.2
 
 
 def told() -> Iterator[str]:
@@ -133,8 +134,30 @@ def told() -> Iterator[str]:
     yield ""
     yield (
         f"A real Alertmanager with the committed routes makes at most {MOST_TOLD} notifications of a fault, "
-        "on average (goal: 1.2), pages and tickets counted apart."
+        "on average. Counted is what its receivers for people, `page` and `ticket`, get of all alerts that "
+        "fire; a page and a ticket are two. Not counted are repeats after hours, the "
+        "digest of hints, what ends, and the webhook for programs: while a page on harm fires, the ticket on "
+        "`Disable` is inhibited, and only the program gets that decision."
     )
+
+
+def histories() -> Iterator[str]:
+    """Yield the table of the histories that `test_readers.py` holds."""
+    differ = sum(one.told != one.demand for one in HISTORIES)
+    yield ""
+    yield "## Histories of readers"
+    yield ""
+    yield (
+        f"Three readers who had not seen the rules proposed {len(HISTORIES)} histories, and what each "
+        "demands: a page, a ticket or silence (`tests/replay/stories.py`). "
+        f"{len(HISTORIES) - differ} come out as demanded, {differ} otherwise, each for the reason given."
+    )
+    yield ""
+    yield "| history | demanded | told | by | after | why otherwise |"
+    yield "|---|---|---|---|---|---|"
+    for one in HISTORIES:
+        name, after = one.name.replace("-", " "), f"{one.after} min" if one.by else ""
+        yield f"| {name} | {one.demand} | {one.told} | {one.by} | {after} | {one.why} |"
 
 
 def test_a_fault_is_one_notification() -> None:
@@ -152,7 +175,7 @@ def test_a_fault_is_one_notification() -> None:
 
 def test_the_documented_times_are_these() -> None:
     """docs/reference/detection.md holds what was measured: the simulation draws from fixed seeds."""
-    text = "\n".join((*document(), *told())) + "\n"
+    text = "\n".join((*document(), *told(), *histories())) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")
     assert _DOCUMENT.read_text("utf-8") == text
