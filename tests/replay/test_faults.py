@@ -137,7 +137,8 @@ def told() -> Iterator[str]:
         "on average. Counted is what its receivers for people, `page` and `ticket`, get of all alerts that "
         "fire; a page and a ticket are two. Not counted are repeats after hours, the "
         "digest of hints, what ends, and the webhook for programs: while a page on harm fires, the ticket on "
-        "`Disable` is inhibited, and only the program gets that decision."
+        "`Disable` is inhibited, and only the program gets that decision. Where it still holds when the page "
+        "ends, that ticket comes then; here all goes on firing."
     )
 
 
