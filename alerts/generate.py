@@ -28,13 +28,13 @@ FILES = {
         "Does monitoring of speculation work?",
         availability.groups(),
     ),
-    "activity.yml": ("Does speculation run as configured?", (activity.group(),)),
-    "quality.yml": ("Is acceptance good, and as good as before?", (quality.group(),)),
+    "activity.yml": ("Does speculation run as configured?", activity.groups()),
+    "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
     "requests.yml": (
         "Do single requests lose by speculation, and does their observation work?",
         tuple(requests.groups()),
     ),
-    "harm.yml": ("Does speculation hurt users?", (harm.group(),)),
+    "harm.yml": ("Does speculation hurt users?", harm.groups()),
     "decisions.yml": (
         "What should be changed? Alerts with the labels action and recommended_k.",
         (decisions.group(),),

@@ -27,6 +27,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
+from vllm_specdec_exporter.observe.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -269,9 +270,12 @@ def _exposition(engines: int, times: range, now: int, block: range, state: str) 
             found.append(f"{value:.2f} {at}")
         return found
 
-    def gauge(quiet: float, collapse: float | None = None, window: int = RECENT) -> list[str]:
+    def gauge(quiet: float | None, collapse: float | None = None, window: int = RECENT) -> list[str]:
+        """Return samples of a value; of the time itself without one."""
         return [
-            f"{quiet if collapse is None or at < since else collapse} {at}" if at >= now - window else ""
+            f"{at if quiet is None else quiet if collapse is None or at < since else collapse} {at}"
+            if at >= now - window
+            else ""
             for at in times
         ]
 
@@ -294,6 +298,8 @@ def _exposition(engines: int, times: range, now: int, block: range, state: str) 
         for row in of_engines(samples, f',position="{index}"')
     )
     yield from family("vllm_specdec_accepted_tokens_per_position", rows, "counter")
+    errors = (row for reason in REASONS for row in of_targets(counter(0), f',reason="{reason}"'))
+    yield from family("vllm_specdec_poll_errors", errors, "counter")
     yield from _gauges(family, of_engines, of_targets, gauge)
 
 
@@ -303,7 +309,7 @@ def _gauges(family: Any, of_engines: Any, of_targets: Any, gauge: Any) -> Iterat
     for name, value in {
         "up": 1,
         "config_last_reload_successful": 1,
-        "last_success_timestamp_seconds": 2e9,
+        "last_success_timestamp_seconds": None,
     }.items():
         yield from family(f"vllm_specdec_{name}", of_targets(gauge(value)))
     thresholds = dict(Thresholds().items())

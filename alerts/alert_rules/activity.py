@@ -5,6 +5,8 @@ from __future__ import annotations
 from .rule import (
     BY_METHOD,
     COUNT,
+    LONG_INTERVAL,
+    LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
     PERCENT,
@@ -22,9 +24,12 @@ from .rule import (
 )
 
 
-def group() -> Group:
-    """Return the group of alerts on activity."""
-    return Group("vllm-specdec.activity", (_bypassed(), _collapsed()))
+def groups() -> tuple[Group, ...]:
+    """Return the groups of alerts on activity: of minutes, and of half an hour."""
+    return (
+        Group("vllm-specdec.activity", (_collapsed(),)),
+        Group("vllm-specdec.activity.long", (_bypassed(),), LONG_INTERVAL),
+    )
 
 
 def _bypassed() -> Alert:
@@ -35,10 +40,10 @@ def _bypassed() -> Alert:
         subject="activity",
         level="engine",
         expr=(
-            "increase(vllm_specdec_generation_tokens_total[30m]) > 1000\n"
+            "1800 * avg_over_time(engine:vllm_specdec_generation_tokens:rate5m[25m]) > 1000\n"
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
-            "unless increase(vllm_specdec_drafts_total[30m]) > 0\n"
-            'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
+            "unless max_over_time(engine:vllm_specdec_drafts:rate5m[25m]) > 0\n"
+            f'and ignoring (state) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}]) == 0)\n'
             "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
             "unless (\n"
             "  (vllm_specdec_generation_tokens_total unless vllm_specdec_drafts_total)\n"

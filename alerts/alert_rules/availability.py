@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from vllm_specdec_exporter.config.thresholds import Thresholds
-
+from .recording import THRESHOLDS
 from .rule import (
     COUNT,
     EXPORTER_JOB,
     IN,
     LONG_INTERVAL,
     LOOK_BACK,
+    MODEL,
     PLACE,
     TARGET,
     Alert,
@@ -19,15 +17,18 @@ from .rule import (
     Promise,
     Severity,
     of_target,
+    threshold,
 )
 
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = "cluster, namespace"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
+#: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
+_POLLED = "stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m])"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
-#: vLLM's own series of a server that speculates.
-_SPECULATIVE = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+#: vLLM's own series of an engine that speculates, one of each.
+_SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -39,10 +40,13 @@ def groups() -> tuple[Group, ...]:
     return (
         Group(
             "vllm-specdec.availability",
-            (*_lost(), _down(), _unreachable(), _sidecar_missing(), _watchdog()),
+            (*_lost(), _watchdog()),
         ),
-        # Of every threshold of every exporter, so it costs more than the rest together.
-        Group("vllm-specdec.configuration", _configuration(), LONG_INTERVAL),
+        Group(
+            "vllm-specdec.configuration",
+            (_down(), _sidecar_missing(), _unreachable(), *_configuration()),
+            LONG_INTERVAL,
+        ),
     )
 
 
@@ -97,7 +101,7 @@ def _lost() -> tuple[Alert, ...]:
             f"{speculative}\nunless on ({_NAMESPACE}) {_UP}\nand on ({_NAMESPACE}) {_HAD}",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
-            "{{ $value | humanize }} speculative series of vLLM are scraped{{ with $labels.namespace }} in "
+            "{{ $value | humanize }} speculating engines of vLLM are scraped{{ with $labels.namespace }} in "
             "{{ . }}{{ end }}, but the exporters of the last day are no longer scrape targets.",
             restore,
             "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
@@ -117,9 +121,8 @@ def _lost() -> tuple[Alert, ...]:
         lost(
             "unreachable",
             f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({_NAMESPACE}) (\n"
-            f"  count by ({_NAMESPACE}) ({_FAILING}) >= on ({_NAMESPACE}) count by ({_NAMESPACE}) ({_READS})\n"
-            ")",
+            f"unless on ({_NAMESPACE}) (sum by ({_NAMESPACE}) ({_REFUSED}) > 0)\n"
+            f"or (max by ({_NAMESPACE}) ({_POLLED}) == 0 and max by ({_NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
             "Every exporter"
@@ -128,7 +131,7 @@ def _lost() -> tuple[Alert, ...]:
             "speculation is not detected there.",
             _LOOK,
             "A refused port may be a loading model, and a name without an address a service scaled to zero; other "
-            "failures of every server of a namespace page.",
+            "failures of every server of a namespace page, and polls that hang.",
         ),
     )
 
@@ -159,9 +162,7 @@ def _down() -> Alert:
     )
 
 
-_FAILING = (
-    'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason!~"refused|unreachable"}[5m])) > 0'
-)
+_REFUSED = 'increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])'
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
     "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
@@ -169,7 +170,6 @@ _LOOK = (
 
 
 def _unreachable() -> Alert:
-    age = f"time() - last_over_time(vllm_specdec_last_success_timestamp_seconds[{LOOK_BACK}])"
     resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "name", "(.+)")'
     return Alert(
         name="UpstreamUnreachable",
@@ -177,7 +177,7 @@ def _unreachable() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_READS} == 0\nor ({age} > 300)\nor sum without (name) ({resolved}) == 0",
+        expr=f"{_READS} == 0\nor ({_POLLED} == 0)\nor sum without (name) ({resolved}) == 0",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
@@ -192,8 +192,11 @@ def _unreachable() -> Alert:
             COUNT,
             "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
         ),
-        why="Half an hour, so that a large model can load. Also if the last successful poll is old, whatever up says. "
-        "Servers of a name that is not resolved have no series: its own, vllm_specdec_discovery_up, stands for them.",
+        why=(
+            "Half an hour, so that a large model can load. Also if no poll has succeeded for five minutes, whatever up "
+            "says, and whatever the exporter's clock. "
+            "Servers of a name that is not resolved have no series: its own, vllm_specdec_discovery_up, stands for them."
+        ),
     )
 
 
@@ -234,6 +237,7 @@ def _sidecar_missing() -> Alert:
 
 
 def _configuration() -> tuple[Alert, ...]:
+    thresholds = "\n    and ".join(threshold(name) for name in THRESHOLDS)
     return (
         Alert(
             name="RulesBlind",
@@ -246,21 +250,26 @@ def _configuration() -> tuple[Alert, ...]:
             subject="monitoring",
             level="instance",
             expr=(
-                f"max by ({TARGET}) ({_UP}) == 1\n"
-                f"unless on ({TARGET}) (count by ({TARGET}) (last_over_time(vllm_specdec_threshold[{LOOK_BACK}])) "
-                f">= {len(fields(Thresholds))})\n"
+                f"max by ({TARGET}) (\n  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+                f"  unless on ({MODEL}) (\n    {thresholds}\n  )\n)\n"
                 "or\n"
-                f"max by ({TARGET}) (last_over_time(vllm_specdec_activity[{LOOK_BACK}]))\n"
-                f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])"
+                f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
+                f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+                "or\n"
+                f"max by ({TARGET}) (\n"
+                f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
+                f"  and on (cluster, namespace, pod) {_SPECULATIVE}\n"
+                ")"
             ),
             hold="15m",
             keep="5m",
             summary="The rules lack the exporter's thresholds.",
             description=(
                 "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
-                "of its vllm_specdec_threshold series, or vllm_specdec_info. Alerts that need them cannot fire."
+                "of its vllm_specdec_threshold series, vllm_specdec_info, or the label model_name that vLLM has. Alerts that need them "
+                "cannot fire, or name no model."
             ),
-            action="Let both series through metric relabelling, or bring exporter and rules to the same version.",
+            action="Let them through metric relabelling, or bring exporter and rules to the same version.",
             dashboard="exporter",
             why="Thresholds come from the exporter; without them no other rule can fire.",
         ),

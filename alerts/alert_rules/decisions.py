@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .rule import (
     COUNT,
+    LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
     NUMBER,
@@ -55,6 +56,7 @@ def group() -> Group:
             _switch(),
             _near_break_even(),
         ),
+        LONG_INTERVAL,
     )
 
 
@@ -74,7 +76,7 @@ def _low(series: str, limit: str, more: str = "") -> str:
     )
 
 
-def _disable() -> tuple[Alert, Alert]:
+def _disable() -> tuple[Alert, Alert, Alert]:
     slow = "model:vllm_specdec_speedup:ratio_rate30m"
     no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * {_VOTES}'
     published = [
@@ -169,7 +171,28 @@ def _disable() -> tuple[Alert, Alert]:
             "too thin to judge, the last guess of the day counts."
         ),
     )
-    return disable, measure
+    paged = Alert(
+        name="Disable",
+        severity="none",
+        subject="decision",
+        level="model",
+        expr=(
+            f"max by ({MODEL}) (\n"
+            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="warning"}\n'
+            ")\n"
+            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}}'
+        ),
+        hold="",
+        summary=disable.summary,
+        description=f"The page on harm says to disable the speculation of {WHO['model']}; this tells programs the same.",
+        action=disable.action,
+        labels=disable.labels,
+        why=(
+            "For programs: while Harmful pages it silences the ticket above, because one fault is one notification. Of severity none, "
+            "so it goes to no person."
+        ),
+    )
+    return disable, measure, paged
 
 
 def _reenable() -> Alert:

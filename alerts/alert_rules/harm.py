@@ -6,6 +6,8 @@ from .rule import (
     BY_METHOD,
     CERTAIN_SPEEDUP,
     COUNT,
+    LONG_INTERVAL,
+    LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
     NUMBER,
@@ -40,6 +42,7 @@ _SAME_YARDSTICK = (
     f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
+_ERRORS = 'sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m]))'
 _WASTED = "model:vllm_specdec_wasted_verification:ratio_rate5m"
 
 
@@ -57,12 +60,12 @@ _CONTEXT = (
     )
     + cause(
         f"({_WASTED}{{MODEL}} {_over('wasted_verification_ratio')}) "
-        "and on () (sum(min_over_time(vllm_specdec_requests_waiting{MODEL}[10m])) > 0)",
+        "and on () (sum(min_over_time(vllm_specdec_requests_waiting{MODEL}[5m])) > 0)",
         PERCENT,
         ", requests wait while {} of the verified tokens are rejected drafts",
     )
     + cause(
-        "max(avg_over_time(vllm_specdec_kv_cache_usage_ratio{MODEL}[10m])) "
+        f"max(last_over_time(vllm_specdec_kv_cache_usage_ratio{{MODEL}}[{LOOK_BACK}])) "
         f"{_over('squeezed_kv_cache_usage_ratio')}",
         PERCENT,
         ", the KV cache is {} full",
@@ -73,52 +76,54 @@ _CONTEXT = (
         NUMBER,
         ", the time to first token is {} times the baseline's",
     )
+    # The second query only if there is an error: it is of all reasons.
     + cause(
-        '(sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m])) '
-        "/ (sum(increase(vllm:request_success_total{MODEL}[5m])) > 0)) "
-        f"{_over('failed_request_ratio')}",
-        PERCENT,
-        ", {} of the requests end in an error",
+        f"{_ERRORS} > 0",
+        COUNT,
+        cause(
+            f"({_ERRORS} / (sum(increase(vllm:request_success_total{{MODEL}}[5m])) > 0)) "
+            f"{_over('failed_request_ratio')}",
+            PERCENT,
+            ", {} of the requests end in an error",
+        ),
     )
 )
 
 
-def group() -> Group:
-    """Return the group of alerts on harm."""
+def groups() -> tuple[Group, ...]:
+    """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
     limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
     held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
     firing = 'ALERTS{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}'
-    return Group(
-        "vllm-specdec.harm",
-        (
-            _harmful(
-                "critical",
-                f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
-                f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
-                f"or {METHOD_SPEEDUP} {limit}\n"
-                f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
-                f"and on ({MODEL}, method) {firing}",
-                "severe_speedup",
-                "5m",
-                "5m",
-                "10m",
-                "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
-                "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
-                "that one fault is one page.",
-            ),
-            _harmful(
-                "warning",
-                f"{compare('model', 'model:vllm_specdec_speedup:ratio_rate30m', '<', 'harmful_speedup')}\n"
-                f"and {enough('model', '30m')}\nand {SPEEDUP}",
-                "harmful_speedup",
-                "30m",
-                "15m",
-                "1h",
-                "Over half an hour, and only while there is a speedup: an idle server raises no ticket.",
-            ),
-            _regressed(),
-        ),
+    page = _harmful(
+        "critical",
+        f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
+        f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
+        f"or {METHOD_SPEEDUP} {limit}\n"
+        f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
+        f"and on ({MODEL}, method) {firing}",
+        "severe_speedup",
+        "5m",
+        "5m",
+        "10m",
+        "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
+        "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
+        "that one fault is one page.",
+    )
+    ticket = _harmful(
+        "warning",
+        f"{compare('model', 'model:vllm_specdec_speedup:ratio_rate30m', '<', 'harmful_speedup')}\n"
+        f"and {enough('model', '30m')}\nand {SPEEDUP}\nunless on ({MODEL}) {firing}",
+        "harmful_speedup",
+        "30m",
+        "15m",
+        "1h",
+        "Over half an hour, and only while there is a speedup: an idle server raises no ticket. Nor does what pages already.",
+    )
+    return (
+        Group("vllm-specdec.harm", (page,)),
+        Group("vllm-specdec.payoff", (ticket, _regressed()), LONG_INTERVAL),
     )
 
 

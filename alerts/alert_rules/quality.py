@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .rule import (
     COUNT,
+    LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
     NUMBER,
@@ -36,9 +37,14 @@ _RETUNE = (
 )
 
 
-def group() -> Group:
-    """Return the group of alerts on the quality of acceptance."""
-    return Group("vllm-specdec.quality", (_poor(), _dropped(), _high(), _outlier(), _step(), _decayed()))
+def groups() -> tuple[Group, ...]:
+    """Return the groups of alerts on the quality of acceptance: of minutes, and of half an hour to days."""
+    return (
+        Group("vllm-specdec.quality", (_dropped(),)),
+        Group(
+            "vllm-specdec.quality.long", (_poor(), _high(), _outlier(), _step(), _decayed()), LONG_INTERVAL
+        ),
+    )
 
 
 def _poor() -> Alert:

@@ -38,6 +38,9 @@ RATES = {
 LONG_RATES = {"6h": 12, "1d": 48}
 LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
 
+#: The method of an engine, where a model has several.
+METHOD = "engine:vllm_specdec_method:info"
+
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
     "minimum_drafts",
@@ -70,12 +73,13 @@ def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
     yield from _split("thresholds", _thresholds(), LONG_INTERVAL)
     for window in RATES:
-        instances = _instances() if window == "5m" else ()
-        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *instances, *_ratios(window)))
+        interval = "" if window == "5m" else LONG_INTERVAL
+        yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)), interval)
     for window in LONG_RATES:
         more = (*_ratios(window), _restarts()) if window == "6h" else ()
         yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
-    yield Group("vllm-specdec.engines", tuple(_engines()))
+    yield Group("vllm-specdec.instances", tuple(_instances()), LONG_INTERVAL)
+    yield Group("vllm-specdec.engines", tuple(_engines()), LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
     yield from _split("speedup", _speedup())
 
@@ -194,8 +198,7 @@ def _engines() -> Iterator[Record]:
         )
     yield Record(
         "model:vllm_specdec_requests:avg1h",
-        f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[1h]) "
-        "+ avg_over_time(vllm_specdec_requests_waiting[1h]))",
+        f"model:vllm_specdec_requests_running:avg1h + avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
         why="Including waiting requests, because a full batch does not grow.",
     )
     position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
@@ -222,13 +225,21 @@ def _engines() -> Iterator[Record]:
         ")",
         why="Mean acceptance length of the model's other engines: the model's sums less the engine's own.",
     )
+    info = f"last_over_time(vllm_specdec_info[{look}])"
+    yield Record(
+        METHOD,
+        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
+        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
+        why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
+    )
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommendation:engines",
         f"count by ({MODEL}, action) (\n"
-        f"  (last_over_time(vllm_specdec_recommendation[{look}]) == 1) and ignoring (action) {advised}\n"
+        f'  (last_over_time(vllm_specdec_recommendation{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
+        f"  and ignoring (action) {advised}\n"
         ")",
-        why="Engines by the exporter's advice.",
+        why="Engines by the exporter's advice, where an alert asks for it.",
     )
     yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
 
@@ -385,17 +396,9 @@ def _by_method(speedup: str) -> Iterator[Record]:
     Args:
         speedup: the series of the speedup of each engine.
     """
-    info = f"last_over_time(vllm_specdec_info[{LOOK_BACK}])"
-    method = "engine:vllm_specdec_method:info"
-    yield Record(
-        method,
-        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
-        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
-        why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
-    )
 
     def total(expr: str) -> str:
-        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {method})"
+        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {METHOD})"
 
     accepted, drafted, drafts = (
         f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
@@ -406,5 +409,5 @@ def _by_method(speedup: str) -> Iterator[Record]:
         "method:vllm_specdec_certain_acceptance:ratio_rate5m",
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
     )
-    judged = f"(({generated} and {speedup}) > 0)"
-    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(f'({judged} / {speedup})')}\nand ({enough})")
+    judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
+    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")

@@ -12,6 +12,7 @@ from . import tap
 from .rule import (
     COUNT,
     IN,
+    LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
     PERCENT,
@@ -50,21 +51,25 @@ _SAMPLE = of_model(_COUNT, COUNT, "{} requests in 30m")
 
 
 def groups() -> Iterator[Group]:
-    """Yield the group of the records, and that of the alerts."""
+    """Yield the groups of the records, and those of the alerts."""
+    yield Group("vllm-specdec.requests.thresholds", tuple(_thresholds()), LONG_INTERVAL)
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
+    yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
     yield Group(
-        "vllm-specdec.requests",
-        (_lose(), *tap.alerts(), _unrecorded(), _rejected()),
+        "vllm-specdec.requests.observed", (*tap.observed(), _unrecorded(), _rejected()), LONG_INTERVAL
     )
 
 
-def _records() -> Iterator[Record]:
+def _thresholds() -> Iterator[Record]:
     why = (
         "As the other thresholds, but for every model that requests name: an alias or an adapter has no "
         "vllm_specdec_info."
     )
     seen = f"group by ({TARGET}, model_name) (present_over_time({_OUTCOMES}[{LOOK_BACK}]))"
     yield from thresholds_of_models(THRESHOLDS, seen, why)
+
+
+def _records() -> Iterator[Record]:
     yield Record(
         _BY_OUTCOME,
         f"sum by ({MODEL}, outcome) (rate({_OUTCOMES}[30m]))",

@@ -39,9 +39,9 @@ _LOST = "instance:vllm_specdec_tap_unobserved:increase30m"
 _ALL = "instance:vllm_specdec_tap_text_requests:increase30m"
 
 
-#: The taps of models; of one that has failed since, within six hours. A removed target has no up.
-_TAP = "instance:vllm_specdec_tap:info"
-_TAPS = f"(last_over_time({_TAP}[6h]) and on ({TARGET}) up{{{EXPORTER_JOB}}})"
+_TAP, _TAPS = (f"instance:vllm_specdec_tap:{which}" for which in ("info", "last6h"))
+#: The share of its requests that a tap could not connect for, where it is too high.
+_UNCONNECTED = "instance:vllm_specdec_tap_unconnected:ratio_rate5m"
 #: From this share of failing taps on, it pages.
 _MOST = 0.5
 _LIMIT = "failed_request_ratio"
@@ -68,6 +68,14 @@ def records() -> Iterator[Record]:
         why="Which exporters have a tap, and for which model.",
     )
     yield Record(
+        _TAPS,
+        f"last_over_time({_TAP}[6h]) and on ({TARGET}) up{{{EXPORTER_JOB}}}",
+        why="Also one that has failed since. A removed target has no up.",
+    )
+    yield Record(
+        _UNCONNECTED, _unconnected(), why="The share of requests without a connection, where it is too high."
+    )
+    yield Record(
         _LOST,
         f'sum without (reason) (increase({_UNOBSERVED}{{reason!~"{_NOTHING_TO_SEE}"}}[30m]))',
         why="Text requests through a tap that had an answer. Requests that the client aborted or vLLM refused have "
@@ -82,11 +90,11 @@ def records() -> Iterator[Record]:
 
 def alerts() -> tuple[Alert, ...]:
     """Return the alerts on the tap."""
-    deaf, unconnected = "max_over_time(vllm_specdec_tap_listening[2m]) == 0", _unconnected()
+    deaf = "max_over_time(vllm_specdec_tap_listening[2m]) == 0"
     return (
         _page("down", f"up{{{EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
         _page("not_listening", deaf, "5m", "5m", "do not listen"),
-        _page("upstream", unconnected, "5m", "10m", "cannot connect to a vLLM that is up"),
+        _page("upstream", _UNCONNECTED, "5m", "10m", "cannot connect to a vLLM that is up"),
         _ticket(
             "not_listening",
             deaf,
@@ -96,7 +104,7 @@ def alerts() -> tuple[Alert, ...]:
         ),
         _ticket(
             "upstream",
-            unconnected,
+            _UNCONNECTED,
             "The tap of the exporter at "
             + PLACE
             + IN
@@ -109,13 +117,16 @@ def alerts() -> tuple[Alert, ...]:
                 f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
             ),
         ),
-        _blind(),
-        _defect(),
     )
 
 
+def observed() -> tuple[Alert, ...]:
+    """Return the alerts on requests that the tap cannot read."""
+    return _blind(), _defect()
+
+
 def _unconnected() -> str:
-    """Return the share of requests that a tap could not connect for, where it is too high."""
+    """Return what `_UNCONNECTED` is."""
     failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
     return (
         f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
@@ -148,7 +159,7 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         dashboard="requests",
         value=this(PERCENT) + " of the taps",
         threshold=f"{_MOST:.0%}",
-        sample=cause(f"count(last_over_time({_TAP}{{MODEL}}[6h]) and on ({TARGET}) up)", COUNT, "taps: {}"),
+        sample=cause(f"count({_TAPS}{{MODEL}})", COUNT, "taps: {}"),
         promise=_REACHED if reason == "down" else None,
         why=_WHY[reason],
     )

@@ -135,20 +135,30 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
 
 
 def test_decisions_are_never_silenced_by_what_speculation_does() -> None:
-    """By the table, but for acceptance that fell: it silences what follows from it, and never `Disable`."""
+    """By the table, but for acceptance that fell and a page on harm.
+
+    The one silences what follows from it, the other the ticket that says what the page says: programs then
+    get an alert that nothing silences.
+    """
     subjects = {each.title: each.labels["subject"] for each in RULES}
     of_decisions = [(source, target) for source, target in golden_pairs() if subjects[target] == "decision"]
     assert of_decisions
     others = [(s, t) for s, t in of_decisions if subjects[s] not in ("monitoring", "decision")]
-    assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped"}
-    assert not any(target.startswith(("Disable", "Reenable")) for _, target in others)
+    assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped", "Harmful"}
+    assert {target for source, target in others if source.startswith("Harmful")} == {
+        "Disable warning model disable",
+        "Disable warning model estimate measure",
+    }
+    assert not any(
+        target.startswith(("Disable", "Reenable")) for source, target in others if source.startswith("Acc")
+    )
 
 
 def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
     """Not even if everything else fires, in one place and without any labels of a place."""
     alerts = [alert(each) for each in RULES] + [alert(each, namespace="", cluster="") for each in RULES]
     states = dict(zip(map(_labels, alerts), silenced(empty, *alerts), strict=True))
-    assert not any(state for labels, state in states.items() if ("severity", "none") in labels)
+    assert not any(state for labels, state in states.items() if ("alertname", f"{PREFIX}Watchdog") in labels)
     assert sum(states.values()) > 10
 
 
@@ -196,7 +206,9 @@ SCENARIOS: dict[str, Scenario] = {
         (one("Collapsed"), True),
         (one("ObjectiveBurning"), True),
         (one("EngineOutlier"), False),
-        (one("Disable"), False),
+        (one("Disable"), True),
+        (one("Disable", "none"), False),
+        (one("Disable", model_name="other"), False),
         (one("Collapsed", model_name="other"), False),
     ],
     # Alerts carry the target where an exporter watches several, and none where it watches one.

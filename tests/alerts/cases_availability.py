@@ -130,6 +130,18 @@ CASES: tuple[Case, ...] = (
                 {35: MUTED},
             ),
             "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
+            "all-polls-hang-though-exporters-say-they-are-up": (
+                pods(*[(Phase(10), Phase(30, stale=True), WELL)] * 2),
+                {22: "", 28: MUTED, 50: ""},
+            ),
+            "all-polls-hang-and-exporters-say-so-without-an-error": (
+                pods(*[(Phase(10), Phase(30, unreachable=True, errors={}), WELL)] * 2),
+                {18: "", 22: MUTED, 50: ""},
+            ),
+            "polls-every-ten-minutes-do-not-hang": (
+                pods(*[(Phase(60, polled_every=10),)] * 2),
+                {19: "", 29: "", 39: "", 59: ""},
+            ),
             "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
             "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
         },
@@ -161,6 +173,7 @@ CASES: tuple[Case, ...] = (
                     70: "",
                 },
             ),
+            "it-polls-every-ten-minutes": (pods((Phase(60, polled_every=10),)), {39: "", 59: ""}),
             "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
         },
     ),

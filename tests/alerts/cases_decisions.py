@@ -26,6 +26,8 @@ NEARLY_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.33))
 MORE_THAN_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.4))
 
 DISABLE = "warning model action=disable recommended_k=0"
+#: The same while a page says it to people.
+TO_PROGRAMS = DISABLE.replace("warning", "none")
 
 GUESS = "warning model reason=estimate action=measure"
 
@@ -76,7 +78,7 @@ BY_THE_RULES = (
             ),
             "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
                 engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
-                {29: DISABLE, 31: ""},
+                {29: [DISABLE, TO_PROGRAMS], 31: ""},
             ),
             "a-gap-in-scraping-does-not-make-a-second-decision": (
                 engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
@@ -124,6 +126,17 @@ BY_THE_RULES = (
             "what-pays-by-day-is-not-switched-off-by-night": (
                 engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
                 silent(60, 239),
+            ),
+            # The page silences the ticket, so programs get the decision by an alert that is for no person.
+            "while-harm-pages-programs-hear-of-it-too": (
+                engines(
+                    (
+                        Phase(20),
+                        replace(REJECTED, speedup=0.8, basis="measured"),
+                        replace(REJECTED, speedup=0.97, basis="measured"),
+                    )
+                ),
+                {33: "", 47: [DISABLE, TO_PROGRAMS], 75: DISABLE},
             ),
             "measured-slower-and-rejected": (
                 engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),

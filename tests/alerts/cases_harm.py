@@ -55,7 +55,7 @@ HARMFUL = (
             # Night: enough drafts in one window of five minutes, and too few in the next.
             "one-page-while-thin-traffic-cannot-tell": (
                 engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
-                {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: TICKET},
+                {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
             ),
             "one-method-of-two-collapses": (
                 ab_test,

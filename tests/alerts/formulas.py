@@ -188,7 +188,11 @@ def engines() -> dict[str, Values]:
             key: _decay(tuple(values)) for key, values in positions.items() if len(values) > 1
         },
         f"engine:{name}_peers_mean_acceptance_length:ratio_rate1h": peers,
-        f"model:{name}_recommendation:engines": counted["action"],
+        f"model:{name}_recommendation:engines": {
+            key: count
+            for key, count in counted["action"].items()
+            if dict(key)["action"] in ("disable", "switch_method")
+        },
         f"model:{name}_advised:engines": {key: float(len(values)) for key, values in advised.items()},
         f"model:{name}_recommended_num_speculative_tokens:median": {
             key: statistics.median(values) for key, values in advised.items()
@@ -282,15 +286,17 @@ def requests() -> dict[str, Values]:
         for labels, phase in REQUESTS
         if phase.passed is not None
     }
+    tapped = {
+        _key(labels, ("cluster", "namespace", "job", "instance", "model_name")): 1.0
+        for labels, phase in REQUESTS
+        if phase.passed is not None
+    }
     name = "model:vllm_specdec_request"
     return {
         f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
         f"{name}_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
-        "instance:vllm_specdec_tap:info": {
-            _key(labels, ("cluster", "namespace", "job", "instance", "model_name")): 1.0
-            for labels, phase in REQUESTS
-            if phase.passed is not None
-        },
+        "instance:vllm_specdec_tap:info": tapped,
+        "instance:vllm_specdec_tap:last6h": tapped,
         "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
         "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
         "instance:vllm_specdec_tap_unobserved:increase30m": {

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}
-#: Looked at below, what only an A/B test has; and in `cases_quality`, what takes more than two hours.
+#: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
 BY_HAND = {
     *(f"method:vllm_specdec_certain_{ratio}:ratio_rate5m" for ratio in ("acceptance", "speedup")),
     "engine:vllm_specdec_method:info",
     "model:vllm_specdec_restarts:count2h",
+    "instance:vllm_specdec_tap_unconnected:ratio_rate5m",
 }
 LLAMA = f'{{model_name="{MODEL}", namespace="chat"}}'
 

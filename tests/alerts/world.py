@@ -66,6 +66,7 @@ class Phase:
         unreachable: whether the exporter is there and cannot read the server.
         errors: failed polls per minute by reason; unless given, refused ones while unreachable.
         stale: whether the time of the last successful poll stands still though the server is up.
+        polled_every: minutes between two polls, one at the least.
         reload_failed: whether the exporter could not read its newest configuration.
         info: further labels of info, such as a version.
     """
@@ -95,6 +96,7 @@ class Phase:
     unreachable: bool = False
     errors: Mapping[str, float] | None = None
     stale: bool = False
+    polled_every: int = 1
     reload_failed: bool = False
     info: Mapping[str, str] = field(default_factory=dict)
 
@@ -274,7 +276,8 @@ class World:
         n, up = phase.minutes, not phase.unreachable
         self.put("vllm_specdec_up", target, minute, [float(up)] * n)
         step = 60.0 if up and not phase.stale else 0.0
-        times = [START + 60.0 * minute + step * i for i in range(n)]
+        every = phase.polled_every
+        times = [START + 60.0 * minute + step * (i // every * every) for i in range(n)]
         self.put("vllm_specdec_last_success_timestamp_seconds", target, minute, times)
         reloaded = float(not phase.reload_failed)
         self.put("vllm_specdec_config_last_reload_successful", target, minute, [reloaded] * n)

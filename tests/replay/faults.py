@@ -128,7 +128,7 @@ FAULTS: tuple[Fault, ...] = (
         settings=_NGRAM,
     ),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 15),
-    Fault("slow-decay", "Harmful", "warning", _decay, 120),
+    Fault("slow-decay", "Harmful", "critical", _decay, 120),
     Fault(
         "poor-draft-model",
         "AcceptanceLow",
@@ -156,7 +156,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15),
     Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 35),
     Fault("unknown-metrics", "MonitoringLost", "critical", _all(serving="unrecognized"), 15),
-    Fault("polls-hang", "UpstreamUnreachable", "warning", _all(current=False), 40),
+    Fault("polls-hang", "MonitoringLost", "critical", _all(current=False), 20),
+    Fault("polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 40),
     Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
     Fault("bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12),
     Fault("one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from alertmanager.bundle import rule
 from replay import evaluate
 from replay.faults import EVALUATED, FAULTS, LASTS, START, Fault, play
 from replay.notifications import notifications
+from replay.readers import HISTORIES
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
@@ -88,7 +88,7 @@ def test_nothing_fires_before_a_fault() -> None:
 _PAGES = {
     *("collapse", "collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
     "no-k-pays-in-large-batches",
-    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics"),
+    *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics", "polls-hang"),
 }
 
 
@@ -112,7 +112,8 @@ def document() -> Iterator[str]:
         "exporter's own pipeline, and judged by the real rules in Prometheus's own engine, scraped and "
         "evaluated once a minute, or every four minutes where it takes a day (`tests/replay`). The time runs "
         "from the fault until the alert fires; "
-        "Alertmanager's `group_wait` comes on top. What else follows from the same fault is left out: "
+        "Alertmanager's `group_wait` comes on top, and up to 5 minutes for rules that production evaluates "
+        "every 3 minutes. What else follows from the same fault is left out: "
         "Alertmanager silences them, or groups them into the same notification."
     )
     yield ""
@@ -124,21 +125,43 @@ def document() -> Iterator[str]:
         yield f"| {name} | {found} | {fault.severity} | {times} |"
 
 
-#: Notifications of a fault, on average, pages and tickets counted apart: what it is, and what it may be.
-TOLD, MOST_TOLD = 1.24, 1.25
+#: Notifications of a fault, on average.
+MOST_TOLD = 1.2
 
 
 def told() -> Iterator[str]:
     """Yield what is documented of notifications."""
     yield ""
     yield (
-        f"A real Alertmanager with the committed routes makes {TOLD} notifications of a fault, on average "
-        "(goal: 1.2), pages and tickets counted apart: one of each fault, and the ticket on `Disable` beside "
-        "a page on harm."
+        f"A real Alertmanager with the committed routes makes at most {MOST_TOLD} notifications of a fault, "
+        "on average. Counted is what its receivers for people, `page` and `ticket`, get of all alerts that "
+        "fire; a page and a ticket are two. Not counted are repeats after hours, the "
+        "digest of hints, what ends, and the webhook for programs: while a page on harm fires, the ticket on "
+        "`Disable` is inhibited, and only the program gets that decision. Where it still holds when the page "
+        "ends, that ticket comes then; here all goes on firing."
     )
 
 
-def test_a_fault_is_one_notification_and_a_decision_beside_a_page_another() -> None:
+def histories() -> Iterator[str]:
+    """Yield the table of the histories that `test_readers.py` holds."""
+    differ = sum(one.told != one.demand for one in HISTORIES)
+    yield ""
+    yield "## Histories of readers"
+    yield ""
+    yield (
+        f"Three readers who had not seen the rules proposed {len(HISTORIES)} histories, and what each "
+        "demands: a page, a ticket or silence (`tests/replay/stories.py`). "
+        f"{len(HISTORIES) - differ} come out as demanded, {differ} otherwise, each for the reason given."
+    )
+    yield ""
+    yield "| history | demanded | told | by | after | why otherwise |"
+    yield "|---|---|---|---|---|---|"
+    for one in HISTORIES:
+        name, after = one.name.replace("-", " "), f"{one.after} min" if one.by else ""
+        yield f"| {name} | {one.demand} | {one.told} | {one.by} | {after} | {one.why} |"
+
+
+def test_a_fault_is_one_notification() -> None:
     """End to end, whatever alerts follow from it; the first of each fault fires at the same time."""
     began = {fault.name: min(one[2] for one in fired(fault.world)[fault.name]) for fault in FAULTS}
     alerts = {
@@ -153,17 +176,7 @@ def test_a_fault_is_one_notification_and_a_decision_beside_a_page_another() -> N
 
 def test_the_documented_times_are_these() -> None:
     """docs/reference/detection.md holds what was measured: the simulation draws from fixed seeds."""
-    text = "\n".join((*document(), *told())) + "\n"
+    text = "\n".join((*document(), *told(), *histories())) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         _DOCUMENT.write_text(text, encoding="utf-8")
     assert _DOCUMENT.read_text("utf-8") == text
-
-
-def test_a_collapse_fires_for_models_whatever_their_engines() -> None:
-    """Each alert once for a model: at most 30 series for a collapse of 60 engines of 4 models."""
-    for name in ("collapse", "collapse-of-a-cheap-drafter", "disable-by-the-rule"):
-        levels = {
-            rule(alert, severity=severity).labels["level"] for alert, severity, _ in fired("short")[name]
-        }
-        assert levels == {"model"}
-        assert 4 * len(fired("short")[name]) <= 30, fired("short")[name]

@@ -173,7 +173,7 @@ def test_what_rules_add_for_engines_and_pods(tmp_path_factory: pytest.TempPathFa
                 recorded[name.partition(":")[0], *(labels.get(label, "") for label in own)] += 1
     assert len(set(ks.values())) > 1
     for (level, model, *_), count in recorded.items():
-        fixed = {"engine": 9, "instance": 3, "model": 80 + 2 * ks[model]}[level]
+        fixed = {"engine": 9, "instance": 3, "model": 79 + 2 * ks[model]}[level]
         assert count == fixed, (level, model)
 
 

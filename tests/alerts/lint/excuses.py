@@ -20,6 +20,12 @@ EXCUSES: Mapping[tuple[str, str, str], str] = {
     ),
     ("matching", "VLLMSpecDecodeCollapsed", "the sides of or"): _EITHER,
     ("matching", "VLLMSpecDecodeHarmful", "the sides of or"): _EITHER,
+    ("judgement", "VLLMSpecDecodeRulesBlind", "judges"): "it asks whether thresholds are there",
+    (
+        "steadiness",
+        "VLLMSpecDecodeDisable",
+        "no for",
+    ): "it is there while two alerts fire that wait themselves",
 }
 
 

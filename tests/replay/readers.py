@@ -1,0 +1,126 @@
+"""Histories of three readers who had not seen the rules: what each demanded, and what comes of it.
+
+Alerts are without prefix, times in minutes from the fault until the first alert of that severity fires.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from replay import stories as s
+
+#: Minutes of the longest.
+MINUTES = 362
+
+
+@dataclass(frozen=True)
+class History:
+    """A history, and what is told of it.
+
+    Attributes:
+        name: in a few words; the namespace as well.
+        story: adds it to what Prometheus has scraped.
+        demand: of its reader: `page`, `ticket` or `silent`.
+        told: the same as it is.
+        by: the first alert of that severity.
+        after: when it fires.
+        since: minute at which the fault begins.
+        why: the reason, where it is not what was demanded.
+        pages: how often an alert that pages begins.
+    """
+
+    name: str
+    story: s.Story
+    demand: str
+    told: str = "silent"
+    by: str = ""
+    after: int = 0
+    since: int = 80
+    why: str = ""
+    pages: int = 1
+
+
+def _page(name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80) -> History:
+    """Return a history whose page was demanded."""
+    return History(name, story, "page", "page", by, after, since)
+
+
+def _ticket(name: str, story: s.Story, after: int, by: str) -> History:
+    return History(name, story, "ticket", "ticket", by, after)
+
+
+def _silent(name: str, story: s.Story) -> History:
+    return History(name, story, "silent")
+
+
+_SOME = "a page is for a namespace without any monitoring: the other replicas still judge the model"
+_NO_COUNTERS = (
+    "answers without counters are known to be such, and a ticket; what is not measured does not page"
+)
+_MODEL = "a page is for a model that loses; this one gains as a whole"
+
+FIRST = (
+    _page("harm-by-a-full-batch", s.batch(s.FULL), 5, since=110),
+    History(
+        "a-full-batch-by-an-estimate",
+        s.batch(replace(s.FULL, speedup=0.86, basis="modelled")),
+        *("ticket", "page", "Harmful", 8, 110),
+        "an estimate whose whole interval is below 1 pages, as documented",
+    ),
+    _silent("drafts-are-off-above-a-batch", s.NIGHTS),
+    _ticket("drafts-stop-in-a-small-batch", s.SMALL_BATCH, 35, "Bypassed"),
+    _silent("a-rollout-with-another-k", s.rollout),
+    History(
+        "two-thirds-cannot-be-scraped", s.shrunk, "page", "ticket", "ExporterDown", 10, why=_SOME
+    ),
+    _ticket("one-of-six-cannot-be-scraped", s.ONE_GONE, 10, "ExporterDown"),
+    _ticket("an-old-head-on-a-quantized-canary", s.CANARY, 47, "EngineOutlier"),
+    _ticket("a-hot-node-of-six", s.HOT_NODE, 70, "ObjectiveBurning"),
+    History(
+        "one-node-of-six-accepts-little", s.BAD_NODE, "page", "ticket", "EngineOutlier", 45, why=_MODEL
+    ),
+    History(
+        "a-schedule-that-was-not-loaded",
+        s.NOT_LOADED,
+        *("page", "ticket", "Harmful", 34),
+        why="7 % slower is a ticket: severe_speedup, from which on it pages, is 0.9",
+    ),
+)  # fmt: skip
+SECOND = (
+    History(
+        "half-of-the-fleet-has-an-old-head",
+        s.HALF_OLD,
+        *("page", "ticket", "AcceptanceDropped", 12),
+        why=_MODEL,
+    ),
+    _silent("it-may-pay-by-night-only", s.by_day(s.GUESSED)),
+    History(
+        "it-pays-by-night-only",
+        s.by_day(s.BUSY),
+        *("ticket", "page", "Harmful", 5),
+        why="calibrated to lose 12 % pages, as documented; twenty minutes of no loss at noon end the page",
+        pages=2,
+    ),
+    _silent("long-prompts-and-no-drafts", s.CONTEXTS),
+    _silent("two-heads-of-one-model", s.two_heads),
+    History(
+        "an-upgrade-drops-the-counters", s.COUNTERS_GONE, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
+    ),
+)  # fmt: skip
+THIRD = (
+    _page("exporters-that-die-again-and-again", s.crash_loops, 8),
+    _page("gaps-every-nine-minutes", s.gaps, 5, since=99),
+    _page("a-relabelling-drops-the-model", s.unnamed, 76),
+    _ticket("a-zone-is-cut-off", s.ZONE_GONE, 10, "ExporterDown"),
+    History(
+        "counters-have-other-names", s.RENAMED, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
+    ),
+    _page("a-bad-clock-and-hanging-polls", s.clock, 19, "MonitoringLost", 124),
+    History(
+        "a-weekend-without-traffic",
+        s.weekend,
+        *("silent", "ticket", "MonitoringLost", 65),
+        why="two hours without exporters and without vLLM: scaled to zero, or a lost target; one ticket asks",
+    ),
+)  # fmt: skip
+HISTORIES = (*FIRST, *SECOND, *THIRD)
