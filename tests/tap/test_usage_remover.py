@@ -268,6 +268,20 @@ def test_many_tiny_chunks_end_the_removing_and_lose_nothing(monkeypatch: pytest.
     assert out.endswith(tiny[-6000:]), "the rest as it was sent"
 
 
+def test_tiny_chunks_among_large_ones_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tiny ones lack, the large ones have."""
+    monkeypatch.setattr(usage, "MOST_LACKING", 100)
+    asking = after_asking()
+    out = asking.response(stream_head())
+    for event in [
+        *[events([chunk({"content": "x" * 40})])[0], b": \n\n"] * 50,
+        *events([usage_chunk(), DONE]),
+    ]:
+        out += asking.response(b"%x\r\n%b\r\n" % (len(event), event))
+    assert b'"usage":' not in out
+    assert out.count(b"xxx") >= 50
+
+
 def _fails(*_: object) -> bool:
     msg = "a defect"
     raise RuntimeError(msg)

@@ -206,7 +206,7 @@ def table_section(
     return section(title, content, *below, anchor=anchor, beside=beside)
 
 
-_STYLE_SHEET = Path(__file__).with_name("report.css")
+_STYLE_SHEET = Html(Path(__file__).with_name("report.css").read_text("utf-8").strip())
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
@@ -231,7 +231,7 @@ def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: S
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="robots", content="noindex"),
         element("title", title),
-        element("style", Html(_STYLE_SHEET.read_text("utf-8").strip())),
+        element("style", _STYLE_SHEET),
     )
     header = element(
         "header",

@@ -93,6 +93,11 @@ def read_size(line: bytes) -> int | None:
     return int(size, 16) if _SIZE.fullmatch(size) else None
 
 
+def chunk(content: bytes) -> bytes:
+    """Return `content` as one chunk; nothing if it is empty, because an empty chunk ends a body."""
+    return b"%x\r\n%b\r\n" % (len(content), content) if content else b""
+
+
 def only_chunk(data: bytes) -> bytes:
     """Return the content of the chunk that is all of `data`; empty if it is anything else."""
     end = data.find(b"\r\n", 0, MAX_SIZE_LINE)

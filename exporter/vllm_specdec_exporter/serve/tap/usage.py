@@ -16,8 +16,9 @@ from . import http_framing as http
 
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
 MAX_HELD_BODY = 8 * 1024 * 1024
-#: Chunks below so many bytes may lack that many of them in a row; then rewriting would cost too much time.
-SMALL_CHUNK, MOST_LACKING = 16, 160_000
+SMALL_CHUNK = 16  # bytes of a chunk; a smaller one lacks the rest of them
+#: Bytes that small chunks may lack, less what larger ones have beyond; rewriting more takes too much time.
+MOST_LACKING = 160_000
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 _ANY_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
 _ACCEPT_ENCODING = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")
@@ -224,10 +225,9 @@ class UsageEventRemover:
         """Return what to send to the client for `data` from the server."""
         part = http.only_chunk(data) if self._part is _Part.SIZE and not self._buffer else b""
         if len(part) >= SMALL_CHUNK:  # nearly always; several times faster
+            self._lacking = max(0, self._lacking + SMALL_CHUNK - len(part))
             passes = self._filter.feed(part)
-            if passes == part:
-                return data
-            return b"%x\r\n%b\r\n" % (len(passes), passes) if passes else b""
+            return data if passes == part else http.chunk(passes)
         out = bytearray()
         self._buffer += data
         while self._at < len(self._buffer) and not self.done and self._step(out):
@@ -235,15 +235,16 @@ class UsageEventRemover:
         self._flush(out)
         self._buffer, self._at = self._buffer[self._at :], 0
         if self.done:
-            out, self._buffer = out + self._buffer, b""
+            out += self._buffer
+            self._buffer = b""
         return bytes(out)
 
     def end(self) -> bytes:
         """Return what is held back, after the last byte was fed."""
         out = bytearray()
         self._stop(out)
-        out, self._buffer = out + self._buffer, b""
-        return bytes(out)
+        rest, self._buffer = self._buffer, b""
+        return bytes(out) + rest
 
     def _step(self, out: bytearray) -> bool:
         """Process the next part of the buffer; return whether it was complete."""
