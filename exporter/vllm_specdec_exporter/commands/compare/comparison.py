@@ -81,7 +81,10 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
-    """Compare two or more sides with different names; the first is the reference. Else ValueError."""
+    """Compare two or more sides with the first, the reference. `claim` is a claimed speedup, above 0.
+
+    ValueError for fewer sides, two sides of one name, or another claim.
+    """
     if len(sides) < 2:
         raise ValueError(f"two sides or more are needed, not {len(sides)}")
     if len({side.name for side in sides}) < len(sides):
