@@ -124,12 +124,12 @@ def _latencies(side: Side, reference: Side) -> Iterator[LatencyComparison]:
         if other is None or here is None or there is None:
             continue
         yield LatencyComparison(
-            one.name,
-            statistics.ratio_of_means(here, there),
-            statistics.difference_of_means(here, there),
-            _over(one.p50_seconds, other.p50_seconds),
-            _over(one.p95_seconds, other.p95_seconds),
-            _over(one.p99_seconds, other.p99_seconds),
+            name=one.name,
+            ratio=statistics.ratio_of_means(here, there),
+            difference_seconds=statistics.difference_of_means(here, there),
+            p50_ratio=_over(one.p50_seconds, other.p50_seconds),
+            p95_ratio=_over(one.p95_seconds, other.p95_seconds),
+            p99_ratio=_over(one.p99_seconds, other.p99_seconds),
         )
 
 
