@@ -49,7 +49,10 @@ class Delivered:
 
 
 class Address:
-    """The push endpoint of an exporter, with its token; the arguments are those of `Reporter`."""
+    """The push endpoint of an exporter, with its token; the arguments are those of `Reporter`.
+
+    ValueError if an argument is invalid.
+    """
 
     def __init__(
         self, url: str, token: str, token_file: str, tls: ssl.SSLContext | None, timeout: float

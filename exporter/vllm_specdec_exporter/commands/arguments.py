@@ -34,10 +34,12 @@ def add_flag(
     parse: Callable[[str], Any] | None = None,
     **options: Any,
 ) -> None:
-    """Add the flag of ``--name METAVAR``; without a METAVAR or choices it is a switch.
+    """Add the flag called ``--name METAVAR``; `options` are those of argparse.
 
-    The default is text that `parse` converts, and follows help of whole sentences. Dots in the name become
-    underscores of the attribute.
+    - A space in `flag` separates the METAVAR. A flag with neither a space nor choices is a switch.
+    - `default` is text that `parse` converts. If `text` is empty or ends in a full stop, the help ends in
+      ``Default: {default}.``; otherwise `text` has to name it.
+    - Dots and hyphens in the name become underscores of the attribute.
     """
     name, _, metavar = flag.partition(" ")
     if not metavar and "choices" not in options:

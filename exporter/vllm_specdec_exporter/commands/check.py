@@ -119,16 +119,16 @@ def exit_code(result: ExporterResult) -> int:
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
-async def observe(config: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
+async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
     """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
-    target, interval = config.targets[0], duration / _SAMPLES
+    target, interval = upstream.targets[0], duration / _SAMPLES
     try:
-        upstream = Upstream(target, config)
+        client = Upstream(target, upstream)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     poller = Poller(
         target.name,
-        upstream,
+        client,
         settings,
         interval,
         patience=float("inf"),

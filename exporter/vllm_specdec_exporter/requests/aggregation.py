@@ -119,8 +119,14 @@ class GroupTotal:
 
 
 def _tenant_result(model: str, tenant: str, counts: RequestCounts) -> TenantResult:
-    requests, tokens = _by_name(counts.requests), _by_name(counts.tokens)
-    return TenantResult(model, tenant, requests, tokens, counts.draft_tokens, counts.accepted_tokens)
+    return TenantResult(
+        model_name=model,
+        tenant=tenant,
+        outcomes=_by_name(counts.requests),
+        generation_tokens=_by_name(counts.tokens),
+        draft_tokens=counts.draft_tokens,
+        accepted_tokens=counts.accepted_tokens,
+    )
 
 
 def _by_name(counts: Counter[Outcome]) -> dict[str, int]:

@@ -102,29 +102,43 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
     """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted."""
-    histogram = "spec_correct_drafts_histogram"
-    histogram = histogram if document.get(histogram) is not None else "spec_accept_histogram"
-    counts = "spec_verify_ct", "spec_num_proposed_drafts", "spec_num_correct_drafts"
-    return _of_equal_drafts(document, *counts, histogram)
+    newer = document.get("spec_correct_drafts_histogram") is not None
+    return _of_equal_drafts(
+        document,
+        drafts="spec_verify_ct",
+        proposed="spec_num_proposed_drafts",
+        accepted="spec_num_correct_drafts",
+        histogram="spec_correct_drafts_histogram" if newer else "spec_accept_histogram",
+    )
 
 
 def _of_tensorrt(document: dict[str, Any]) -> DraftRecord:
     """Read the record of TensorRT-LLM's choices, as proposed in its issue 19311, which no release has yet."""
-    counts = "num_spec_steps", "total_draft_tokens", "total_accepted_draft_tokens"
-    return _of_equal_drafts(document, *counts, "acceptance_histogram")
+    return _of_equal_drafts(
+        document,
+        drafts="num_spec_steps",
+        proposed="total_draft_tokens",
+        accepted="total_accepted_draft_tokens",
+        histogram="acceptance_histogram",
+    )
 
 
-def _of_equal_drafts(document: dict[str, Any], *names: str) -> DraftRecord:
-    """All drafts of a request have the same length, unless K changes meanwhile: then there are no steps."""
-    drafts, proposed, accepted = (count_of(document, name) for name in names[:3])
-    histogram = histogram_of(document, names[3], drafts, accepted)
-    _check_totals(accepted, proposed)
-    check(drafts or not proposed, "the record has drafted tokens, but no verification")
-    k, rest = divmod(proposed, drafts) if drafts else (0, 0)
+def _of_equal_drafts(
+    document: dict[str, Any], *, drafts: str, proposed: str, accepted: str, histogram: str
+) -> DraftRecord:
+    """Read the counts of these names.
+
+    All drafts of a request have the same length, unless K changes meanwhile: then there are no steps.
+    """
+    verified, drafted, taken = (count_of(document, name) for name in (drafts, proposed, accepted))
+    lengths = histogram_of(document, histogram, verified, taken)
+    _check_totals(taken, drafted)
+    check(verified or not drafted, "the record has drafted tokens, but no verification")
+    k, rest = divmod(drafted, verified) if verified else (0, 0)
     steps = {}
-    if 0 < k <= MOST_DRAFTED and not rest and 0 < len(histogram) <= k + 1:
-        steps = {(k, taken): number for taken, number in enumerate(histogram) if number}
-    return DraftRecord(drafts, proposed, accepted, histogram, steps)
+    if 0 < k <= MOST_DRAFTED and not rest and 0 < len(lengths) <= k + 1:
+        steps = {(k, length): number for length, number in enumerate(lengths) if number}
+    return DraftRecord(verified, drafted, taken, lengths, steps)
 
 
 def _of_timings(document: dict[str, Any]) -> DraftRecord:

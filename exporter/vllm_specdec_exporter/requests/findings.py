@@ -56,9 +56,16 @@ def route(
     after = (whole.accepted_tokens - routed.accepted_tokens) / (whole.draft_tokens - routed.draft_tokens)
     if after <= before:
         return None
-    share = routed.count / whole.count
     rejected = (routed.draft_tokens - routed.accepted_tokens) / (whole.draft_tokens - whole.accepted_tokens)
-    return Routing(types, temperatures, share, rejected, before, after, speedup(routed))
+    return Routing(
+        request_types=types,
+        temperatures=temperatures,
+        requests_ratio=routed.count / whole.count,
+        rejected_ratio=rejected,
+        acceptance_before=before,
+        acceptance_after=after,
+        speedup=speedup(routed),
+    )
 
 
 def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:

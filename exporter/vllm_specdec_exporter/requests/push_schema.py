@@ -175,9 +175,11 @@ def join(requests: Iterable[bytes]) -> bytes:
 
 def _of_observation(observation: Observation) -> PushedRequest:
     """Return an observation for a push, without its time and the server's identifier."""
-    record = of_record(observation.record) if observation.record is not None else None
+    record: dict[str, Any] | None = None
     if observation.malformed:
         record = _MALFORMED
+    elif observation.record is not None:
+        record = of_record(observation.record)
     return PushedRequest(
         model=observation.model_name,
         temperature=observation.temperature,

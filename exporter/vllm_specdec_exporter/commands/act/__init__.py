@@ -1,21 +1,24 @@
-"""`act`: a receiver of Alertmanager's webhook that runs a command for each decision alert."""
+"""`act`: a receiver of Alertmanager's webhook that runs a command for each decision alert.
+
+* `arguments`: the flags, and their validation at startup.
+* `server`: the HTTP side: the webhook, its bearer token, health and metrics.
+* `decision`: from a payload to decisions, or why an alert is not acted upon.
+* `runner`: the queue of decisions, carried out one at a time within the limits.
+* `history`: what was done, for the limits; kept across restarts.
+* `process`: from a decision to the command that carries it out, and how it is run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import fcntl
-import hmac
 import os
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry
-from prometheus_client.aiohttp import make_aiohttp_handler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -28,10 +31,11 @@ from ...serve.connection_limits import ConnectionLimiter
 from ...serve.shutdown import on_each_signal
 from ...serve.sockets import Listener, error_text
 from ...serve.web_config import MOST_REQUESTS
-from .arguments import TokenError, add_flags_of_act, read_config, read_token
-from .decision import AlertAction, Decision, EventKind, PayloadError, decide, decode, evaluate
+from .arguments import add_flags_of_act, read_config
+from .decision import AlertAction, Decision, EventKind, decide, decode, evaluate
 from .process import Kubernetes, Script
 from .runner import Runner
+from .server import WebhookReceiver
 
 if TYPE_CHECKING:
     import argparse
@@ -102,7 +106,10 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock file of a state file, for one process at a time, or raise ConfigError."""
+    """Hold the lock file of a state file, or raise ConfigError.
+
+    Two processes with one state file would overwrite each other's state, and both would act.
+    """
     lock = file.with_name(f"{file.name}.lock")
     try:
         # Neither followed nor emptied if somebody made it a link to another file.
@@ -201,86 +208,3 @@ def _say_once() -> Callable[[str], None]:
             _say(text)
 
     return say
-
-
-# The HTTP server.
-
-#: Maximum size of a payload in bytes.
-MAX_PAYLOAD_BYTES = 1024 * 1024
-#: Seconds that a client may take to send it.
-_READ_TIMEOUT = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookReceiver:
-    """The endpoints. Alerts need the token; health and metrics do not."""
-
-    #: queues the alerts of one payload, all or none, and returns whether it did
-    offer: Callable[[tuple[Alert, ...]], bool]
-    token_file: Path | None  #: read at each request; ``None`` to accept every client
-    metrics: Collector  #: the metrics of `/metrics`
-    on_warning: Callable[[str], None]  #: called with a line about a token file that cannot be used
-
-    def create_app(self) -> web.Application:
-        """Return the application."""
-        app = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
-        registry = CollectorRegistry()
-        registry.register(self.metrics)
-        app.router.add_post("/", self._receive)
-        app.router.add_post("/alerts", self._receive)
-        app.router.add_get("/-/healthy", _lives)
-        app.router.add_get("/-/ready", _lives)
-        app.router.add_get("/metrics", make_aiohttp_handler(registry))
-        return app
-
-    async def _receive(self, request: web.Request) -> web.Response:
-        refusal = self._refusal(request)
-        if refusal is not None:
-            return refusal
-        try:
-            async with asyncio.timeout(_READ_TIMEOUT):
-                body = await request.read()
-            alerts = decode(body)
-        except TimeoutError:
-            return _answer(408, "the payload did not come in time")
-        except web.HTTPRequestEntityTooLarge:
-            return _answer(413, f"a payload has at most {MAX_PAYLOAD_BYTES} bytes")
-        except (ConnectionError, web.RequestPayloadError):
-            return _answer(400, "the payload did not come whole")
-        except PayloadError as error:
-            return _answer(400, str(error))
-        if not self.offer(alerts):
-            # Alertmanager retries after a 5xx response.
-            return _answer(503, "too many alerts are waiting already, or act is stopping")
-        return _answer(200, f"{len(alerts)} taken")
-
-    def _refusal(self, request: web.Request) -> web.Response | None:
-        """Return the response to a request whose body is not read; ``None`` if it is."""
-        if "Origin" in request.headers:  # a web page must not reach a loopback listener
-            return _answer(403, "browsers are not served")
-        if self.token_file is not None:
-            try:
-                accepted = _has_token(request, read_token(self.token_file))
-            except TokenError as error:
-                self.on_warning(f"--web.token-file {error}; no alerts are taken")
-                return _answer(503, "the token file cannot be used")
-            if not accepted:
-                challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
-                return _answer(401, "the bearer token of --web.token-file is needed", challenge)
-        if request.content_type != "application/json" or "Content-Encoding" in request.headers:
-            return _answer(415, "the payload is application/json, not compressed")
-        return None
-
-
-def _has_token(request: web.Request, token: bytes) -> bool:
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    given = credentials.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
-
-
-async def _lives(request: web.Request) -> web.Response:
-    return web.Response(text=f"{request.path.rpartition('/')[2]}\n")
-
-
-def _answer(status: int, line: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, text=f"{line}\n", headers=headers)

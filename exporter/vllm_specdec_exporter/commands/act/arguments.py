@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...config.options import ConfigError
-from ...config.values import parse_listen_address
+from ...config.values import format_duration, parse_listen_address
 from ..arguments import add_flag, check_writable, parsed, seconds_of, whole_between
 from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
 from .runner import RunnerSettings
+from .server import TokenError, read_token
 
 if TYPE_CHECKING:
     import argparse
@@ -26,26 +27,6 @@ _KINDS = ("deployment", "statefulset")
 #: Names of Kubernetes objects: RFC 1123 subdomains; of namespaces: RFC 1123 labels.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-
-
-_MAX_TOKEN_BYTES = 64 * 1024
-
-
-class TokenError(Exception):
-    """A token file without a valid token. The message is one line with the reason."""
-
-
-def read_token(path: Path) -> bytes:
-    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
-    try:
-        with path.open("rb") as stream:
-            body = stream.read(_MAX_TOKEN_BYTES + 1)
-    except OSError as error:
-        raise TokenError(f"cannot be read: {error.strerror}") from error
-    token = body.strip()
-    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise TokenError("holds no token: one word of printable ASCII is expected")
-    return token
 
 
 def is_loopback(host: str) -> bool:
@@ -97,7 +78,8 @@ def add_flags_of_act(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--kubernetes.restart", restart)
 
     group = parser.add_argument_group("how often, and what is remembered")
-    add_flag(group, "--limit.per-model DURATION", "Least time between two actions on one model.", "1h")
+    per_model = format_duration(Limits().per_model)
+    add_flag(group, "--limit.per-model DURATION", "Least time between two actions on one model.", per_model)
     most = "Most actions in an hour, over all models."
     add_flag(group, "--limit.per-hour N", most, f"{Limits().per_hour}", whole_between(1, 1000))
     state = "File that remembers across restarts what was done. Default: none."

@@ -33,8 +33,14 @@ PASSED_PREFIX = "VLLM_SPECDEC_"  # without those of the exporter, which may hold
 
 #: What kubectl needs in addition: the API server, from a pod or a kubeconfig, and a proxy.
 _PASSED_TO_KUBECTL = (
-    *(*PASSED, "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
-    *("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"),
+    *PASSED,
+    "KUBECONFIG",
+    "KUBERNETES_SERVICE_HOST",
+    "KUBERNETES_SERVICE_PORT",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "NO_PROXY",
+    "no_proxy",
 )
 
 #: The actions that a rollout can apply: the others have no K.
@@ -62,7 +68,11 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The user's program, run with the alert as JSON on standard input; an absent value is empty."""
+    """The user's program, run with the alert as JSON on standard input.
+
+    Its arguments are ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, an interface: their order stays.
+    An absent value is empty.
+    """
 
     path: str  #: the absolute path of the program
 

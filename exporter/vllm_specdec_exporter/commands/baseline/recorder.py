@@ -95,7 +95,11 @@ class Recorder:
         """Return the buckets with finished requests by rising load; BaselineError if there are none."""
         buckets = tuple(
             LoadBucket(
-                sums.load / sums.seconds, sums.seconds, sums.generation_tokens, requests, sums.latencies
+                requests_running=sums.load / sums.seconds,
+                seconds=sums.seconds,
+                generation_tokens=sums.generation_tokens,
+                requests=requests,
+                latencies=sums.latencies,
             )
             for _, sums in sorted(self._buckets.items())
             if (requests := _finished(sums.latencies))

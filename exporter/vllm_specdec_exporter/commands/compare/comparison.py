@@ -81,7 +81,10 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], claim: float | None = None) -> Comparison:
-    """Compare two or more sides with different names; the first is the reference. Else ValueError."""
+    """Compare two or more sides with the first, the reference. `claim` is a claimed speedup, above 0.
+
+    ValueError for fewer sides, two sides of one name, or another claim.
+    """
     if len(sides) < 2:
         raise ValueError(f"two sides or more are needed, not {len(sides)}")
     if len({side.name for side in sides}) < len(sides):
@@ -121,12 +124,12 @@ def _latencies(side: Side, reference: Side) -> Iterator[LatencyComparison]:
         if other is None or here is None or there is None:
             continue
         yield LatencyComparison(
-            one.name,
-            statistics.ratio_of_means(here, there),
-            statistics.difference_of_means(here, there),
-            _over(one.p50_seconds, other.p50_seconds),
-            _over(one.p95_seconds, other.p95_seconds),
-            _over(one.p99_seconds, other.p99_seconds),
+            name=one.name,
+            ratio=statistics.ratio_of_means(here, there),
+            difference_seconds=statistics.difference_of_means(here, there),
+            p50_ratio=_over(one.p50_seconds, other.p50_seconds),
+            p95_ratio=_over(one.p95_seconds, other.p95_seconds),
+            p99_ratio=_over(one.p99_seconds, other.p99_seconds),
         )
 
 

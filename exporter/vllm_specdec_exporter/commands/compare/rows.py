@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...economics.statistics import Interval, SampleMean
+    from ...measures.history import Latency
     from .comparison import Comparison, LatencyComparison, Pair
     from .side import Side
 
@@ -85,19 +86,21 @@ def _speed(comparison: Comparison) -> Iterator[Row]:
     yield Row(f"speed against {comparison.sides[0].name}", cells)
     for name, words in LATENCIES.items():
         against = [_of(pair, name) for pair in (None, *comparison.pairs)]
-        yield Row(
-            f"{words}, mean", tuple(map(_mean, [side.mean(name) for side in comparison.sides], against))
-        )
+        columns = list(zip(comparison.sides, against, strict=True))
+        yield Row(f"{words}, mean", tuple(_mean(side.mean(name), found) for side, found in columns))
         for quantile in ("p50", "p95", "p99"):
-            seconds = [getattr(side.latency(name), f"{quantile}_seconds", None) for side in comparison.sides]
-            ratios = [getattr(found, f"{quantile}_ratio", None) for found in against]
-            values = (
-                None if value is None else _beside(time(value), ratio)
-                for value, ratio in zip(seconds, ratios, strict=True)
-            )
-            yield Row(f"{quantile.upper()} ~", tuple(values), words)
+            cells = tuple(_quantile(side.latency(name), found, quantile) for side, found in columns)
+            yield Row(f"{quantile.upper()} ~", cells, words)
     finished = (side.latency(PER_TOKEN) or next(iter(side.latencies), None) for side in comparison.sides)
-    yield Row("requests finished", tuple(_formatted(getattr(one, "requests", None)) for one in finished))
+    yield Row(
+        "requests finished", tuple(None if one is None else _formatted(one.requests) for one in finished)
+    )
+
+
+def _quantile(latency: Latency | None, against: LatencyComparison | None, quantile: str) -> str | None:
+    seconds = None if latency is None else getattr(latency, f"{quantile}_seconds")
+    ratio = None if against is None else getattr(against, f"{quantile}_ratio")
+    return None if seconds is None else _beside(time(seconds), ratio)
 
 
 def _load(comparison: Comparison) -> Iterator[Row]:

@@ -94,11 +94,11 @@ class Side:
         """Its drafts, for comparison."""
         ratio, length = self.acceptance_ratio, self.mean_acceptance_length
         return Acceptance(
-            self.position_acceptance_ratio,
-            self.drafts or 0.0,
-            None if ratio is None else ratio.value,
-            None if length is None else length.value,
-            self.mean_draft_length,
+            survival=self.position_acceptance_ratio,
+            drafts=self.drafts or 0.0,
+            ratio=None if ratio is None else ratio.value,
+            length=None if length is None else length.value,
+            drafted=self.mean_draft_length,
         )
 
 
@@ -119,11 +119,11 @@ def side_of(
     measures = pool([m for _, m in busy or known]) if known else Measures("")
     at_work = [engine for engine, _ in busy or judged]
     acceptance = Acceptance(
-        measures.position_acceptance_ratio,
-        measures.drafts or 0.0,
-        measures.acceptance_ratio,
-        measures.mean_acceptance_length,
-        measures.mean_draft_length,
+        survival=measures.position_acceptance_ratio,
+        drafts=measures.drafts or 0.0,
+        ratio=measures.acceptance_ratio,
+        length=measures.mean_acceptance_length,
+        drafted=measures.mean_draft_length,
     )
     requests, at_a_time = _requests(measures)
     generated = measures.generation_tokens_per_second

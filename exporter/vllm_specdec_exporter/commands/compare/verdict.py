@@ -51,8 +51,15 @@ def compare_load(side: Side, reference: Side) -> LoadComparison:
         )
         apart = not same and not steady
         basis = "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else "")
-        bounds = (max(1.0, there / here), max(1.0, here / there)) if apart else (1.0, 1.0)
-        return LoadComparison(basis, here, there, same or steady, steady and not same, *bounds)
+        return LoadComparison(
+            basis=basis,
+            side=here,
+            reference=there,
+            same=same or steady,
+            same_requests=steady and not same,
+            overstated=max(1.0, there / here) if apart else 1.0,
+            understated=max(1.0, here / there) if apart else 1.0,
+        )
     for basis, one, other in (
         ("requests running at the end", side.requests_running, reference.requests_running),
         ("generated tokens/s", side.generation_tokens_per_second, reference.generation_tokens_per_second),

@@ -34,13 +34,23 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
-_ACCOUNT = "service account that has the role Editor (--home: Admin)"
-_INSECURE = "Accept any certificate of Grafana (true or false)."
 #: How to reach a Grafana.
 OPTIONS = (
-    Option("grafana.token-file", file, None, f"File with the token of a {_ACCOUNT}.", "FILE"),
+    Option(
+        "grafana.token-file",
+        file,
+        None,
+        "File with the token of a service account that has the role Editor (--home: Admin).",
+        "FILE",
+    ),
     Option("grafana.ca-file", file, None, "Certificates to trust for https, PEM.", "FILE"),
-    Option("grafana.insecure-skip-verify", boolean, "false", _INSECURE, "BOOL"),
+    Option(
+        "grafana.insecure-skip-verify",
+        boolean,
+        "false",
+        "Accept any certificate of Grafana (true or false).",
+        "BOOL",
+    ),
     Option("grafana.org-id", whole_number(1), None, "Organization. Default: the token's.", "ID"),
     Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", "DURATION"),
 )
@@ -201,10 +211,14 @@ def _connection(url: str, values: Mapping[str, Any]) -> Connection:
         raise ConfigError(f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}") from error
     token_file = values["grafana.token-file"]
     token = parsed("--grafana.token-file", token_file, read_token) if token_file else ""
-    insecure, org_id, timeout = (
-        values[f"grafana.{name}"] for name in ("insecure-skip-verify", "org-id", "timeout")
+    return Connection(
+        url=address,
+        token=token,
+        ca_file=values["grafana.ca-file"] or "",
+        insecure=values["grafana.insecure-skip-verify"],
+        org_id=values["grafana.org-id"],
+        timeout=values["grafana.timeout"],
     )
-    return Connection(address, token, values["grafana.ca-file"] or "", insecure, org_id, timeout)
 
 
 def _log(line: str) -> None:

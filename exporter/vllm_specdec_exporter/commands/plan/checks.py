@@ -217,8 +217,9 @@ def check_depth(method: Method, k: int) -> Check:
     name = "num_speculative_tokens"
     if not method.deepest:
         return Check(name, Verdict.OK, f"K = {k}; no usual range is published for {method.name}")
-    ends = dict.fromkeys((method.shallowest, method.deepest))  # one of them where both are the same
-    usual = " to ".join(map(str, ends))
+    usual = f"{method.deepest}"
+    if method.shallowest != method.deepest:
+        usual = f"{method.shallowest} to {usual}"
     text = f"K = {k} (usual for {method.name}: {usual}; {method.depth_source})"
     within = method.shallowest <= k <= method.deepest
     return Check(name, Verdict.OK if within else Verdict.WARN, text)

@@ -101,7 +101,15 @@ def account(
     budget = gpus.usable - target.weights
     before = _room(budget, target_kv, load)
     after = None if weights is None else _room(budget - weights, both, load)
-    return Memory(gpus.total, gpus.usable, target.weights, weights, before, after, draft_kv is not None)
+    return Memory(
+        total=gpus.total,
+        usable=gpus.usable,
+        target=target.weights,
+        draft=weights,
+        before=before,
+        after=after,
+        draft_kv_known=draft_kv is not None,
+    )
 
 
 def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
@@ -235,8 +243,15 @@ def look_ahead(
     )
     assumptions = tuple(Assumption(name, a, expected_tokens(a, k)) for name, a in named.items())
     rows = tuple(_row(profile, k, size, assumptions) for size in sorted({*BATCHES, batch or 1}))
-    source = profile.name, profile.provenance, profile.uncertainty, profile.context_tokens
-    return SpeedupByBatch(k, *source, assumptions, rows)
+    return SpeedupByBatch(
+        k=k,
+        profile=profile.name,
+        provenance=profile.provenance,
+        uncertainty=profile.uncertainty,
+        context=profile.context_tokens,
+        assumptions=assumptions,
+        rows=rows,
+    )
 
 
 def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:

@@ -45,7 +45,13 @@ FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
 _TAKEN = (
-    *("spec.", "threshold", "requests.", "cost.profile", "cost.file", "cost.hardware", "cost.model"),
+    "spec.",
+    "threshold",
+    "requests.",
+    "cost.profile",
+    "cost.file",
+    "cost.hardware",
+    "cost.model",
     "cost.draft-size",
 )
 _LEFT = ("requests.window", "requests.bounds.")

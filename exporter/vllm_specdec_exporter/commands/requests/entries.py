@@ -164,7 +164,10 @@ def _documents_in(held: Sequence[FileLine]) -> Iterator[FileEntry]:
 
 
 def _split(whole: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield concatenated documents, each with its offset in bytes; ValueError if there is something else."""
+    """Yield concatenated documents, each with its offset in bytes.
+
+    ValueError if there is something else, RecursionError if a document is nested too deeply.
+    """
     try:
         msgspec.json.decode(whole, type=msgspec.Raw)  # ten times faster for a single document
     except ValueError:

@@ -41,11 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = f"what happens: {', '.join(SCENARIOS)} (default: tour)"
     add_flag(group, "--scenario NAME", what, "tour")
     add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own", parse=Path)
-    add_flag(parser, "--engines N", "engines per model (default: 1)", "1", whole_number(1))
+    engines = f"engines per model (default: {_DEFAULTS.engines})"
+    add_flag(parser, "--engines N", engines, f"{_DEFAULTS.engines}", whole_number(1))
     models = f"served model, repeatable (default: {_DEFAULTS.models[0]})"
     add_flag(parser, "--models NAME", models, action="append")
-    k = "draft tokens per step; 0: no speculation (default: 4)"
-    add_flag(parser, "--num-speculative-tokens K", k, "4", whole_number(0))
+    k = _DEFAULTS.num_speculative_tokens
+    drafted = f"draft tokens per step; 0: no speculation (default: {k})"
+    add_flag(parser, "--num-speculative-tokens K", drafted, f"{k}", whole_number(0))
     method = f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})"
     add_flag(parser, "--method METHOD", method, _DEFAULTS.method)
     add_flag(parser, "--seed SEED", "makes the simulation repeatable", type=int)

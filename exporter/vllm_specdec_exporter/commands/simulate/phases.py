@@ -61,11 +61,13 @@ class Parameter:
         return numbers
 
     def _parse_number(self, name: str, value: object) -> float:
-        is_share = self.kind in ("probability", "probabilities")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         found = float(str(value)) if is_number else math.nan  # by its text: a huge integer is infinite
-        if not (0.0 <= found <= 1.0 if is_share else self.minimum <= found < math.inf):
-            allowed = "from 0 to 1" if is_share else f"of at least {self.minimum:g}"
+        if self.kind in ("probability", "probabilities"):
+            fits, allowed = 0.0 <= found <= 1.0, "from 0 to 1"
+        else:
+            fits, allowed = self.minimum <= found < math.inf, f"of at least {self.minimum:g}"
+        if not fits:
             raise ScenarioError(f"{name} must be a number {allowed}, not {value!r}")
         return found
 

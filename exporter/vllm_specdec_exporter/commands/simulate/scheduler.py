@@ -64,7 +64,14 @@ def draw_request(rng: Random, traffic: Traffic, arrived_at: float, config: Engin
     share = min(1.0, rng.random() * 2.0 * traffic.prefix_hit_ratio)
     cached = int(share * (prompt - 1)) // config.block_size * config.block_size
     repeats = rng.random() < traffic.repetition_ratio
-    return SimulatedRequest(arrived_at, prompt, cached, target, limit, repeats)
+    return SimulatedRequest(
+        arrived_at=arrived_at,
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        target_tokens=target,
+        max_tokens=limit,
+        repeats=repeats,
+    )
 
 
 # Share of the KV cache that vLLM keeps free when it admits requests.

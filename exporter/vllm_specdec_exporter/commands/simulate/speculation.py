@@ -16,7 +16,7 @@ _COUNTING_LIMIT = 10.0
 
 
 def binomial(rng: Random, trials: int, probability: float) -> int:
-    """Draw the number of successes among independent trials.
+    """Draw the number of successes among independent trials; ValueError if there is no such distribution.
 
     The distribution is exact, without a normal approximation, at a cost that does not grow with `trials`.
     """

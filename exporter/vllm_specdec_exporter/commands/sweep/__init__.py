@@ -6,6 +6,14 @@ For programs::
     outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
+
+* `grid`: zones of acceptance, prompts, cells and the plan.
+* `endpoint`, `client`: the server: its identity and its API; requests and their streamed responses.
+* `counters`: the server's counters around a cell.
+* `cell`, `runner`: the measurement of one cell, and of all of them.
+* `record`: `sweep.json`, which a later run continues.
+* `report`, `page`: the results as text, CSV, JSON and HTML.
+* `progress`: what the terminal shows meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import duration, file, header, mask_header
+from ...config.values import duration, file, format_duration, header, mask_header
 from ...publish import plots
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
@@ -49,7 +57,8 @@ FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
 #: The options of `serve` that mean the same here.
 OPTIONS = tuple(option for option in ALL_OPTIONS if option.name.startswith("vllm."))
 _METRICS_TIMEOUT = 10.0
-_ZONES = Zones()
+#: The defaults of the flags.
+_PLAN = SweepPlan(prompts=())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,8 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "has cells of its own. Default: chat.",
         action="append",
     )
-    add_flag(group, "--requests N", "Requests per cell.", "16", whole_between(1, 100_000))
-    add_flag(group, "--max-tokens N", "Most tokens of an answer.", "128", whole_between(1, 1_000_000))
+    add_flag(group, "--requests N", "Requests per cell.", f"{_PLAN.requests}", whole_between(1, 100_000))
+    add_flag(
+        group,
+        "--max-tokens N",
+        "Most tokens of an answer.",
+        f"{_PLAN.max_tokens}",
+        whole_between(1, 1_000_000),
+    )
     add_flag(group, "--model NAME", "Default: the only one that is served.", "")
     api = "Default: auto, which is chat unless the server has no chat template."
     group.add_argument("--api", choices=("auto", "chat", "completions"), default="auto", help=api)
@@ -85,10 +100,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("how to measure")
     add_flag(group, "--allow-other-traffic", "Measure even if others use the server.")
-    add_flag(group, "--request-timeout DURATION", "Time that one answer may take.", "2m", duration(0.1))
+    timeout = format_duration(_PLAN.request_timeout)
+    add_flag(group, "--request-timeout DURATION", "Time that one answer may take.", timeout, duration(0.1))
     most = "Time that the sweep may take; it can be continued."
-    add_flag(group, "--max-duration DURATION", most, "30m", duration(1))
-    add_flag(group, "--pause DURATION", "Time between two cells.", "0s", duration(0))
+    add_flag(group, "--max-duration DURATION", most, format_duration(_PLAN.max_duration), duration(1))
+    add_flag(group, "--pause DURATION", "Time between two cells.", format_duration(_PLAN.pause), duration(0))
     add_flag(group, "--api-key-file FILE", "File with the server's API key.", parse=file)
     further = "Further request header, 'Name: value'; repeatable. The same as --vllm.header."
     add_flag(group, "--header HEADER", further, type=_header, action="append", default=[])
@@ -106,17 +122,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--quiet", "Tell nothing while measuring.")
     zone = "Acceptance below which drafting costs more than it gains."
     ratio = number_between(0.0, 1.0)
-    add_flag(group, "--zone-disable-below RATIO", zone, f"{_ZONES.disable_below:.2f}", ratio)
+    add_flag(group, "--zone-disable-below RATIO", zone, _two_decimals(_PLAN.zones.disable_below), ratio)
     zone = "Acceptance above which drafting likely pays."
-    add_flag(group, "--zone-benefit-above RATIO", zone, f"{_ZONES.benefit_above:.2f}", ratio)
+    add_flag(group, "--zone-benefit-above RATIO", zone, _two_decimals(_PLAN.zones.benefit_above), ratio)
     add_flags(parser, [option for option in OPTIONS if option is not URL])
 
 
-#: Flags that are fields of the plan.
-_AS_GIVEN = (
-    *("requests", "max_tokens", "model", "api", "seed", "top_p", "ignore_eos"),
-    *("allow_other_traffic", "request_timeout", "max_duration", "pause"),
-)
+def _two_decimals(value: float) -> str:
+    """Return `value` with two decimals, or with as many as it needs: 0.50, 0.655."""
+    text = f"{value:.2f}"
+    return text if float(text) == value else f"{value:g}"
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
@@ -133,7 +148,17 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
         temperatures=args.temperature,
         concurrencies=args.concurrency,
         zones=zones,
-        **{name: getattr(args, name) for name in _AS_GIVEN},
+        requests=args.requests,
+        max_tokens=args.max_tokens,
+        model=args.model,
+        api=args.api,
+        seed=args.seed,
+        top_p=args.top_p,
+        ignore_eos=args.ignore_eos,
+        allow_other_traffic=args.allow_other_traffic,
+        request_timeout=args.request_timeout,
+        max_duration=args.max_duration,
+        pause=args.pause,
     )
 
 

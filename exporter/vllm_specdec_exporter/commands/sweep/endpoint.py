@@ -106,9 +106,16 @@ async def identify(
         raise Unreachable(_no_models(name, error)) from error
     if observation is None or not observation.reading.engines:
         raise Unreachable(f"{name} has no vLLM metrics: {trouble or 'they show no engine'}")
-    chosen, reading, version = choose(models, model), observation.reading, await upstream.version()
+    chosen, reading = choose(models, model), observation.reading
     k = max((len(engine.counters.accepted_tokens_per_position) for engine in reading.engines), default=0)
-    return ServerIdentity(name, chosen.name, chosen.root, version, reading.dialect, k)
+    return ServerIdentity(
+        target=name,
+        model=chosen.name,
+        root=chosen.root,
+        version=await upstream.version(),
+        dialect=reading.dialect,
+        num_speculative_tokens=k,
+    )
 
 
 def _no_models(name: str, error: EndpointError) -> str:

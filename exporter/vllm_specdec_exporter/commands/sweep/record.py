@@ -6,7 +6,7 @@ A later run with the same settings and server continues it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -154,9 +154,17 @@ class SweepRecord:
 
 def setup_of(plan: SweepPlan, api: str) -> Setup:
     """Return the settings of `plan` with `api`."""
-    prompts = {one.name: one.digest for one in plan.prompts}
-    same = {item.name: getattr(plan, item.name) for item in fields(Setup)}
-    return Setup(**same | {"prompts": prompts, "api": api})
+    return Setup(
+        prompts={one.name: one.digest for one in plan.prompts},
+        temperatures=plan.temperatures,
+        concurrencies=plan.concurrencies,
+        requests=plan.requests,
+        max_tokens=plan.max_tokens,
+        api=api,
+        seed=plan.seed,
+        top_p=plan.top_p,
+        ignore_eos=plan.ignore_eos,
+    )
 
 
 def decode(body: bytes) -> SweepRecord:

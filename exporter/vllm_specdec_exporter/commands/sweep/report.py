@@ -143,19 +143,47 @@ def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
 
 _WIDTH = 110
 _HEADS = (
-    *("prompts", "conc.", "temp.", "acceptance", "95 % interval", "zone"),
-    *("length", "TTFT P50", "TPOT P50", "TPOT P99", "tok/s", "errors"),
+    "prompts",
+    "conc.",
+    "temp.",
+    "acceptance",
+    "95 % interval",
+    "zone",
+    "length",
+    "TTFT P50",
+    "TPOT P50",
+    "TPOT P99",
+    "tok/s",
+    "errors",
 )
 
 #: The columns of the CSV file; times in seconds, ratios from 0 to 1.
 COLUMNS = (
-    *("prompts", "concurrency", "temperature", "status", "zone", "acceptance_ratio"),
-    *("acceptance_low", "acceptance_high", "interval_unit", "mean_acceptance_length"),
-    *("acceptance_ratio_counters", "acceptance_ratio_records", "drafts_counters", "drafts_records"),
-    *("mean_draft_length", "coverage_ratio"),
+    "prompts",
+    "concurrency",
+    "temperature",
+    "status",
+    "zone",
+    "acceptance_ratio",
+    "acceptance_low",
+    "acceptance_high",
+    "interval_unit",
+    "mean_acceptance_length",
+    "acceptance_ratio_counters",
+    "acceptance_ratio_records",
+    "drafts_counters",
+    "drafts_records",
+    "mean_draft_length",
+    "coverage_ratio",
     *(f"{time}_{what}" for time in ("ttft", "tpot", "latency") for what in ("p50", "p95", "p99", "mean")),
-    *("tokens_per_second", "requests", "errors", "completion_tokens", "generated_tokens", "seconds"),
-    *("attempts", "reasons"),
+    "tokens_per_second",
+    "requests",
+    "errors",
+    "completion_tokens",
+    "generated_tokens",
+    "seconds",
+    "attempts",
+    "reasons",
 )
 _POSITIONS = "position_{}_acceptance_ratio"
 

@@ -217,8 +217,15 @@ class _Sweep:
                 self.progress.say(f"the server restarted within {cell.name}; measuring it again")
                 await self._warm_up()
         why = f"the server restarted within the cell, {_ATTEMPTS} times"
-        where = cell.prompts, cell.concurrency, cell.temperature
-        return CellResult(*where, Status.FAILED, (why,), started, attempts=_ATTEMPTS)
+        return CellResult(
+            prompts=cell.prompts,
+            concurrency=cell.concurrency,
+            temperature=cell.temperature,
+            status=Status.FAILED,
+            reasons=(why,),
+            started=started,
+            attempts=_ATTEMPTS,
+        )
 
     async def _wait_for_return(self, error: CountersError) -> None:
         self.progress.say(f"the server does not answer ({error}); waiting for it")
@@ -247,8 +254,15 @@ class _Sweep:
     def _sampling(self, api: str, temperature: float) -> Sampling:
         plan = self.plan
         assert self.server is not None
-        model, most = self.server.model, plan.max_tokens
-        return Sampling(model, api, temperature, most, plan.seed, plan.top_p, plan.ignore_eos)
+        return Sampling(
+            model=self.server.model,
+            api=api,
+            temperature=temperature,
+            max_tokens=plan.max_tokens,
+            seed=plan.seed,
+            top_p=plan.top_p,
+            ignore_eos=plan.ignore_eos,
+        )
 
     @property
     def _known(self) -> SweepRecord:
