@@ -164,6 +164,7 @@ class Exporter:
     async def reload(self) -> None:
         """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
 
+        After a ConfigError the configuration is the one before.
         The files are read after this call, and not more often than every `RELOAD_SECONDS`.
         """
         if self._next_reload is None:

@@ -79,7 +79,10 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 
 
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener, ``None`` if the address cannot be bound; with `stop`, retry until it is set."""
+    """Return a listener; with `stop`, try every `RETRY_SECONDS` until it is set, else once.
+
+    ``None`` if the address could not be bound. The first error is logged; without `stop`, it goes to stderr.
+    """
     logged = False
     while True:
         try:
