@@ -72,7 +72,7 @@ def parse_parameters(text: str) -> int:
 
 
 def parse_memory(text: str) -> float:
-    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; ValueError without a unit."""
+    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; ValueError for anything else."""
     match = _MEMORY.fullmatch(text)
     number = float(match[1]) * _UNITS.get(match[2].lower(), math.nan) if match else math.nan
     if not _LEAST_MEMORY <= number <= _MOST_MEMORY:
