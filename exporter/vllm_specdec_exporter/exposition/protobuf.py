@@ -65,7 +65,7 @@ CONTENT_TYPE = f"{_TYPE}; proto={_MESSAGE}; encoding=delimited"
 # --- content negotiation
 
 _TEXT_TYPES = ("application/openmetrics-text", "text/plain")
-# An unclosed quotation extends to the end, which avoids backtracking.
+#: An unclosed quotation extends to the end, which avoids backtracking.
 _RANGE = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*\\?(?:"|$))+')
 _PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
 _QUALITY = re.compile(r"0(?:\.\d*)?|1(?:\.0*)?")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-# asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
+#: asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
 SSLProtocol.max_size = 32 * 1024
 #: Returns the protocol of a new connection.
 Factory = Callable[[], asyncio.Protocol]

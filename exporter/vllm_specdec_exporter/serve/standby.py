@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Prepared = TypeVar("Prepared")
 
-RETRY_SECONDS = 5.0  # time between two attempts, in seconds. SIGHUP starts one at once.
+RETRY_SECONDS = 5.0  # time between two attempts, in seconds; SIGHUP starts one at once
 #: The options that the tap needs.
 _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
