@@ -23,7 +23,7 @@ from support.programs import find_program
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.publish.collector import ResultCollector
-from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Kind, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Kind, Scope, parse_metric
 
 HERE = Path(__file__).parent
 
@@ -169,6 +169,15 @@ def test_every_metric_of_the_table_is_in_a_golden_file() -> None:
         base_name(line) for case in CASES for line in golden(case, "prom").read_text("utf-8").splitlines()
     }
     assert set() == {row.full_name for row in METRICS} - seen
+
+
+@pytest.mark.parametrize("key", ["upstreem", "feild", "labels"])
+def test_an_unknown_key_in_the_metric_table_is_an_error(key: str) -> None:
+    """Ignored, a misspelt `field` would publish the value of another one."""
+    entry = {"scope": "engine", "help": "Verified drafts."}
+    assert parse_metric("drafts", entry).name == "drafts"
+    with pytest.raises(ValueError, match=f"^drafts: unknown: {key}; known: "):
+        parse_metric("drafts", {**entry, key: "counters.drafts"})
 
 
 #: Ratios, and the series of the same window whose increase is their denominator.

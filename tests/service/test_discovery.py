@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.programs import find_program
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve.discovery import decode, encode
+from vllm_specdec_exporter.serve.dns import decode_answer, encode_query
 
 CASES = Path(__file__).with_name("discovery_cases.py")
 #: Port 53 and the addresses of 10.0.0.0/8 for the command behind it, with name servers of its own.
@@ -63,17 +63,17 @@ def test_names_are_told_from_addresses() -> None:
 
 def test_answers_of_other_programs_are_read() -> None:
     """Each record once, sorted, with names that are compressed; the root is no server."""
-    query = DNSRecord.parse(encode("_http._tcp.vllm.llm"))
+    query = DNSRecord.parse(encode_query("_http._tcp.vllm.llm"))
     assert (str(query.q.qname), QTYPE[query.q.qtype]) == ("_http._tcp.vllm.llm.", "SRV")
     reply = query.reply()
     for host, port in (("b.vllm.llm", 8000), ("a.vllm.llm", 8001), ("b.vllm.llm", 8000), (".", 1)):
         reply.add_answer(RR("_http._tcp.vllm.llm", QTYPE.SRV, rdata=SRV(0, 0, port, host)))
     whole = bytes(reply.pack())
-    sent = encode("_http._tcp.vllm.llm")
-    assert decode(whole[:2] + sent[2:], whole) == [("a.vllm.llm", 8001), ("b.vllm.llm", 8000)]
+    sent = encode_query("_http._tcp.vllm.llm")
+    assert decode_answer(whole[:2] + sent[2:], whole) == [("a.vllm.llm", 8001), ("b.vllm.llm", 8000)]
     for length in range(len(whole)):
         with pytest.raises(OSError, match=r".+"):
-            decode(whole, whole[:length])
+            decode_answer(whole, whole[:length])
 
 
 @given(st.binary(max_size=80))
@@ -81,7 +81,7 @@ def test_hostile_answers_fail_as_answers(data: bytes) -> None:
     """Whatever stands in it, the answer is read or refused, and nothing loops."""
     head = b"ab\x84\x00\x00\x01\x00\x02\x00\x00\x00\x00"
     with contextlib.suppress(OSError):
-        decode(b"ab", head + data)
+        decode_answer(b"ab", head + data)
 
 
 @pytest.mark.timeout(20)
@@ -89,4 +89,4 @@ def test_a_name_that_points_into_itself_is_refused() -> None:
     """Read on, it would never end: a label, and behind it a pointer to that label."""
     head = b"ab\x80\0" + bytes.fromhex("0001 0000 0000 0000")
     with pytest.raises(OSError, match="points"):
-        decode(b"ab", head + b"\x01a\xc0\x0c" + bytes(4))
+        decode_answer(b"ab", head + b"\x01a\xc0\x0c" + bytes(4))

@@ -13,7 +13,10 @@ from .options import ConfigError
 
 
 def write(path: Path, body: bytes, mode: int = 0o644) -> None:
-    """Write a file atomically: a reader sees the old content or the new one, never a part. Raises OSError."""
+    """Write a file atomically: a reader sees the old content or the new one, never a part.
+
+    Raises OSError if the file cannot be written; it is unchanged then.
+    """
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(number, "wb") as stream:
@@ -29,7 +32,7 @@ def write(path: Path, body: bytes, mode: int = 0o644) -> None:
 
 
 def try_to_write(path: Path) -> None:
-    """Test whether `write` can write this file, without changing it; raise OSError if not."""
+    """Test whether `write` can write this file, without changing it; OSError if it cannot."""
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     Path(temporary).unlink()

@@ -17,7 +17,7 @@ import msgspec
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
 
-FORMAT = "vllm-specdec-baseline/1"  # format of the file. The number rises with incompatible changes.
+FORMAT = "vllm-specdec-baseline/1"  # format of the file; the number rises with incompatible changes
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
 LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load

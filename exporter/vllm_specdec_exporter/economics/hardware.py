@@ -135,7 +135,7 @@ class Machine:
 
 
 def parse_machine(text: str) -> tuple[str, Machine]:
-    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``; raise HardwareError."""
+    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``; else HardwareError."""
     match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9][a-z0-9.-]*)", text.strip().lower().replace("_", "-"))
     known = accelerators()
     if match is None or match[2] not in known or match[1] == "0":

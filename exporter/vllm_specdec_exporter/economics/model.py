@@ -197,7 +197,10 @@ _PRECISIONS = (
 
 @lru_cache(maxsize=256)
 def size_in_name(name: str) -> float | None:
-    """Return the parameters in a model's name (``Llama-3.1-70B``), the first number, if it has one."""
+    """Return the parameters in a model's name, the first number with B or M: 70e9 of ``Llama-3.1-70B``.
+
+    Of a mixture of experts such as ``Qwen3-30B-A3B``, it is the total. ``None`` without such a number.
+    """
     match = _SIZE.search(name.rpartition("/")[2])
     if match is None:
         return None

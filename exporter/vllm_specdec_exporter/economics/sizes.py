@@ -54,7 +54,7 @@ _SPELLINGS = {
 
 
 def parse_precision(text: str) -> Precision:
-    """Return the precision called `text`, such as ``bf16``, ``bfloat16`` or ``int4``; raise ValueError."""
+    """Return the precision called `text`, such as ``bf16`` or ``bfloat16``; ValueError if it is unknown."""
     name = text.strip().lower().removeprefix("torch.")
     found = PRECISIONS.get(_SPELLINGS.get(name, name))
     if found is None:
@@ -63,7 +63,7 @@ def parse_precision(text: str) -> Precision:
 
 
 def parse_parameters(text: str) -> int:
-    """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``; raise ValueError."""
+    """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``; ValueError for anything else."""
     match = _PARAMETERS.fullmatch(text)
     number = float(match[1]) * _SCALES[match[2].lower()] if match else math.nan
     if not _SMALLEST <= number <= _LARGEST:
@@ -72,7 +72,7 @@ def parse_parameters(text: str) -> int:
 
 
 def parse_memory(text: str) -> float:
-    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; raise ValueError."""
+    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; ValueError for anything else."""
     match = _MEMORY.fullmatch(text)
     number = float(match[1]) * _UNITS.get(match[2].lower(), math.nan) if match else math.nan
     if not _LEAST_MEMORY <= number <= _MOST_MEMORY:

@@ -125,7 +125,7 @@ class Speculation:
 
 
 def parse_speculation(text: str) -> Speculation:
-    """Parse vLLM's ``--speculative-config``; raise ValueError for what vLLM would refuse, too."""
+    """Parse vLLM's ``--speculative-config``; ValueError where vLLM would raise it. Other keys are kept."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -153,7 +153,7 @@ def parse_speculation(text: str) -> Speculation:
 
 
 def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
-    """Return the rows of ``num_speculative_tokens_per_batch_size``; raise ValueError where vLLM would."""
+    """Return the rows of ``num_speculative_tokens_per_batch_size``, which rise; else ValueError."""
     if rows is None:
         return ()
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):

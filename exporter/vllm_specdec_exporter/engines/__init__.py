@@ -39,7 +39,7 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, life: 
         life: what tells this process of the server from others, if the response has it.
 
     Raises MalformedExposition for anything but an exposition, and Unrecognized for one without a series of a
-    supported server, as ReadingEmptiesError for the queue of TensorRT-LLM's /metrics.
+    supported server, its subclass ReadingEmptiesError for the queue of TensorRT-LLM's /metrics.
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):

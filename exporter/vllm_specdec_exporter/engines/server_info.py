@@ -14,7 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     from .reading import EngineReading, Reading
 
-MAX_BODY = 8 * 1024 * 1024  # the longest response that is read. One of a few KiB is usual.
+MAX_BODY = 8 * 1024 * 1024  # the longest response that is read; one of a few KiB is usual
 
 #: Methods as vLLM names them, by SGLang's algorithms. Another algorithm is not shown.
 _METHODS = {

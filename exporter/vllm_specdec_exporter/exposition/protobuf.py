@@ -61,10 +61,11 @@ _TYPE = "application/vnd.google.protobuf"
 _MESSAGE = "io.prometheus.client.MetricFamily"
 
 CONTENT_TYPE = f"{_TYPE}; proto={_MESSAGE}; encoding=delimited"
+
 # --- content negotiation
 
 _TEXT_TYPES = ("application/openmetrics-text", "text/plain")
-# An unclosed quotation extends to the end, which avoids backtracking.
+#: An unclosed quotation extends to the end, which avoids backtracking.
 _RANGE = re.compile(r'(?:[^",]|"(?:[^"\\]|\\.)*\\?(?:"|$))+')
 _PARAMETER = re.compile(r';\s*([^\s;="]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))')
 _QUALITY = re.compile(r"0(?:\.\d*)?|1(?:\.0*)?")
@@ -106,7 +107,10 @@ _Key = tuple[tuple[str, str], ...]  # the labels of a series, without `le`
 
 
 def encode(registry: Collector) -> bytes:
-    """Return the families of a registry with samples, without timestamps, each after its length."""
+    """Return the families of a registry with samples, without timestamps, each after its length.
+
+    Counters, gauges and histograms; KeyError for another type.
+    """
     messages = [_family(family) for family in registry.collect() if family.samples]
     return b"".join(varint(len(message)) + message for message in messages)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(?:,|$)')
-# Label block and value of a sample line. Possessive quantifiers: no backtracking on other lines.
+#: Label block and value of a sample line. Possessive quantifiers: no backtracking on other lines.
 _REST = (
     rb'(?:[ \t]*(\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})[ \t]*|[ \t]+)([^ \t\r\n]++)(?:[ \t].*+|\r)?(?!.)'
 )

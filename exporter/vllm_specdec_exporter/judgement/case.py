@@ -43,7 +43,7 @@ class Case:
     vllm: bool = True  # whether the server is a vLLM, which accepts a ``--speculative-config``
     engines: int = 1  # engines that serve the model: ranks of data parallelism
     shape: DraftShape | None = None  # draft lengths by K, from records of single requests
-    speculative: bool = True  # False for a server whose counters are not those of speculative decoding
+    speculative: bool = True  # whether its counters are those of speculative decoding
     defects: tuple[str, ...] = ()  # what was inconsistent in the newest sample
     mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
     unadvisable: str = ""  # why no K can be advised, whatever is counted

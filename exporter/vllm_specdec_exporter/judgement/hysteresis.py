@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28
-CERTAIN = 4.0  # standard deviations that a change needs. Windows are tested every few minutes, for months.
+CERTAIN = 4.0  # standard deviations that a change needs; windows are tested every few minutes, for months
 BEYOND_DOUBT = 5.0  # standard deviations at which a single window overrules the advised K
 _SHORTER = 0.25  # a smaller K saves work as well, so from two tokens fewer on a part of the gain suffices
 _FARTHER = 3.0  # a K beyond the present one is extrapolated, so it must gain more

@@ -78,7 +78,10 @@ class DraftShape:
         return replace(self, mean_lengths=self.mean_lengths + (self.mean_length,) * missing)
 
     def length(self, k: int) -> float:
-        """Return the mean tokens per draft with this K; above the present K, full drafts grow with it."""
+        """Return the mean tokens per draft with this K.
+
+        Above the present K, drafts of K tokens are one token longer for each further position.
+        """
         if k <= 0 or not self.mean_lengths:
             return 0.0
         if k <= len(self.mean_lengths):

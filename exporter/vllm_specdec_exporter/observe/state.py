@@ -152,6 +152,7 @@ def settle(
     """Return the reading with totals that only rise, and what the next poll needs.
 
     `earlier` is the result of the poll before, and `previous` the counters that it returned, if any.
+    `time` is that of the poll, in seconds.
     """
     now, drafting = engine.counters, engine.drafting
     if previous is not None and _restarted(previous, now):

@@ -214,7 +214,14 @@ def _of_tap(attribute: str, expand: Callable[[Any], Samples]) -> Callable[[TapRe
     return lambda tap: () if tap is None else expand(getattr(tap, attribute))
 
 
-def _row(name: str, entry: Mapping[str, Any]) -> Metric:
+#: The keys of a metric in `metrics.toml`.
+_KEYS = {"scope", "help", "field", "by", "tap", "kind", "upstream"}
+
+
+def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
+    """Return the metric of a table in `metrics.toml`; ValueError for a key that is not known."""
+    if unknown := entry.keys() - _KEYS:
+        raise ValueError(f"{name}: unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(_KEYS))}")
     labels, expand = BREAKDOWNS[entry.get("by", "")]
     if "tap" in entry:
         expand = _of_tap(entry["tap"], expand)
@@ -225,6 +232,6 @@ def _row(name: str, entry: Mapping[str, Any]) -> Metric:
 
 #: Every metric, in the order of the exposition and of the reference.
 METRICS = tuple(
-    _row(name, entry)
+    parse_metric(name, entry)
     for name, entry in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 )

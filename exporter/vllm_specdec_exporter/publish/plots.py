@@ -92,7 +92,7 @@ class Bar:
 
 
 def require() -> None:
-    """Import matplotlib, so that a command without it fails before its work, not after; raise ConfigError."""
+    """Import matplotlib, so that a command fails before its work, not after; ConfigError if it is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -66,7 +66,7 @@ class ServeConfig:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
-    """Read and check the configuration, with the YAML file at `file` if given; raise ConfigError."""
+    """Read and check the configuration, with the YAML file at `file` if given; ConfigError if unusable."""
     return build(*gather(OPTIONS, flags, environment, read_file(file), file))
 
 
@@ -110,9 +110,10 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
 
 
 def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
-    """Return how to connect to the servers, by the ``vllm.*`` options; raise ConfigError.
+    """Return how to connect to the servers, by the ``vllm.*`` options.
 
     `timeout` is the deadline of a whole poll, in seconds; with `discovery`, names may stand for servers.
+    Raises ConfigError for no server, one given twice, a name without `discovery`, and as `build_tls`.
     """
     targets = _targets(values["vllm.url"])
     for target in targets:

@@ -31,7 +31,7 @@ LEAST_OF_ONE_PEER = 2
 #: Limit of connections. A new one closes the longest idle one (at the limit of its address: of that address);
 #: if none is idle, the new one is refused.
 MOST_CONNECTIONS = 512
-MOST_HANDSHAKES = 128  # limit of concurrent TLS handshakes. A new one ends the oldest.
+MOST_HANDSHAKES = 128  # limit of concurrent TLS handshakes; a new one ends the oldest
 HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds
 #: Deadline for the head of a request, from its first byte or that of the connection, in seconds.
 REQUEST_SECONDS = 10.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..publish.last_hour import LastHour
     from .configuration import ServeConfig
 
-RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds. Requests within it share the next one.
+RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds; requests within it share the next one
 GRACE = 1.0  # a result is stale after interval, timeout and this time, in seconds
 
 
@@ -164,6 +164,7 @@ class Exporter:
     async def reload(self) -> None:
         """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
 
+        After a ConfigError the configuration is the one before.
         The files are read after this call, and not more often than every `RELOAD_SECONDS`.
         """
         if self._next_reload is None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..publish.events import Event
 
-MOST_WAITING = 256 * 1024  # limit of the buffer in bytes. Further lines are dropped and counted.
+MOST_WAITING = 256 * 1024  # limit of the buffer in bytes; further lines are dropped and counted
 FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
 _BLOCK = select.PIPE_BUF  # bytes that a writable pipe takes without blocking
 

@@ -168,7 +168,12 @@ class _TooLargeError(ValueError):
 
 
 def _decompress(body: bytes, encoding: str) -> bytes:
-    """Return a decompressed body; raise zlib.error for another encoding than gzip and deflate."""
+    """Return a decompressed body.
+
+    Raises:
+        zlib.error: the data is corrupt or cut off, or the encoding is neither gzip nor deflate.
+        _TooLargeError: the result is larger than `_MAX_BODY`.
+    """
     if encoding not in ("gzip", "deflate"):
         raise zlib.error(f"{encoding} is not supported")
     bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from aiohappyeyeballs import AddrInfoType
 
-# asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
+#: asyncio allocates 256 KiB for each TLS connection, sixteen times what a TLS record has.
 SSLProtocol.max_size = 32 * 1024
 #: Returns the protocol of a new connection.
 Factory = Callable[[], asyncio.Protocol]
@@ -104,9 +104,10 @@ class Listener:
     def serve(
         self, factory: Factory, context: ssl.SSLContext | None = None, handshake_seconds: float | None = None
     ) -> None:
-        """Serve new connections with `factory`, over TLS with a `context`; OSError if a socket cannot listen.
+        """Serve new connections with `factory`, over TLS with a `context`.
 
         Connections that exist, and those within their handshake, do not change. None is refused meanwhile.
+        Raises OSError if a socket cannot listen; then `factory` is not in use.
         """
         new = [] if self._accepting else self._sockets
         for bound in new:

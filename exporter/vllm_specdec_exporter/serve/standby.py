@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Prepared = TypeVar("Prepared")
 
-RETRY_SECONDS = 5.0  # time between two attempts, in seconds. SIGHUP starts one at once.
+RETRY_SECONDS = 5.0  # time between two attempts, in seconds; SIGHUP starts one at once
 #: The options that the tap needs.
 _TAP = next(option for option in OPTIONS if option.name == "tap.listen-address")
 _TAP_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith(("vllm.", "tap.")))
@@ -79,7 +79,10 @@ def stand_by_without_flags(arguments: Sequence[str], environment: Mapping[str, s
 
 
 async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener | None:
-    """Return a listener, ``None`` if the address cannot be bound; with `stop`, retry until it is set."""
+    """Return a listener; with `stop`, try every `RETRY_SECONDS` until it is set, else once.
+
+    ``None`` if the address could not be bound. The first error is logged; without `stop`, it goes to stderr.
+    """
     logged = False
     while True:
         try:

@@ -43,7 +43,10 @@ class BackgroundThread:
         self._stopped = False
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Return the result of `function`, or raise its exception, or StoppedError if `stop` was called."""
+        """Return the result of `function`, or raise its exception, or StoppedError if `stop` was called.
+
+        RuntimeError stands for an exception that a future does not take, and if no thread can be started.
+        """
         if self._stopped:
             raise StoppedError
         loop = asyncio.get_running_loop()
@@ -130,7 +133,10 @@ class FairQueue(Generic[Item]):
         self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
 
     def put(self, peer: str, item: Item) -> Item | None:
-        """Add `item` of `peer`, or raise TooBusyError; return the item that was removed to make room."""
+        """Add `item` of `peer`, or raise TooBusyError; return the item that was removed to make room.
+
+        That is the last one of the client with the most, which has at least two more than `peer`.
+        """
         own = len(self._waiting.get(peer, ()))
         if own >= MAX_OF_ONE_PEER:
             raise TooBusyError

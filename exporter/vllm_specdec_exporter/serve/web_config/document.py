@@ -43,7 +43,10 @@ class WebConfig:
 
 
 def parse(document: object, folder: str = "") -> WebConfig:
-    """Return the content of a file, of which `parse_yaml` returns `document`; raise WebConfigError."""
+    """Return the content of a file, of which `parse_yaml` returns `document`.
+
+    Relative paths are in `folder`. Raises WebConfigError if the content is not valid.
+    """
     sections = mapping(document, "the file", _SECTIONS)
     http = mapping(sections.get("http_server_config"), "http_server_config", ("http2", "headers"))
     # HTTP/2 is not supported. The setting only allows it, and clients negotiate HTTP/1.1.
@@ -56,7 +59,7 @@ def parse(document: object, folder: str = "") -> WebConfig:
 
 
 def bcrypt_cost(hashed: str) -> int:
-    """Return the cost of a bcrypt hash, log2 of its rounds; raise ValueError for anything else."""
+    """Return the cost of a bcrypt hash, log2 of its rounds; ValueError for anything else."""
     match = _BCRYPT.fullmatch(hashed)
     if match is None:
         raise ValueError("not a bcrypt hash; `htpasswd -nBC 10 NAME` makes one")
