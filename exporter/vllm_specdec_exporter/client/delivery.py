@@ -43,9 +43,9 @@ class DeliveryOutcome(Enum):
 class Delivered:
     """The result of a push."""
 
-    outcome: DeliveryOutcome  #: whether it was accepted
-    rejected: int = 0  #: requests in it that the exporter rejected
-    reason: str = ""  #: why it failed, or why requests were rejected; else empty
+    outcome: DeliveryOutcome  # whether it was accepted
+    rejected: int = 0  # requests in it that the exporter rejected
+    reason: str = ""  # why it failed, or why requests were rejected; else empty
 
 
 class Address:

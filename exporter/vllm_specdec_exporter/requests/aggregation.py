@@ -82,7 +82,7 @@ class GroupTotal:
         self.counts = RequestCounts()
         self.histograms: dict[str, HistogramAccumulator] = {}
         self.change_bounds(bounds)
-        self.last = 0.0  #: when its last request ended, in seconds of the aggregator's clock
+        self.last = 0.0  # when its last request ended, in seconds of the aggregator's clock
 
     def change_bounds(self, bounds: Bounds) -> None:
         """Reset the histograms whose bounds have changed."""

@@ -78,11 +78,11 @@ def parse_rule(text: str) -> TypeRule:
 class Classification:
     """How requests are classified."""
 
-    type_header: str = TYPE_HEADER.lower()  #: request header (lower case) that names the type, empty for none
-    rules: tuple[TypeRule, ...] = ()  #: used in order if that header is absent
-    tenant_header: str = ""  #: request header (lower case) that names the tenant, empty for none
-    #: the configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
-    #: operator has configured it
+    type_header: str = TYPE_HEADER.lower()  # request header (lower case) that names the type, empty for none
+    rules: tuple[TypeRule, ...] = ()  # used in order if that header is absent
+    tenant_header: str = ""  # request header (lower case) that names the tenant, empty for none
+    #: The configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
+    #: operator has configured it.
     tenants: frozenset[str] = frozenset()
 
     def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
@@ -140,8 +140,8 @@ class GroupKey(NamedTuple):
 class Temperatures:
     """Buckets of temperature."""
 
-    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  #: inclusive upper bounds, ascending
-    default: float | None = None  #: temperature of requests without one, ``None`` if not known
+    bounds: tuple[float, ...] = TEMPERATURE_BOUNDS  # inclusive upper bounds, ascending
+    default: float | None = None  # temperature of requests without one, ``None`` if not known
 
     def bucket(self, temperature: float | None) -> str:
         """Return the bucket of a temperature: ``0``, ``0-0.5``, ..., ``1+``, or `UNSET`."""
@@ -170,8 +170,8 @@ def _text(bound: float) -> str:
 class LabelLimiter:
     """Admits the first values of a label; all later ones become `OTHER`."""
 
-    limit: int  #: how many values are admitted
-    always: frozenset[str] = frozenset()  #: values that are admitted in any case and do not count
+    limit: int  # how many values are admitted
+    always: frozenset[str] = frozenset()  # values that are admitted in any case and do not count
     _known: set[str] = field(default_factory=set)
 
     def admit(self, value: str) -> str:
@@ -269,7 +269,7 @@ class Bounds:
 class RequestSettings:
     """How requests are grouped and judged."""
 
-    classification: Classification = Classification()  #: how types and tenants are assigned
-    temperatures: Temperatures = Temperatures()  #: buckets of temperature
-    bounds: Bounds = Bounds()  #: upper bounds of histograms
-    window_seconds: float = 1800.0  #: length of the judged window
+    classification: Classification = Classification()  # how types and tenants are assigned
+    temperatures: Temperatures = Temperatures()  # buckets of temperature
+    bounds: Bounds = Bounds()  # upper bounds of histograms
+    window_seconds: float = 1800.0  # length of the judged window

@@ -115,8 +115,8 @@ def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
 class PositionAcceptance:
     """The acceptance of a position, by two denominators."""
 
-    where_drafted: float  #: over the drafts that had it drafted, 0 to 1
-    of_all_drafts: float  #: over all drafts, as in vLLM's `/metrics`, 0 to 1
+    where_drafted: float  # over the drafts that had it drafted, 0 to 1
+    of_all_drafts: float  # over all drafts, as in vLLM's `/metrics`, 0 to 1
 
     @property
     def bias(self) -> float:
@@ -128,9 +128,9 @@ class PositionAcceptance:
 class SmallerK:
     """Lengths with a K up to the current one."""
 
-    num_speculative_tokens: int  #: the K
-    draft_length: float  #: mean drafted tokens per draft
-    acceptance_length: float  #: mean tokens per draft, 1 to 1 + K
+    num_speculative_tokens: int  # the K
+    draft_length: float  # mean drafted tokens per draft
+    acceptance_length: float  # mean tokens per draft, 1 to 1 + K
 
 
 def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:

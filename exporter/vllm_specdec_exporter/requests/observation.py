@@ -27,13 +27,13 @@ class RecordError(ValueError):
 class DraftRecord:
     """The record of the speculation of one request."""
 
-    #: steps with drafted tokens, including those of which a grammar rejected every token; 0 beside drafted
-    #: tokens if the engine does not count steps
+    #: Steps with drafted tokens, including those of which a grammar rejected every token; 0 beside drafted
+    #: tokens if the engine does not count steps.
     drafts: int
-    draft_tokens: int  #: drafted tokens
-    accepted_tokens: int  #: drafted tokens that were accepted
-    histogram: tuple[int, ...] = ()  #: at index j, the steps in which j tokens were accepted
-    #: steps by (drafted, accepted) tokens; empty without details or with too many steps
+    draft_tokens: int  # drafted tokens
+    accepted_tokens: int  # drafted tokens that were accepted
+    histogram: tuple[int, ...] = ()  # at index j, the steps in which j tokens were accepted
+    #: Steps by (drafted, accepted) tokens; empty without details or with too many steps.
     steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
 
     @property
@@ -155,18 +155,18 @@ RECORD_STATES = {
 class Observation:
     """One finished request."""
 
-    time: float  #: Unix time of its end, in seconds
-    model_name: str = ""  #: the model in the response, empty if absent
-    temperature: float | None = None  #: the temperature in the request, ``None`` if absent
-    request_type: str = ""  #: by the rules of classification, empty if none applies
-    tenant: str = ""  #: by the configured header, empty without one
-    stream: bool = False  #: whether the response was streamed
-    request_id: str = ""  #: the server's identifier, if the server generated it
-    completion_tokens: int | None = None  #: generated tokens, if known
-    record: DraftRecord | None = None  #: the record of speculation, if present
-    malformed: bool = False  #: whether the response had a record that contradicts itself
-    ttft_seconds: float | None = None  #: time to first token; streams only
-    tpot_seconds: float | None = None  #: time per output token, without the first; streams only
+    time: float  # Unix time of its end, in seconds
+    model_name: str = ""  # the model in the response, empty if absent
+    temperature: float | None = None  # the temperature in the request, ``None`` if absent
+    request_type: str = ""  # by the rules of classification, empty if none applies
+    tenant: str = ""  # by the configured header, empty without one
+    stream: bool = False  # whether the response was streamed
+    request_id: str = ""  # the server's identifier, if the server generated it
+    completion_tokens: int | None = None  # generated tokens, if known
+    record: DraftRecord | None = None  # the record of speculation, if present
+    malformed: bool = False  # whether the response had a record that contradicts itself
+    ttft_seconds: float | None = None  # time to first token; streams only
+    tpot_seconds: float | None = None  # time per output token, without the first; streams only
 
     @property
     def state(self) -> RecordState:

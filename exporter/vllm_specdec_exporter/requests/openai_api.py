@@ -40,9 +40,9 @@ class RequestFields:
     """The fields of a request."""
 
     model_name: str = ""
-    temperature: float | None = None  #: the requested temperature, ``None`` if absent
-    choices: int = 1  #: the requested number of choices
-    fields: frozenset[str] = frozenset()  #: names of the fields that are not empty
+    temperature: float | None = None  # the requested temperature, ``None`` if absent
+    choices: int = 1  # the requested number of choices
+    fields: frozenset[str] = frozenset()  # names of the fields that are not empty
 
 
 #: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not there.
@@ -176,17 +176,17 @@ _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 class ResponseFields:
     """The fields of a response, or of one event of a streamed response."""
 
-    request_id: str = ""  #: the server's identifier, empty if a client may have chosen it
+    request_id: str = ""  # the server's identifier, empty if a client may have chosen it
     model_name: str = ""
-    tokens: bool = False  #: whether it has generated tokens, or their end
-    only_role: bool = False  #: whether it only names the role, before any token
-    completion_tokens: int | None = None  #: generated tokens, if present
-    only_usage: bool = False  #: whether it has usage, no choices and no error: the event of ``include_usage``
-    record: DraftRecord | None = None  #: the record of speculation, if present
-    malformed: bool = False  #: whether it has a record that contradicts itself
-    ttft_seconds: float | None = None  #: the server's own measurement including the queue, if present
-    tpot_seconds: float | None = None  #: the server's own measurement, if present
-    failed: bool = False  #: whether it is an error
+    tokens: bool = False  # whether it has generated tokens, or their end
+    only_role: bool = False  # whether it only names the role, before any token
+    completion_tokens: int | None = None  # generated tokens, if present
+    only_usage: bool = False  # whether it has usage, no choices and no error: the event of ``include_usage``
+    record: DraftRecord | None = None  # the record of speculation, if present
+    malformed: bool = False  # whether it has a record that contradicts itself
+    ttft_seconds: float | None = None  # the server's own measurement including the queue, if present
+    tpot_seconds: float | None = None  # the server's own measurement, if present
+    failed: bool = False  # whether it is an error
 
 
 def read_response(body: bytes | bytearray) -> ResponseFields:

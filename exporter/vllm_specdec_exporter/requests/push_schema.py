@@ -73,9 +73,9 @@ class _Push(msgspec.Struct):
 class Pushed:
     """The contents of a push."""
 
-    observations: tuple[Observation, ...]  #: the valid requests
-    errors: tuple[tuple[int, str], ...] = ()  #: index and error of each invalid request
-    warnings: tuple[tuple[int, str], ...] = ()  #: index and warning of valid requests with a defect
+    observations: tuple[Observation, ...]  # the valid requests
+    errors: tuple[tuple[int, str], ...] = ()  # index and error of each invalid request
+    warnings: tuple[tuple[int, str], ...] = ()  # index and warning of valid requests with a defect
 
 
 _PUSH = msgspec.json.Decoder(_Push)

@@ -47,11 +47,11 @@ class RequestCounts:
     """Counts of requests for which something was drafted."""
 
     requests: Counter[Outcome] = field(default_factory=Counter)
-    tokens: Counter[Outcome] = field(default_factory=Counter)  #: their generated tokens by outcome
+    tokens: Counter[Outcome] = field(default_factory=Counter)  # their generated tokens by outcome
     drafts: int = 0
     draft_tokens: int = 0
     accepted_tokens: int = 0
-    uncounted: int = 0  #: requests whose records do not count drafts
+    uncounted: int = 0  # requests whose records do not count drafts
 
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request."""
@@ -67,7 +67,7 @@ class RequestCounts:
 class GroupStats(RequestCounts):
     """Requests of a group within a part of the window for which something was drafted."""
 
-    #: requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down
+    #: Requests by acceptance ratio, in steps of 1 / `RESOLUTION`, rounded down.
     ratios: Counter[int] = field(default_factory=Counter)
 
     def add(self, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
@@ -189,10 +189,10 @@ class Slice:
     """The requests of one model within a part of the window, or within all of it."""
 
     groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
-    positions: StepCounts = field(default_factory=StepCounts)  #: their steps
-    #: losing requests with the lowest acceptance, unordered
+    positions: StepCounts = field(default_factory=StepCounts)  # their steps
+    #: Losing requests with the lowest acceptance, unordered.
     worst: list[WorstRequest] = field(default_factory=list)
-    unrecorded: int = 0  #: requests whose responses had no record
+    unrecorded: int = 0  # requests whose responses had no record
 
     def add(self, key: GroupKey, observation: Observation, record: DraftRecord, outcome: Outcome) -> None:
         """Count a request for which something was drafted."""

@@ -46,8 +46,8 @@ class ActConfig:
     settings: RunnerSettings
     state: State
     listen: tuple[str, int]
-    token_file: Path | None  #: the bearer token of clients; ``None`` to accept every client
-    log_file: Path | None  #: the file for events; ``None`` for standard output
+    token_file: Path | None  # the bearer token of clients; ``None`` to accept every client
+    log_file: Path | None  # the file for events; ``None`` for standard output
 
 
 def add_flags_of_act(parser: argparse.ArgumentParser) -> None:

@@ -36,10 +36,10 @@ class PayloadError(ValueError):
 class Alert:
     """One alert of a payload."""
 
-    firing: bool  #: whether it fires; otherwise it is resolved
-    labels: Mapping[str, str]  #: as in the payload
-    starts_at: str  #: when it began to fire, RFC 3339
-    body: bytes  #: the whole alert as JSON, on one line
+    firing: bool  # whether it fires; otherwise it is resolved
+    labels: Mapping[str, str]  # as in the payload
+    starts_at: str  # when it began to fire, RFC 3339
+    body: bytes  # the whole alert as JSON, on one line
 
     def label(self, name: str) -> str:
         """Return a label's value; empty if absent, as in Prometheus."""
@@ -122,14 +122,14 @@ class Decision:
     """What an alert requests, validated."""
 
     action: AlertAction
-    #: the recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`
+    #: The recommended K, 0 for `disable`; ``None`` for `switch_method` and `measure`.
     recommended_k: int | None
     model: ModelKey
-    #: to which limits and contradictions belong: the workload of the model if known, or the model
+    #: To which limits and contradictions belong: the workload of the model if known, or the model.
     target: ModelKey
-    alertname: str  #: the alert's name
-    starts_at: str  #: when the alert began to fire, RFC 3339 in UTC
-    body: bytes  #: the whole alert as JSON
+    alertname: str  # the alert's name
+    starts_at: str  # when the alert began to fire, RFC 3339 in UTC
+    body: bytes  # the whole alert as JSON
 
     @property
     def k_text(self) -> str:
@@ -155,10 +155,10 @@ class EvaluatedAlert:
     """An alert and its decision."""
 
     alert: Alert
-    #: what it requests, also after it resolved; ``None`` if its labels are not valid
+    #: What it requests, also after it resolved; ``None`` if its labels are not valid.
     decision: Decision | None
-    no_action: NoAction | None  #: why no command runs; ``None`` if one should
-    #: the decision of another alert of the payload that requests the same and is acted upon
+    no_action: NoAction | None  # why no command runs; ``None`` if one should
+    #: The decision of another alert of the payload that requests the same and is acted upon.
     same_as: DecisionKey | None = None
 
 

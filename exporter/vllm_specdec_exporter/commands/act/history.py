@@ -49,8 +49,8 @@ _SEEN_RESOLUTION = HOUR
 class Limits:
     """How often commands may run."""
 
-    per_model: float = HOUR  #: minimum seconds between two actions on one model, from 0 to 30 days
-    per_hour: int = 4  #: maximum number of actions in any hour over all models, at least 1
+    per_model: float = HOUR  # minimum seconds between two actions on one model, from 0 to 30 days
+    per_hour: int = 4  # maximum number of actions in any hour over all models, at least 1
 
 
 class CommandState(StrEnum):
@@ -65,18 +65,18 @@ class CommandState(StrEnum):
 class DecisionRecord:
     """The record of one decision."""
 
-    state: CommandState  #: the state of its last command
+    state: CommandState  # the state of its last command
     failures: int
-    started: float  #: when its last command began, Unix seconds
-    seen: float  #: when its alert was last received, Unix seconds; at least `started`
+    started: float  # when its last command began, Unix seconds
+    seen: float  # when its alert was last received, Unix seconds; at least `started`
 
 
 @dataclass(frozen=True, slots=True)
 class ActionHistory:
     """The past actions."""
 
-    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)  #: the records by decision
-    starts: tuple[float, ...] = ()  #: when commands began within the last hour, Unix seconds, rising
+    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)  # the records by decision
+    starts: tuple[float, ...] = ()  # when commands began within the last hour, Unix seconds, rising
 
     def prune(self, now: float) -> ActionHistory:
         """Return the history without old records and those beyond the maximum.

@@ -51,9 +51,9 @@ _ROLLED_OUT = ACTIONS_WITH_K | {AlertAction.DISABLE}
 class Invocation:
     """A command to run."""
 
-    argv: tuple[str, ...]  #: program and arguments
-    stdin: bytes = b""  #: its standard input
-    #: names of the environment variables that it gets, besides those with `PASSED_PREFIX`
+    argv: tuple[str, ...]  # program and arguments
+    stdin: bytes = b""  # its standard input
+    #: Names of the environment variables that it gets, besides those with `PASSED_PREFIX`.
     passed: tuple[str, ...] = PASSED
 
     def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -74,7 +74,7 @@ class Script:
     An absent value is empty.
     """
 
-    path: str  #: the absolute path of the program
+    path: str  # the absolute path of the program
 
     def invocation(self, decision: Decision) -> Invocation:
         """Return the command for a decision."""
@@ -100,10 +100,10 @@ class Workload:
 class Kubernetes:
     """Annotations on workloads, written by kubectl."""
 
-    workloads: Mapping[str, Workload] = field(default_factory=dict)  #: by model name
-    context: str = ""  #: the context of the kubeconfig; empty for its current one
-    #: whether to annotate the pod template, which starts a rollout. Actions without a K always annotate the
-    #: workload
+    workloads: Mapping[str, Workload] = field(default_factory=dict)  # by model name
+    context: str = ""  # the context of the kubeconfig; empty for its current one
+    #: Whether to annotate the pod template, which starts a rollout. Actions without a K always annotate the
+    #: workload.
     restart: bool = False
 
     def target_of(self, model: ModelKey) -> ModelKey:
@@ -186,9 +186,9 @@ _LAST_READS = 32
 class CommandResult:
     """The result of a command."""
 
-    exit_code: int | None  #: negative for a signal; ``None`` if it did not start
-    output: str  #: the last `KEPT_OUTPUT` bytes of its standard output and error
-    problem: str  #: why it failed; empty for exit code 0
+    exit_code: int | None  # negative for a signal; ``None`` if it did not start
+    output: str  # the last `KEPT_OUTPUT` bytes of its standard output and error
+    problem: str  # why it failed; empty for exit code 0
 
 
 async def run(invocation: Invocation, seconds: float, variables: Mapping[str, str]) -> CommandResult:

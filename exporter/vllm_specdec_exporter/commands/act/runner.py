@@ -37,13 +37,13 @@ _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "ale
 class ActEvent:
     """The result of one alert."""
 
-    kind: EventKind  #: the result in one word
-    why: str  #: the reason in a sentence
-    evaluated: EvaluatedAlert  #: the alert
-    #: the argument list that was or would be run; ``None`` without one
+    kind: EventKind  # the result in one word
+    why: str  # the reason in a sentence
+    evaluated: EvaluatedAlert  # the alert
+    #: The argument list that was or would be run; ``None`` without one.
     command: tuple[str, ...] | None = None
-    exit_code: int | None = None  #: of the command; negative for a signal, ``None`` if it did not run
-    output: str = ""  #: the end of its output
+    exit_code: int | None = None  # of the command; negative for a signal, ``None`` if it did not run
+    output: str = ""  # the end of its output
 
     @property
     def action(self) -> str:
@@ -72,12 +72,12 @@ class ActEvent:
 class RunnerSettings:
     """The configuration of the runner."""
 
-    execute: bool = False  #: whether commands are run; otherwise it is a dry run
-    #: returns the command of a decision; ``None`` only in a dry run
+    execute: bool = False  # whether commands are run; otherwise it is a dry run
+    #: Returns the command of a decision; ``None`` only in a dry run.
     executor: Script | Kubernetes | None = None
-    timeout: float = 60.0  #: seconds that a command may take
-    limits: Limits = Limits()  #: how often commands may run
-    state_file: Path | None = None  #: the file that keeps the state across restarts; ``None`` for none
+    timeout: float = 60.0  # seconds that a command may take
+    limits: Limits = Limits()  # how often commands may run
+    state_file: Path | None = None  # the file that keeps the state across restarts; ``None`` for none
 
 
 class Runner:

@@ -50,11 +50,11 @@ def read_token(path: Path) -> bytes:
 class WebhookReceiver:
     """The endpoints. Alerts need the token; health and metrics do not."""
 
-    #: queues the alerts of one payload, all or none, and returns whether it did
+    #: Queues the alerts of one payload, all or none, and returns whether it did.
     offer: Callable[[tuple[Alert, ...]], bool]
-    token_file: Path | None  #: read at each request; ``None`` to accept every client
-    metrics: Collector  #: the metrics of `/metrics`
-    on_warning: Callable[[str], None]  #: called with a line about a token file that cannot be used
+    token_file: Path | None  # read at each request; ``None`` to accept every client
+    metrics: Collector  # the metrics of `/metrics`
+    on_warning: Callable[[str], None]  # called with a line about a token file that cannot be used
 
     def create_app(self) -> web.Application:
         """Return the application."""

@@ -46,8 +46,8 @@ class Watcher:
         self._model_name = model_name
         self._version = ""
         self._dialect = ""
-        self.missed = 0  #: failed polls
-        self.drafting = False  #: whether the newest sample was left out because of drafts
+        self.missed = 0  # failed polls
+        self.drafting = False  # whether the newest sample was left out because of drafts
 
     async def begin(self, earlier: Baseline | None = None) -> None:
         """Take the first sample; `earlier` is a baseline to extend.

@@ -37,8 +37,8 @@ class Recorder:
         self._buckets: dict[int, _Sums] = {}
         self._previous: Sample | None = None
         self._drafted_at: float | None = None
-        self.speculating_seconds = 0.0  #: time that was left out because of drafts
-        self.idle_seconds = 0.0  #: time without generated tokens
+        self.speculating_seconds = 0.0  # time that was left out because of drafts
+        self.idle_seconds = 0.0  # time without generated tokens
 
     def observe(self, sample: Sample) -> None:
         """Add the next sample."""

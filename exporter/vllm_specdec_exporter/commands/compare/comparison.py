@@ -38,13 +38,13 @@ _SAME_PERIOD = 0.8
 class LatencyComparison:
     """One kind of latency of a side over that of the reference; below 1 the side is faster."""
 
-    name: str  #: which one
-    ratio: Interval | None  #: mean over mean
-    difference_seconds: Interval  #: mean less mean
-    #: median over median: as coarse as the server's buckets, without an interval
+    name: str  # which one
+    ratio: Interval | None  # mean over mean
+    difference_seconds: Interval  # mean less mean
+    #: Median over median: as coarse as the server's buckets, without an interval.
     p50_ratio: float | None = None
-    p95_ratio: float | None = None  #: 95th percentiles, likewise
-    p99_ratio: float | None = None  #: 99th percentiles, likewise
+    p95_ratio: float | None = None  # 95th percentiles, likewise
+    p99_ratio: float | None = None  # 99th percentiles, likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +54,25 @@ class Pair:
     side: str
     reference: str
     speed: Speed
-    gain: Gain | None  #: of speculation, if exactly one of them speculates
-    claim: Claim | None  #: the result for the claimed speedup, if there is one
-    latencies: tuple[LatencyComparison, ...]  #: those that exist on both sides
-    throughput_ratio: float | None  #: generated tokens per second over those of the reference
-    acceptance_ratio_difference: Interval | None  #: acceptance ratio less that of the reference
-    acceptance_length_difference: Interval | None  #: mean acceptance length less that of the reference
-    load: LoadComparison  #: their loads
+    gain: Gain | None  # of speculation, if exactly one of them speculates
+    claim: Claim | None  # the result for the claimed speedup, if there is one
+    latencies: tuple[LatencyComparison, ...]  # those that exist on both sides
+    throughput_ratio: float | None  # generated tokens per second over those of the reference
+    acceptance_ratio_difference: Interval | None  # acceptance ratio less that of the reference
+    acceptance_length_difference: Interval | None  # mean acceptance length less that of the reference
+    load: LoadComparison  # their loads
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Sides side by side."""
 
-    format: str  #: version of this document
-    version: str  #: of the exporter
-    sides: tuple[Side, ...]  #: the reference first
-    pairs: tuple[Pair, ...]  #: every further side against the reference, in order
-    warnings: tuple[str, ...]  #: reasons not to compare them
-    notes: tuple[str, ...]  #: background for reading the comparison
+    format: str  # version of this document
+    version: str  # of the exporter
+    sides: tuple[Side, ...]  # the reference first
+    pairs: tuple[Pair, ...]  # every further side against the reference, in order
+    warnings: tuple[str, ...]  # reasons not to compare them
+    notes: tuple[str, ...]  # background for reading the comparison
 
     @property
     def conclusive(self) -> bool:

@@ -29,8 +29,8 @@ class Row:
     """One quantity of every side; ``None`` if it does not exist."""
 
     name: str
-    cells: tuple[str | None, ...]  #: its values, side by side
-    of: str = ""  #: the quantity above that it belongs to, empty for a separate one
+    cells: tuple[str | None, ...]  # its values, side by side
+    of: str = ""  # the quantity above that it belongs to, empty for a separate one
 
     @property
     def whole_name(self) -> str:

@@ -41,44 +41,44 @@ class Side:
     """
 
     name: str
-    source: str = ""  #: the server's address, or the file
-    live: bool = False  #: whether it was observed now, not read from a file
+    source: str = ""  # the server's address, or the file
+    live: bool = False  # whether it was observed now, not read from a file
     models: tuple[str, ...] = ()
-    engines: int = 0  #: engines that generated something
-    dialect: str = ""  #: of its metrics
-    version: str = ""  #: as its ``/version`` reports it
-    method: str = ""  #: the drafting method, if the snapshot has it
+    engines: int = 0  # engines that generated something
+    dialect: str = ""  # of its metrics
+    version: str = ""  # as its ``/version`` reports it
+    method: str = ""  # the drafting method, if the snapshot has it
     cost_profile: str = ""
-    ended_seconds: float | None = None  #: Unix time of the last sample
-    span_seconds: float | None = None  #: length of the period, back from there
-    restarts: int = 0  #: detected resets of its counters
-    speculating: bool | None = None  #: whether it drafted; ``None`` where it generated nothing
-    num_speculative_tokens: int | None = None  #: K
+    ended_seconds: float | None = None  # Unix time of the last sample
+    span_seconds: float | None = None  # length of the period, back from there
+    restarts: int = 0  # detected resets of its counters
+    speculating: bool | None = None  # whether it drafted; ``None`` where it generated nothing
+    num_speculative_tokens: int | None = None  # K
     drafts: float | None = None
-    acceptance_ratio: Interval | None = None  #: accepted over draft tokens, 0 to 1, with its interval
-    mean_acceptance_length: Interval | None = None  #: tokens emitted per draft, from 1 up, with its interval
+    acceptance_ratio: Interval | None = None  # accepted over draft tokens, 0 to 1, with its interval
+    mean_acceptance_length: Interval | None = None  # tokens emitted per draft, from 1 up, with its interval
     position_acceptance_ratio: tuple[float, ...] = ()
     mean_draft_length: float | None = None
     coverage_ratio: float | None = None
     drafts_per_second: float | None = None
-    rejected_tokens_per_second: float | None = None  #: draft tokens that were rejected, per second
+    rejected_tokens_per_second: float | None = None  # draft tokens that were rejected, per second
     generation_tokens_per_second: float | None = None
     requests_per_second: float | None = None
-    #: requests in the server, averaged over the period, by Little's law: finished per second times their mean
-    #: time end to end. Those that waited count as well
+    #: Requests in the server, averaged over the period, by Little's law: finished per second times their mean
+    #: time end to end. Those that waited count as well.
     requests_at_a_time: float | None = None
-    tokens_per_request: float | None = None  #: tokens generated per request finished
-    requests_running: float | None = None  #: in the batch, at the end of the period
-    requests_waiting: float | None = None  #: in the queue, at the end of the period
-    latencies: tuple[Latency, ...] = ()  #: of the requests that finished
-    #: of drafts, by the cost profile; its interval is the profile's uncertainty
+    tokens_per_request: float | None = None  # tokens generated per request finished
+    requests_running: float | None = None  # in the batch, at the end of the period
+    requests_waiting: float | None = None  # in the queue, at the end of the period
+    latencies: tuple[Latency, ...] = ()  # of the requests that finished
+    #: Of drafts, by the cost profile; its interval is the profile's uncertainty.
     estimated_speedup: Interval | None = None
-    quality: str = ""  #: the levels of its engines; empty unless active
-    payoff: str = ""  #: their verdicts, likewise
-    advice: str = ""  #: their advice on K, likewise
-    #: from this relative difference on, an estimate does not fit a measurement
+    quality: str = ""  # the levels of its engines; empty unless active
+    payoff: str = ""  # their verdicts, likewise
+    advice: str = ""  # their advice on K, likewise
+    #: From this relative difference on, an estimate does not fit a measurement.
     disagreement_ratio: float = Thresholds().disagreement_ratio
-    why_no_latencies: str = ""  #: why its speed is unknown; empty if it is known
+    why_no_latencies: str = ""  # why its speed is unknown; empty if it is known
 
     def latency(self, name: str) -> Latency | None:
         """Return the latency called `name`, if measured."""

@@ -35,9 +35,9 @@ class ResultSource:
     """The source of a side."""
 
     name: str
-    target: Target | None = None  #: the server to observe, ``None`` for a file
-    path: str = ""  #: the file
-    server: str = ""  #: the server in the file, by its address; empty for the only one
+    target: Target | None = None  # the server to observe, ``None`` for a file
+    path: str = ""  # the file
+    server: str = ""  # the server in the file, by its address; empty for the only one
 
     @property
     def shown(self) -> str:

@@ -31,14 +31,14 @@ TOLERANCE = 1.25
 class LoadComparison:
     """The load of a side over that of the reference."""
 
-    basis: str = ""  #: what was compared; empty if nothing could be
-    side: float | None = None  #: requests at a time per engine of the side, or what `basis` names
-    reference: float | None = None  #: the same of the reference
-    same: bool | None = None  #: whether they count as equally loaded; ``None`` if not known
-    #: whether the same requests arrive, although more of them are in the server at a time
+    basis: str = ""  # what was compared; empty if nothing could be
+    side: float | None = None  # requests at a time per engine of the side, or what `basis` names
+    reference: float | None = None  # the same of the reference
+    same: bool | None = None  # whether they count as equally loaded; ``None`` if not known
+    #: Whether the same requests arrive, although more of them are in the server at a time.
     same_requests: bool = False
-    overstated: float = 1.0  #: the largest factor by which the side's speed may be overstated, from 1 up
-    understated: float = 1.0  #: the largest factor by which it may be understated, from 1 up
+    overstated: float = 1.0  # the largest factor by which the side's speed may be overstated, from 1 up
+    understated: float = 1.0  # the largest factor by which it may be understated, from 1 up
 
 
 def compare_load(side: Side, reference: Side) -> LoadComparison:
@@ -97,34 +97,34 @@ class ClaimOutcome(StrEnum):
 class Speed:
     """The speed of a side against the reference."""
 
-    outcome: SpeedComparison  #: faster, slower, no significant difference, or unknown
-    #: mean time per output token of the reference over the side's: above 1, the side is faster
+    outcome: SpeedComparison  # faster, slower, no significant difference, or unknown
+    #: Mean time per output token of the reference over the side's: above 1, the side is faster.
     speedup: Interval | None
-    low: float | None  #: lower end of its 95 % interval, widened for a difference in load
-    high: float | None  #: upper end
-    text: str  #: the verdict in words
+    low: float | None  # lower end of its 95 % interval, widened for a difference in load
+    high: float | None  # upper end
+    text: str  # the verdict in words
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
     """The gain of speculation, if exactly one side speculates."""
 
-    speculating: str  #: the side with speculation
-    speedup: Interval  #: times as fast per output token as without
-    low: float | None  #: lower end of its interval, widened for a difference in load
-    high: float | None  #: upper end
-    estimated: float | None  #: the estimate of the cost profile for all tokens of the side
-    agrees: bool | None  #: whether that agrees with the measurement; ``None`` without an estimate
-    text: str  #: the same in words
+    speculating: str  # the side with speculation
+    speedup: Interval  # times as fast per output token as without
+    low: float | None  # lower end of its interval, widened for a difference in load
+    high: float | None  # upper end
+    estimated: float | None  # the estimate of the cost profile for all tokens of the side
+    agrees: bool | None  # whether that agrees with the measurement; ``None`` without an estimate
+    text: str  # the same in words
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A claimed speedup against the measured one."""
 
-    speedup: float  #: the claim
-    outcome: ClaimOutcome  #: confirmed, refuted, or not decided by the interval
-    text: str  #: the same in words
+    speedup: float  # the claim
+    outcome: ClaimOutcome  # confirmed, refuted, or not decided by the interval
+    text: str  # the same in words
 
 
 def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class Connection:
     """The address and the credentials of a Grafana."""
 
-    url: str  #: address with the sub-path if any, without a trailing slash
-    token: str = field(default="", repr=False)  #: token of a service account; empty for none
-    ca_file: str = ""  #: certificates to trust instead of the system's
-    insecure: bool = False  #: whether to accept any certificate
-    org_id: int | None = None  #: the organization; ``None`` for that of the token
-    timeout: float = 30.0  #: limit of a request, in seconds
+    url: str  # address with the sub-path if any, without a trailing slash
+    token: str = field(default="", repr=False)  # token of a service account; empty for none
+    ca_file: str = ""  # certificates to trust instead of the system's
+    insecure: bool = False  # whether to accept any certificate
+    org_id: int | None = None  # the organization; ``None`` for that of the token
+    timeout: float = 30.0  # limit of a request, in seconds
 
 
 def read_token(path: str) -> str:

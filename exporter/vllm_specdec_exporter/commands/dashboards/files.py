@@ -124,7 +124,7 @@ def _read(path: Path) -> Dashboard:
 #: The folder in Grafana, and its uid, for files and for --push.
 FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
-#: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/
+#: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/.
 _LARGEST = 1024 * 1024
 #: Room for the rest of the ConfigMap.
 _MARGIN = 4096

@@ -41,9 +41,9 @@ class PushOptions:
 class PushProgress:
     """The progress of a push."""
 
-    waiting: list[str]  #: uids without a result
-    underway: str = ""  #: the uid that is being saved; after an interruption its result is unknown
-    #: uids by result
+    waiting: list[str]  # uids without a result
+    underway: str = ""  # the uid that is being saved; after an interruption its result is unknown
+    #: Uids by result.
     done: dict[str, list[str]] = field(default_factory=lambda: {result: [] for result in RESULTS})
 
     @property

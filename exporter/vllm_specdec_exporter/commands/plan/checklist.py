@@ -28,14 +28,14 @@ class Objective(StrEnum):
 class Facts:
     """Facts from the operator; ``None`` and an empty tuple mean unknown, and are never assumed."""
 
-    temperatures: tuple[float, ...] = ()  #: sampling temperatures in production, from 0 up
+    temperatures: tuple[float, ...] = ()  # sampling temperatures in production, from 0 up
     objective: Objective | None = None
-    #: whether target and draft are of one family (for a head: trained for this target)
+    #: Whether target and draft are of one family (for a head: trained for this target).
     same_family: bool | None = None
-    same_tokenizer: bool | None = None  #: whether they share the tokenizer
-    uniform_batch: bool | None = None  #: whether the requests of a batch are alike
-    validated: bool | None = None  #: whether acceptance was measured at production's temperature
-    monitored: bool | None = None  #: whether acceptance is monitored
+    same_tokenizer: bool | None = None  # whether they share the tokenizer
+    uniform_batch: bool | None = None  # whether the requests of a batch are alike
+    validated: bool | None = None  # whether acceptance was measured at production's temperature
+    monitored: bool | None = None  # whether acceptance is monitored
 
     @property
     def median_temperature(self) -> float | None:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Gpus:
     """The GPUs of one engine."""
 
-    count: int  #: from 1 up
-    memory: float  #: bytes of each
-    utilization: float  #: share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``)
+    count: int  # from 1 up
+    memory: float  # bytes of each
+    utilization: float  # share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``)
 
     @property
     def total(self) -> float:
@@ -44,8 +44,8 @@ class Gpus:
 class PlannedLoad:
     """The planned load; ``None`` if not given."""
 
-    context: int | None = None  #: tokens of a request, prompt and response together
-    batch: int | None = None  #: concurrent requests
+    context: int | None = None  # tokens of a request, prompt and response together
+    batch: int | None = None  # concurrent requests
 
     @property
     def tokens(self) -> int | None:
@@ -60,24 +60,24 @@ class MemoryBudget:
     All but the budget are ``None`` if something they depend on is not known.
     """
 
-    budget: float  #: bytes for keys and values; 0 or less: the weights alone do not fit
-    bytes_per_token: float | None = None  #: bytes of one token over all GPUs
+    budget: float  # bytes for keys and values; 0 or less: the weights alone do not fit
+    bytes_per_token: float | None = None  # bytes of one token over all GPUs
     tokens: int | None = None
-    requests: int | None = None  #: requests of the given context that fit
-    fits: bool | None = None  #: whether the given batch fits, every request with its full context
+    requests: int | None = None  # requests of the given context that fit
+    fits: bool | None = None  # whether the given batch fits, every request with its full context
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Memory with and without the drafter, in bytes."""
 
-    total: float  #: memory of all GPUs
-    usable: float  #: the part that vLLM may use
+    total: float  # memory of all GPUs
+    usable: float  # the part that vLLM may use
     target: float
-    draft: float | None  #: weights of the drafter, 0 for one without weights, ``None`` if not known
-    before: MemoryBudget  #: budget without the drafter
-    after: MemoryBudget | None  #: budget with it, ``None`` if its weights are not known
-    draft_kv_known: bool  #: whether `after` includes the keys and values of the drafter
+    draft: float | None  # weights of the drafter, 0 for one without weights, ``None`` if not known
+    before: MemoryBudget  # budget without the drafter
+    after: MemoryBudget | None  # budget with it, ``None`` if its weights are not known
+    draft_kv_known: bool  # whether `after` includes the keys and values of the drafter
 
     @property
     def target_share(self) -> float:
@@ -150,9 +150,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 class Assumption:
     """An assumed acceptance."""
 
-    name: str  #: ``given``, or ``cautious`` and ``good`` if none was given
-    acceptance: float  #: probability that a drafted token is accepted if those before it were, 0 to 1
-    tokens: float  #: tokens per step, 1 to 1 + K
+    name: str  # ``given``, or ``cautious`` and ``good`` if none was given
+    acceptance: float  # probability that a drafted token is accepted if those before it were, 0 to 1
+    tokens: float  # tokens per step, 1 to 1 + K
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class Range:
 class BatchRow:
     """One batch size."""
 
-    batch: int  #: requests in a step
-    step_cost: float  #: time of a step with drafts over one without; also the tokens per step to break even
-    speedups: tuple[Range, ...]  #: one for each assumption
+    batch: int  # requests in a step
+    step_cost: float  # time of a step with drafts over one without; also the tokens per step to break even
+    speedups: tuple[Range, ...]  # one for each assumption
 
     @property
     def low(self) -> float:
@@ -187,13 +187,13 @@ class BatchRow:
 class SpeedupByBatch:
     """The speedup by batch size."""
 
-    k: int  #: number of speculative tokens in every step
-    profile: str  #: name of the cost profile
-    provenance: str  #: source of its numbers
-    uncertainty: float  #: expected relative error of a step's cost
-    context: float  #: assumed tokens of context per request
-    assumptions: tuple[Assumption, ...]  #: the acceptances
-    rows: tuple[BatchRow, ...]  #: one for each batch size
+    k: int  # number of speculative tokens in every step
+    profile: str  # name of the cost profile
+    provenance: str  # source of its numbers
+    uncertainty: float  # expected relative error of a step's cost
+    context: float  # assumed tokens of context per request
+    assumptions: tuple[Assumption, ...]  # the acceptances
+    rows: tuple[BatchRow, ...]  # one for each batch size
 
     def at(self, batch: int) -> BatchRow:
         """Return the row of `batch`, which must be one of the table."""

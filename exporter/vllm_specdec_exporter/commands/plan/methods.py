@@ -35,19 +35,19 @@ class Drafter(StrEnum):
 class Method:
     """A speculation method."""
 
-    name: str  #: as in vLLM's ``--speculative-config``
+    name: str  # as in vLLM's ``--speculative-config``
     drafter: Drafter
-    cautious: float  #: per-token acceptance to assume where little is known, 0 to 1
-    good: float  #: per-token acceptance where all goes well, 0 to 1
-    acceptance_source: str  #: where these two come from
-    shallowest: int = 1  #: the least K that is usual
-    deepest: int = 0  #: the greatest K that is usual; 0 where no range is published
-    depth_source: str = ""  #: where the range comes from
-    #: parameters of the heads over the target's where no size is given; ``None``: not known
+    cautious: float  # per-token acceptance to assume where little is known, 0 to 1
+    good: float  # per-token acceptance where all goes well, 0 to 1
+    acceptance_source: str  # where these two come from
+    shallowest: int = 1  # the least K that is usual
+    deepest: int = 0  # the greatest K that is usual; 0 where no range is published
+    depth_source: str = ""  # where the range comes from
+    #: Parameters of the heads over the target's where no size is given; ``None``: not known.
     share: float | None = None
-    share_source: str = ""  #: where the share comes from
-    per_token: bool = False  #: whether `share` is for each of K heads
-    named: bool = True  #: whether vLLM wants the drafter's name under ``model``
+    share_source: str = ""  # where the share comes from
+    per_token: bool = False  # whether `share` is for each of K heads
+    named: bool = True  # whether vLLM wants the drafter's name under ``model``
 
 
 _EAGLE_SHARE = (

@@ -49,33 +49,33 @@ class Conclusion(StrEnum):
 class Question:
     """What is planned."""
 
-    method: Method  #: how to draft
-    target: Model  #: the model that is served
-    draft: Model | None  #: the drafter; ``None`` where it has no weights or their size is not known
-    gpus: Gpus  #: what it runs on
-    kv_precision: Precision  #: how keys and values are cached
-    k: int | None = None  #: number of speculative tokens, from 1 up; ``None`` for what is usual
-    acceptance: float | None = None  #: expected per token, 0 to 1; ``None`` where not known
-    load: PlannedLoad = PlannedLoad()  #: what is to be served
-    facts: Facts = field(default_factory=Facts)  #: what else is known of the deployment
-    profile: CostProfile | None = None  #: a cost profile to use instead of the method's
-    drafter_name: str = ""  #: what vLLM shall load as drafter, empty where not known
-    target_name: str = ""  #: what vLLM serves, empty where not known
-    hardware: tuple[str, Machine] | None = None  #: name and GPUs, ``None`` where not known
+    method: Method  # how to draft
+    target: Model  # the model that is served
+    draft: Model | None  # the drafter; ``None`` where it has no weights or their size is not known
+    gpus: Gpus  # what it runs on
+    kv_precision: Precision  # how keys and values are cached
+    k: int | None = None  # number of speculative tokens, from 1 up; ``None`` for what is usual
+    acceptance: float | None = None  # expected per token, 0 to 1; ``None`` where not known
+    load: PlannedLoad = PlannedLoad()  # what is to be served
+    facts: Facts = field(default_factory=Facts)  # what else is known of the deployment
+    profile: CostProfile | None = None  # a cost profile to use instead of the method's
+    drafter_name: str = ""  # what vLLM shall load as drafter, empty where not known
+    target_name: str = ""  # what vLLM serves, empty where not known
+    hardware: tuple[str, Machine] | None = None  # name and GPUs, ``None`` where not known
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The answer."""
 
-    question: Question  #: what was asked
-    conclusion: Conclusion  #: the verdict
-    reason: str  #: the verdict in words, one sentence
-    memory: Memory  #: what fits
-    checks: tuple[Check, ...]  #: each with its verdict
-    checklist: Checklist  #: when to use it, when to leave it off
-    outlook: SpeedupByBatch  #: the speedup to expect
-    speculative_config: Mapping[str, object]  #: the object for vLLM's ``--speculative-config``
+    question: Question  # what was asked
+    conclusion: Conclusion  # the verdict
+    reason: str  # the verdict in words, one sentence
+    memory: Memory  # what fits
+    checks: tuple[Check, ...]  # each with its verdict
+    checklist: Checklist  # when to use it, when to leave it off
+    outlook: SpeedupByBatch  # the speedup to expect
+    speculative_config: Mapping[str, object]  # the object for vLLM's ``--speculative-config``
 
 
 def make_plan(question: Question) -> Plan:

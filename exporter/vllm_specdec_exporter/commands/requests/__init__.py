@@ -69,10 +69,10 @@ _NOW = 0.0
 class RequestsConfig:
     """The validated configuration."""
 
-    files: tuple[str, ...]  #: paths, or `STDIN`
-    settings: Settings  #: thresholds and the cost of steps
-    requests: RequestSettings  #: how requests are grouped
-    batch: float | None  #: requests in the batch; ``None`` if not given
+    files: tuple[str, ...]  # paths, or `STDIN`
+    settings: Settings  # thresholds and the cost of steps
+    requests: RequestSettings  # how requests are grouped
+    batch: float | None  # requests in the batch; ``None`` if not given
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

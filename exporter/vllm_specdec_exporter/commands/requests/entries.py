@@ -199,8 +199,8 @@ class Recording:
 
     def __init__(self, classification: Classification) -> None:
         self._reader = EntryReader(classification)
-        self.entries: Counter[str] = Counter()  #: their number by file
-        self.unused: dict[str, UnusedEntries] = {}  #: those not used, or not completely, by reason
+        self.entries: Counter[str] = Counter()  # their number by file
+        self.unused: dict[str, UnusedEntries] = {}  # those not used, or not completely, by reason
 
     def read(self, name: str, found: Iterable[FileLine]) -> Iterator[tuple[str, Observation]]:
         """Yield the observations of a file, each with its place; `name` is empty for the only file."""

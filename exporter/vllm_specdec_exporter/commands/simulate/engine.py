@@ -16,11 +16,11 @@ class Engine:
     """The state of one engine since its server started."""
 
     def __init__(self, config: EngineConfig, num_speculative_tokens: int | None, rng: Random):
-        self.num_speculative_tokens = num_speculative_tokens  #: K, or None without speculation
-        self.measurements = Measurements(config.max_model_len)  #: the published values
+        self.num_speculative_tokens = num_speculative_tokens  # K, or None without speculation
+        self.measurements = Measurements(config.max_model_len)  # the published values
         self.totals = Totals.empty(num_speculative_tokens or 0)
-        self.now = 0.0  #: simulated seconds since the server started
-        self.busy_seconds = 0.0  #: simulated seconds spent in steps
+        self.now = 0.0  # simulated seconds since the server started
+        self.busy_seconds = 0.0  # simulated seconds spent in steps
         self.config = config
         self._rng = rng
         self._scheduler = Scheduler(config, rng)

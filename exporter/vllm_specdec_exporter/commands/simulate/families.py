@@ -27,30 +27,30 @@ SERVERS = ("vllm", "vllm-rust", "vllm-v0", "sglang", "lmdeploy", "llamacpp")
 class Variant(msgspec.Struct, frozen=True):
     """The label of several samples with the same owner."""
 
-    label: str  #: Its name
-    values: tuple[str, ...] | Literal["positions"]  #: Its values; ``positions`` for one per draft position
+    label: str  # its name
+    values: tuple[str, ...] | Literal["positions"]  # its values; ``positions`` for one per draft position
 
 
 class FamilySpec(msgspec.Struct, frozen=True):
     """One metric family."""
 
-    name: str  #: Family name; for a counter without `_total`
-    type: str  #: counter, gauge, histogram or summary
+    name: str  # family name; for a counter without `_total`
+    type: str  # counter, gauge, histogram or summary
     help: str
-    scope: str  #: `engine` (a sample per engine), `model` (one per model) or `server` (one)
-    source: str = ""  #: Key of the values in the simulation; empty for the name without its prefix
-    variant: Variant | None = None  #: Label of several samples with the same owner, if any
+    scope: str  # `engine` (a sample per engine), `model` (one per model) or `server` (one)
+    source: str = ""  # key of the values in the simulation; empty for the name without its prefix
+    variant: Variant | None = None  # label of several samples with the same owner, if any
     labels: dict[str, str] = {}
-    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length
+    #: Finite bucket bounds; ``1-2-5`` for 1, 2, 5, 10, 20, 50, ... up to the maximum model length.
     buckets: tuple[float, ...] | Literal["1-2-5"] = ()
-    created: bool = False  #: Whether there is a creation time
-    #: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing
+    created: bool = False  # whether there is a creation time
+    #: What samples need to exist: `speculation`, `drafts`, `traffic`, `v0_sample`, or nothing.
     requires: str = ""
-    omit_model_name: bool = False  #: Whether samples lack the label `model_name`
-    constant: tuple[float, ...] = ()  #: Values that never change, one per variant
-    combine: str = "sum"  #: How several engines are combined into one sample: sum, mean or max
-    real: bool = False  #: Whether the value is a real number, not a count
-    bare: bool = False  #: Whether a counter's sample lacks the suffix `_total`
+    omit_model_name: bool = False  # whether samples lack the label `model_name`
+    constant: tuple[float, ...] = ()  # values that never change, one per variant
+    combine: str = "sum"  # how several engines are combined into one sample: sum, mean or max
+    real: bool = False  # whether the value is a real number, not a count
+    bare: bool = False  # whether a counter's sample lacks the suffix `_total`
 
     @property
     def key(self) -> str:
@@ -216,20 +216,20 @@ class SimulatedDialect:
     """The format of one server's metrics."""
 
     name: str
-    server: str  #: Data file with the families
-    content_type: str = _CLASSIC  #: HTTP content type of the answer
-    number: Callable[[float, FamilySpec], str] = format_python  #: Formats a value
-    openmetrics: bool = False  #: Whether the format is OpenMetrics, not the classic text
-    underscores: bool = False  #: Whether sample names have `_` in place of `:`
-    created: bool = False  #: Whether creation times are published
+    server: str  # data file with the families
+    content_type: str = _CLASSIC  # HTTP content type of the answer
+    number: Callable[[float, FamilySpec], str] = format_python  # formats a value
+    openmetrics: bool = False  # whether the format is OpenMetrics, not the classic text
+    underscores: bool = False  # whether sample names have `_` in place of `:`
+    created: bool = False  # whether creation times are published
     #: Whether several processes write the values: without `process_*` and `python_*` families, histograms
-    #: first and gauges last
+    #: first and gauges last.
     multiprocess: bool = False
-    empty_families: bool = True  #: Whether families without samples have HELP and TYPE lines
-    #: Whether labels begin with `model_name`, `engine`; otherwise they are sorted by name
+    empty_families: bool = True  # whether families without samples have HELP and TYPE lines
+    #: Whether labels begin with `model_name`, `engine`; otherwise they are sorted by name.
     identity_first: bool = False
-    histogram: tuple[str, ...] = _BUCKETS_FIRST  #: The parts of a histogram in order
-    version: str = "0.32.0"  #: The version in GET /version; empty if there is no such path
+    histogram: tuple[str, ...] = _BUCKETS_FIRST  # the parts of a histogram in order
+    version: str = "0.32.0"  # the version in GET /version; empty if there is no such path
 
     def families(self) -> tuple[FamilySpec, ...]:
         """Return the families of the dialect in their order."""

@@ -24,13 +24,13 @@ class Parameter:
     """One parameter of a phase."""
 
     #: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean length), `weights`
-    #: (relative frequencies), `probabilities` (one, or one per position) or `choice`
+    #: (relative frequencies), `probabilities` (one, or one per position) or `choice`.
     kind: str
-    default: ParameterValue  #: The value if none is given; None for that of the server
-    help: str  #: Its meaning, with its unit
-    minimum: float = 0.0  #: Smallest value of a number
-    maximum: float = 1_000_000.0  #: Largest value of a count
-    choices: tuple[str, ...] = ()  #: The values of a choice
+    default: ParameterValue  # the value if none is given; None for that of the server
+    help: str  # its meaning, with its unit
+    minimum: float = 0.0  # smallest value of a number
+    maximum: float = 1_000_000.0  # largest value of a count
+    choices: tuple[str, ...] = ()  # the values of a choice
 
     def parse(self, name: str, value: object) -> ParameterValue:
         """Return the value given by a user in its type; raises ScenarioError."""
@@ -137,12 +137,12 @@ _K = Parameter("count", 2, "new K; 0: the initial K", maximum=64)
 class PhaseKind:
     """A kind of phase."""
 
-    name: str  #: Name in scenarios and in the HTTP API
-    help: str  #: Description
+    name: str  # name in scenarios and in the HTTP API
+    help: str  # description
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    restarts: bool = False  #: Whether the server restarts at the start of the phase
-    speculates: bool = True  #: Whether the server speculates
-    ramps: bool = False  #: Whether acceptance changes from `acceptance` to `end_acceptance` over the phase
+    restarts: bool = False  # whether the server restarts at the start of the phase
+    speculates: bool = True  # whether the server speculates
+    ramps: bool = False  # whether acceptance changes from `acceptance` to `end_acceptance` over the phase
 
     def parse(self, given: Mapping[str, object]) -> Mapping[str, Any]:
         """Return the values of all parameters, by default their defaults, or raise ScenarioError."""

@@ -21,15 +21,15 @@ class SimulatedRequest:
 
     arrived_at: float
     prompt_tokens: int
-    cached_tokens: int  #: Tokens of the prompt in the prefix cache
-    target_tokens: int  #: Length at which the answer ends
-    max_tokens: int  #: The client's limit
-    repeats: bool  #: Whether the answer ends by repetition detection
-    scheduled_at: float = 0.0  #: Start of its first step
+    cached_tokens: int  # tokens of the prompt in the prefix cache
+    target_tokens: int  # length at which the answer ends
+    max_tokens: int  # the client's limit
+    repeats: bool  # whether the answer ends by repetition detection
+    scheduled_at: float = 0.0  # start of its first step
     first_token_at: float = 0.0
-    generated: int = 0  #: Tokens of the answer so far
+    generated: int = 0  # tokens of the answer so far
     preemptions: int = 0
-    preempted_at: float = 0.0  #: Time of the last preemption
+    preempted_at: float = 0.0  # time of the last preemption
 
     @property
     def finished_reason(self) -> str:

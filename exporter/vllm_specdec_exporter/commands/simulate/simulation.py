@@ -116,14 +116,14 @@ _RESOLUTION = 1e-9
 class SimulationConfig:
     """What is simulated."""
 
-    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)  #: Served models; each has its own engines
-    engines: int = 1  #: Engines per model
-    num_speculative_tokens: int = 4  #: K; 0 for a server without speculation
-    scenario: Scenario = SCENARIOS["healthy"]  #: The phases
-    loop: bool | None = None  #: Whether the scenario starts again; None for the value of the scenario
-    method: str = "eagle3"  #: Name of the speculation method; only reported
-    engine: EngineConfig = field(default_factory=EngineConfig)  #: Properties of the engines
-    start_time: float = 1_800_000_000.0  #: Unix time at which the simulation starts, in seconds
+    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)  # served models; each has its own engines
+    engines: int = 1  # engines per model
+    num_speculative_tokens: int = 4  # K; 0 for a server without speculation
+    scenario: Scenario = SCENARIOS["healthy"]  # the phases
+    loop: bool | None = None  # whether the scenario starts again; None for the value of the scenario
+    method: str = "eagle3"  # name of the speculation method; only reported
+    engine: EngineConfig = field(default_factory=EngineConfig)  # properties of the engines
+    start_time: float = 1_800_000_000.0  # Unix time at which the simulation starts, in seconds
 
 
 class ServerDownError(RuntimeError):
@@ -135,14 +135,14 @@ class Simulation:
 
     def __init__(self, config: SimulationConfig | None = None, seed: int | None = None) -> None:
         self.config = config or SimulationConfig()
-        self.elapsed = 0.0  #: simulated seconds
+        self.elapsed = 0.0  # simulated seconds
         self.restarts = 0
         self._seed = Random().getrandbits(64) if seed is None else seed  # noqa: S311
-        #: K of the running server, or None without speculation
+        #: K of the running server, or None without speculation.
         self.num_speculative_tokens = self.config.num_speculative_tokens or None
         self._last_k = self.config.num_speculative_tokens
         self._down_until = 0.0
-        self.unavailable = "refused"  #: the response while the server is down: `refused` or `503`
+        self.unavailable = "refused"  # the response while the server is down: `refused` or `503`
         self._started_at = 0.0
         self._past = Totals()
         self._engines = self._start_engines()

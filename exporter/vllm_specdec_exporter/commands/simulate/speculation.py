@@ -97,10 +97,10 @@ class DraftModel:
     """The distribution of drafts and of their acceptance."""
 
     #: Probability that the token at a position is accepted, given that all before it were; one value per
-    #: position, the last one for all later ones
+    #: position, the last one for all later ones.
     acceptance: tuple[float, ...]
-    draft_probability: float = 1.0  #: Probability that a request has a draft in a step
-    #: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K
+    draft_probability: float = 1.0  # probability that a request has a draft in a step
+    #: Relative frequency of drafts of 1, 2, 3, ... tokens; empty if all have K.
     length_weights: tuple[float, ...] = ()
 
     def conditional(self, position: int) -> float:
@@ -129,17 +129,17 @@ class DraftModel:
 class Totals:
     """Exact totals of what was drafted, accepted and generated."""
 
-    drafts: int = 0  #: Verifications of one request's draft in one step
+    drafts: int = 0  # verifications of one request's draft in one step
     draft_tokens: int = 0
-    accepted_tokens: int = 0  #: Tokens accepted; the bonus token of each draft is not among them
-    #: Drafts in which the token at this position was accepted
+    accepted_tokens: int = 0  # tokens accepted; the bonus token of each draft is not among them
+    #: Drafts in which the token at this position was accepted.
     accepted_per_position: list[int] = field(default_factory=list)
-    #: Drafts of which exactly 0, 1, 2, ... tokens were accepted
+    #: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
     accepted_per_draft: list[int] = field(default_factory=list)
-    generation_tokens: int = 0  #: Tokens generated, with and without drafts
+    generation_tokens: int = 0  # tokens generated, with and without drafts
     finished_requests: int = 0
     #: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine counted these as
-    #: accepted
+    #: accepted.
     accepted_anywhere: int = 0
 
     @classmethod
@@ -204,10 +204,10 @@ class StepCost:
     are accepted, and at large batches rejected tokens cost more than speculation gains.
     """
 
-    base_seconds: float = 0.018  #: Time for reading the weights
-    token_seconds: float = 4e-5  #: Time per computed token of the batch, verified drafts included
-    draft_position_seconds: float = 0.0008  #: Time per drafted position
-    prefill_token_seconds: float = 4e-5  #: Time per prompt token that is not in the prefix cache
+    base_seconds: float = 0.018  # time for reading the weights
+    token_seconds: float = 4e-5  # time per computed token of the batch, verified drafts included
+    draft_position_seconds: float = 0.0008  # time per drafted position
+    prefill_token_seconds: float = 4e-5  # time per prompt token that is not in the prefix cache
 
     def step_seconds(
         self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
@@ -226,10 +226,10 @@ class EngineConfig:
     """The fixed properties of an engine."""
 
     max_num_seqs: int = 256
-    max_num_batched_tokens: int = 2048  #: Prompt tokens after which a step admits no further prompt
+    max_num_batched_tokens: int = 2048  # prompt tokens after which a step admits no further prompt
     kv_cache_tokens: int = 65_536
     block_size: int = 16
-    max_model_len: int = 8192  #: Maximum sequence length in tokens; bucket bounds depend on it
+    max_model_len: int = 8192  # maximum sequence length in tokens; bucket bounds depend on it
     step_cost: StepCost = field(default_factory=StepCost)
 
 
@@ -237,12 +237,12 @@ class EngineConfig:
 class Traffic:
     """The traffic of one engine: clients that send a request, read the answer and pause."""
 
-    clients: int = 24  #: Clients of this engine, and so the maximum number of its requests
-    think_seconds: float = 0.5  #: Mean time between an answer and the client's next request
-    prompt_tokens: float = 600.0  #: Mean prompt length
-    output_tokens: float = 200.0  #: Mean answer length
-    prefix_hit_ratio: float = 0.35  #: Mean share of a prompt in the prefix cache
-    repetition_ratio: float = 0.0  #: Share of the answers that end by vLLM's repetition detection
+    clients: int = 24  # clients of this engine, and so the maximum number of its requests
+    think_seconds: float = 0.5  # mean time between an answer and the client's next request
+    prompt_tokens: float = 600.0  # mean prompt length
+    output_tokens: float = 200.0  # mean answer length
+    prefix_hit_ratio: float = 0.35  # mean share of a prompt in the prefix cache
+    repetition_ratio: float = 0.0  # share of the answers that end by vLLM's repetition detection
 
 
 @dataclass(frozen=True)

@@ -202,26 +202,26 @@ class StreamedDrafts:
     drafts: int
     draft_tokens: int
     accepted_tokens: int
-    histogram: tuple[int, ...] = ()  #: at index j, the drafts with j accepted tokens
+    histogram: tuple[int, ...] = ()  # at index j, the drafts with j accepted tokens
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedAnswer:
     """The client's view of one request."""
 
-    request: int  #: its number in the cell, from 0
-    prompt: int  #: the index of its prompt in the set, from 0
-    error: str = ""  #: why the response is incomplete; empty if it is complete
-    prompt_tokens: int = 0  #: from the server's usage
-    completion_tokens: int = 0  #: from the server's usage
-    ttft_seconds: float | None = None  #: from sending the request to the first token
-    #: (last token - first token) / (completion tokens - 1); ``None`` for a single token
+    request: int  # its number in the cell, from 0
+    prompt: int  # the index of its prompt in the set, from 0
+    error: str = ""  # why the response is incomplete; empty if it is complete
+    prompt_tokens: int = 0  # from the server's usage
+    completion_tokens: int = 0  # from the server's usage
+    ttft_seconds: float | None = None  # from sending the request to the first token
+    #: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
     tpot_seconds: float | None = None
-    events: int = 0  #: number of events with tokens; vLLM sends one for each step
-    event_seconds: float | None = None  #: median time between two of them; ``None`` for a single one
-    seconds: float = 0.0  #: from sending the request to the end of the response
-    finish_reason: str = ""  #: ``length``, ``stop``
-    drafts: StreamedDrafts | None = None  #: the server's record of the drafts, if given
+    events: int = 0  # number of events with tokens; vLLM sends one for each step
+    event_seconds: float | None = None  # median time between two of them; ``None`` for a single one
+    seconds: float = 0.0  # from sending the request to the end of the response
+    finish_reason: str = ""  # ``length``, ``stop``
+    drafts: StreamedDrafts | None = None  # the server's record of the drafts, if given
 
 
 class Stream:

@@ -50,8 +50,8 @@ NOTE = (
 class Zones:
     """The bounds between the zones, as acceptance ratios from 0 to 1, rising; else ValueError."""
 
-    disable_below: float = _PUBLISHED.disable_acceptance_ratio  #: below it drafting costs more than it gains
-    #: above it drafting likely pays; in between it is near break-even
+    disable_below: float = _PUBLISHED.disable_acceptance_ratio  # below it drafting costs more than it gains
+    #: Above it drafting likely pays; in between it is near break-even.
     benefit_above: float = _PUBLISHED.break_even_acceptance_ratio
 
     def __post_init__(self) -> None:
@@ -203,27 +203,27 @@ class Cell:
 class SweepPlan:
     """What to measure and how, without the server."""
 
-    prompts: tuple[PromptSet, ...]  #: sets of prompts, each with cells of its own
-    temperatures: tuple[float, ...] = TEMPERATURES  #: sampling temperatures, 0 (greedy) or more
-    #: numbers of workers, each of which sends its next request after its last response
+    prompts: tuple[PromptSet, ...]  # sets of prompts, each with cells of its own
+    temperatures: tuple[float, ...] = TEMPERATURES  # sampling temperatures, 0 (greedy) or more
+    #: Numbers of workers, each of which sends its next request after its last response.
     concurrencies: tuple[int, ...] = (1,)
-    waves: bool = False  #: whether all workers send their next requests together
-    requests: int = 16  #: requests per cell; they use the prompts of the set in turn
-    max_tokens: int = 128  #: most tokens of a response
-    model: str = ""  #: name of the model; empty for the only one of the server
-    api: str = "auto"  #: ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template
-    #: of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in most
+    waves: bool = False  # whether all workers send their next requests together
+    requests: int = 16  # requests per cell; they use the prompts of the set in turn
+    max_tokens: int = 128  # most tokens of a response
+    model: str = ""  # name of the model; empty for the only one of the server
+    api: str = "auto"  # ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template
+    #: Of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in most
     #: production traffic: vLLM's drafter ignores seeds while its sampler does not, which may change
-    #: acceptance
+    #: acceptance.
     seed: int | None = None
-    top_p: float | None = None  #: nucleus sampling, ``None`` for the server's default
-    ignore_eos: bool = False  #: whether responses continue to `max_tokens` (a vLLM extension)
-    allow_other_traffic: bool = False  #: whether to measure despite other traffic
-    request_timeout: float = 120.0  #: timeout of one response, in seconds
-    max_duration: float = 1800.0  #: seconds after which the sweep stops; it can be continued
-    pause: float = 0.0  #: seconds between two cells
-    watch: float = 3.0  #: seconds for which the server must be quiet before the first cell
-    zones: Zones = Zones()  #: the bounds of the zones in reports
+    top_p: float | None = None  # nucleus sampling, ``None`` for the server's default
+    ignore_eos: bool = False  # whether responses continue to `max_tokens` (a vLLM extension)
+    allow_other_traffic: bool = False  # whether to measure despite other traffic
+    request_timeout: float = 120.0  # timeout of one response, in seconds
+    max_duration: float = 1800.0  # seconds after which the sweep stops; it can be continued
+    pause: float = 0.0  # seconds between two cells
+    watch: float = 3.0  # seconds for which the server must be quiet before the first cell
+    zones: Zones = Zones()  # the bounds of the zones in reports
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the cells in the order of measurement: temperature changes fastest."""

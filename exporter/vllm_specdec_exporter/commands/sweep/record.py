@@ -39,12 +39,12 @@ class Status(StrEnum):
 class ServerIdentity:
     """The measured server; another one means another sweep."""
 
-    target: str  #: its address, without secrets
-    model: str  #: the model's name
-    root: str = ""  #: the path of the model's weights, from the server
-    version: str = ""  #: the server's version, empty if not known
+    target: str  # its address, without secrets
+    model: str  # the model's name
+    root: str = ""  # the path of the model's weights, from the server
+    version: str = ""  # the server's version, empty if not known
     dialect: str = ""
-    num_speculative_tokens: int = 0  #: K, 0 if not known
+    num_speculative_tokens: int = 0  # K, 0 if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,45 +69,45 @@ class CellAcceptance:
     drafts: float | None = None
     draft_tokens: float | None = None
     accepted_tokens: float | None = None
-    acceptance_ratio: float | None = None  #: accepted over draft tokens, 0 to 1
-    mean_acceptance_length: float | None = None  #: tokens emitted per draft, 1 to 1 + K
-    #: at index i, the share of drafts in which position i was accepted
+    acceptance_ratio: float | None = None  # accepted over draft tokens, 0 to 1
+    mean_acceptance_length: float | None = None  # tokens emitted per draft, 1 to 1 + K
+    #: At index i, the share of drafts in which position i was accepted.
     position_acceptance_ratio: tuple[float, ...] = ()
-    mean_draft_length: float | None = None  #: draft tokens per draft, 0 to K
-    coverage_ratio: float | None = None  #: share of the generated tokens from drafts, 0 to 1
+    mean_draft_length: float | None = None  # draft tokens per draft, 0 to K
+    coverage_ratio: float | None = None  # share of the generated tokens from drafts, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
     """What was measured in one cell."""
 
-    prompts: str  #: name of the set of prompts; with the next two, which cell this is
-    concurrency: int  #: number of workers
+    prompts: str  # name of the set of prompts; with the next two, which cell this is
+    concurrency: int  # number of workers
     temperature: float
-    #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result
+    #: ``ok``; ``disturbed``: the server did more than the cell's requests; ``failed``: no result.
     status: Status
-    reasons: tuple[str, ...] = ()  #: why it is not ``ok``, or what else is to be known of it
-    started: float = 0.0  #: Unix time at which the cell began
-    seconds: float = 0.0  #: from the first request to the end of the last answer
+    reasons: tuple[str, ...] = ()  # why it is not ``ok``, or what else is to be known of it
+    started: float = 0.0  # Unix time at which the cell began
+    seconds: float = 0.0  # from the first request to the end of the last answer
     requests: int = 0
-    errors: int = 0  #: of these, without a whole answer
-    completion_tokens: int = 0  #: tokens of the whole answers, as their usage says
-    generated_tokens: float | None = None  #: tokens that the server's counters say were generated meanwhile
-    tokens_per_second: float | None = None  #: completion tokens by seconds
-    #: time to first token, in seconds; measured by the client, as all times
+    errors: int = 0  # of these, without a whole answer
+    completion_tokens: int = 0  # tokens of the whole answers, as their usage says
+    generated_tokens: float | None = None  # tokens that the server's counters say were generated meanwhile
+    tokens_per_second: float | None = None  # completion tokens by seconds
+    #: Time to first token, in seconds; measured by the client, as all times.
     ttft: TimeSummary = TimeSummary()
-    tpot: TimeSummary = TimeSummary()  #: time per output token behind the first, in seconds, of each answer
-    latency: TimeSummary = TimeSummary()  #: from request to the end of the answer, in seconds
-    #: accepted over draft tokens: from the requests' own records where all answers have one, otherwise from
-    #: the counters
+    tpot: TimeSummary = TimeSummary()  # time per output token behind the first, in seconds, of each answer
+    latency: TimeSummary = TimeSummary()  # from request to the end of the answer, in seconds
+    #: Accepted over draft tokens: from the requests' own records where all answers have one, otherwise from
+    #: the counters.
     acceptance_ratio: float | None = None
-    acceptance_interval: ClusterInterval | None = None  #: its 95 % interval
-    mean_acceptance_length: float | None = None  #: tokens per draft, from the same source
-    counters: CellAcceptance | None = None  #: acceptance from the increase of the server's counters
-    #: the same from the requests' own records, where all answers have one
+    acceptance_interval: ClusterInterval | None = None  # its 95 % interval
+    mean_acceptance_length: float | None = None  # tokens per draft, from the same source
+    counters: CellAcceptance | None = None  # acceptance from the increase of the server's counters
+    #: The same from the requests' own records, where all answers have one.
     records: CellAcceptance | None = None
-    answers: tuple[StreamedAnswer, ...] = ()  #: every request
-    attempts: int = 1  #: how often the cell was measured; more than once where the server restarted
+    answers: tuple[StreamedAnswer, ...] = ()  # every request
+    attempts: int = 1  # how often the cell was measured; more than once where the server restarted
 
     @property
     def cell(self) -> Cell:

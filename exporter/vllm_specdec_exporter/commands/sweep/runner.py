@@ -41,9 +41,9 @@ class OtherTraffic(Exception):  # noqa: N818 - it names the fault
 class SweepOutcome:
     """The end of a sweep."""
 
-    record: SweepRecord  #: all results
-    left: int  #: number of cells without a valid result
-    stopped: str = ""  #: why it ended early; empty if it did not
+    record: SweepRecord  # all results
+    left: int  # number of cells without a valid result
+    stopped: str = ""  # why it ended early; empty if it did not
 
     @property
     def clean(self) -> bool:
