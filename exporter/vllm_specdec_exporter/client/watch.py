@@ -42,15 +42,23 @@ def harmless(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 class Labels(TypedDict, total=False):
-    """How requests are classified."""
+    """How requests are classified.
 
-    request_type: str  # the type of requests without that header that match no rule
-    type_header: str  # request header with the type; by default `TYPE_HEADER`
-    #: Rules for requests without that header, as in ``--requests.type``; the first match counts.
+    Attributes:
+        request_type: the type of requests without that header that match no rule.
+        type_header: request header with the type; by default `TYPE_HEADER`.
+        types: rules for requests without that header, as in ``--requests.type``; the first match counts.
+        tenant: the tenant of all requests.
+        tenant_header: request header with the tenant.
+        tenants: the tenants that are sent to the exporter; every other is sent as ``other``.
+    """
+
+    request_type: str
+    type_header: str
     types: Iterable[str]
-    tenant: str  # the tenant of all requests
-    tenant_header: str  # request header with the tenant
-    tenants: Iterable[str]  # the tenants that are sent to the exporter; every other is sent as ``other``
+    tenant: str
+    tenant_header: str
+    tenants: Iterable[str]
 
 
 class RequestWatcher:
