@@ -28,7 +28,7 @@ KEEP_SECONDS = 300.0  # how long the last known servers stay while the name has 
 RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 
 #: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no records of this family.
-_NO_RECORDS = (socket.EAI_NONAME, socket.EAI_NODATA)
+_NO_RECORDS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
 class _Name:
