@@ -1,5 +1,7 @@
 """A file of cost profiles, as `calibrate` writes one: with it, a speedup near 1 has a verdict too."""
 
+import atexit
+import shutil
 import tempfile
 import tomllib
 from functools import cache
@@ -17,6 +19,8 @@ def calibrated_file() -> str:
     document = tomllib.loads(shipped.read_text("utf-8"))
     for profile in document["profiles"].values():
         profile |= {"basis": "calibrated", "uncertainty": 0.15}
-    path = Path(tempfile.mkdtemp(prefix="calibrated-")) / "profiles.yaml"
+    folder = tempfile.mkdtemp(prefix="calibrated-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "profiles.yaml"
     path.write_text(yaml.safe_dump(document), "utf-8")
     return str(path)
