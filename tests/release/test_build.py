@@ -38,7 +38,7 @@ STRAY = (
     f"exporter/{PACKAGE}.egg-info/PKG-INFO",
 )
 #: The kinds of files that the package reads.
-SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yml"}
+SUFFIXES = {".css", ".json", ".py", ".txt", ".typed", ".toml", ".yaml", ".yml"}
 
 
 def digests(folder: Path) -> dict[str, str]:
