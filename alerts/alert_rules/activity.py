@@ -6,7 +6,6 @@ from .rule import (
     BY_METHOD,
     COUNT,
     LONG_INTERVAL,
-    LOOK_BACK,
     METHOD_SPEEDUP,
     MODEL,
     PERCENT,
@@ -43,7 +42,7 @@ def _bypassed() -> Alert:
             "1800 * avg_over_time(engine:vllm_specdec_generation_tokens:rate5m[25m]) > 1000\n"
             "and engine:vllm_specdec_generation_tokens:rate5m offset 25m > 0\n"
             "unless max_over_time(engine:vllm_specdec_drafts:rate5m[25m]) > 0\n"
-            f'and ignoring (state) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}]) == 0)\n'
+            'and ignoring (state) (max_over_time(vllm_specdec_activity{state="bypassed"}[30m]) == 1)\n'
             "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
             "unless (\n"
             "  (vllm_specdec_generation_tokens_total unless vllm_specdec_drafts_total)\n"

@@ -25,7 +25,11 @@ _NAMESPACE = "cluster, namespace"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
-_POLLED = "stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m])"
+#: One sample alone says nothing.
+_POLLED = (
+    "(stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) "
+    "and count_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) > 1)"
+)
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 #: vLLM's own series of an engine that speculates, one of each.
 _SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'

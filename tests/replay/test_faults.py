@@ -112,7 +112,7 @@ def document() -> Iterator[str]:
         "exporter's own pipeline, and judged by the real rules in Prometheus's own engine, scraped and "
         "evaluated once a minute, or every four minutes where it takes a day (`tests/replay`). The time runs "
         "from the fault until the alert fires; "
-        "Alertmanager's `group_wait` comes on top, and up to 5 minutes for rules that production evaluates "
+        "Alertmanager's `group_wait` comes on top, and up to 9 minutes for rules that production evaluates "
         "every 3 minutes. What else follows from the same fault is left out: "
         "Alertmanager silences them, or groups them into the same notification."
     )
