@@ -48,8 +48,6 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?P<number>\d+)(?P<unit>[smhd])\b")
 #: Ranges, subqueries and offsets of an expression, but not the windows in the names of recorded series.
 _IN_EXPRESSION = re.compile(r"(?<=\[)[\dsmhd:]+(?=\])|(?<=offset )\d+[smhd]")
-#: A comparison of an age with seconds.
-_AGE = re.compile(r"(?<=> )300\b")
 
 #: Folders of alert rules: in the installed package, or in the source tree.
 _RULE_FOLDERS = (Path(__file__).parents[1] / "rules", Path(__file__).parents[3] / "alerts" / "rules")
@@ -334,8 +332,7 @@ def faster_rules(text: str, factor: float) -> str:
         if "interval" in group:
             group["interval"] = faster(group["interval"], factor)
         for rule in group["rules"]:
-            expr = _IN_EXPRESSION.sub(lambda match: faster(match[0], factor), rule["expr"])
-            rule["expr"] = _AGE.sub(f"{300 / factor:g}", expr)
+            rule["expr"] = _IN_EXPRESSION.sub(lambda match: faster(match[0], factor), rule["expr"])
             for key in ("for", "keep_firing_for"):
                 if key in rule:
                     rule[key] = faster(rule[key], factor)
