@@ -28,7 +28,7 @@ from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.observe.result import REASONS
 
 #: A late poll, on a busy machine, would be counted as a timeout.
-SLOW = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+SLOW = ("--poll.interval", "6s", "--poll.timeout", "5900ms")
 BODY = capture()
 WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY
 HALF = len(BODY) // 2
