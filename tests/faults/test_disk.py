@@ -172,7 +172,7 @@ def test_web_configuration_emptied(tmp_path: Path) -> None:
     with guarded(pki, document) as exporter:
         assert ask(exporter, "/metrics").status == 401
         # What a full disk leaves of a file, and what an editor or a template may.
-        for count, left in enumerate(("", "# a comment\n", "~\n", "---\n", "http_server_config: {}\n"), 1):
+        for count, left in enumerate(("", "# a comment\n", "~\n", "---\n", "basic_auth_users:\n"), 1):
             (tmp_path / "web.yml").write_text(left)
             eventually(lambda: len(exporter.log_lines("web configuration not reloaded")) == count)  # noqa: B023
             assert ask(exporter, "/metrics").status == 401

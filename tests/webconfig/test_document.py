@@ -1,17 +1,21 @@
 """What a web configuration file may say, and what is said of one that cannot be used."""
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
 from vllm_specdec_exporter.serve.web_config.document import Loaded, WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from webconfig.pki import Pki
+from vllm_specdec_exporter.serve.web_config.tls import ClientAuth
+from webconfig.https import MUTUAL, TLS
+from webconfig.pki import Pki, hashed
 
 CORPUS = Path(__file__).with_name("corpus")
 GOOD = sorted(path.name for path in CORPUS.glob("*.good.yml"))
@@ -115,6 +119,39 @@ def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert tls.cert_file == str(folder / "server.pem")
     assert absolute is not None
     assert absolute.files == ("/a/b", "/c")
+
+
+def test_no_file_that_is_cut_off_opens_a_door(folder: Path) -> None:
+    """A reload refuses what lacks a protection that the old file had; what turns it off says so."""
+    users = f"basic_auth_users:\n  alice: {hashed('one')}\n"
+    tls = yaml.safe_dump({"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True)
+    names = "  client_allowed_sans: [prometheus.example]\n"
+    path = folder / "cut.yml"
+    for text in (tls + names + users, users + tls + names):
+        path.write_text(text)
+        old = WebConfigFile(str(path)).load()
+        taken = []
+        for length in range(len(text)):
+            path.write_text(text[:length])
+            with contextlib.suppress(WebConfigError):
+                new = WebConfigFile(str(path)).load()
+                new.require_protections_of(old)
+                taken.append(new.config)
+        assert all(config.tls and config.tls.client_auth is ClientAuth.REQUIRE_AND_VERIFY for config in taken)
+        assert all(config.tls.client_allowed_sans and config.users for config in taken if config.tls)
+        assert all(config.tls.min_version == "TLS13" for config in taken if config.tls)
+
+    plain = {"tls_server_config": TLS}
+    for document, reason in (
+        ({}, None),
+        ({"tls_server_config": {}, "basic_auth_users": {}}, None),
+        (plain | {"basic_auth_users": {}}, "tls_server_config.client_auth_type; .* `client_auth_type: No"),
+        ({"tls_server_config": {**MUTUAL, "min_version": "TLS12"}, "basic_auth_users": {}}, "next start$"),
+    ):
+        path.write_text(yaml.safe_dump(document))
+        new = WebConfigFile(str(path)).load()
+        with pytest.raises(WebConfigError, match=reason) if reason else contextlib.nullcontext():
+            new.require_protections_of(old)
 
 
 def _load(folder: Path, name: str) -> Loaded:

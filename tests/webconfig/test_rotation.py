@@ -238,7 +238,7 @@ class TestSettings:
             kept.sock.settimeout(30)
             assert kept.sock.recv(10) == b""
             kept.close()
-            write(path, {"tls_server_config": MUTUAL})
+            write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["prometheus.example"]}})
             eventually(lambda: _status(exporter, good) == 200, SOON)
             shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
             eventually(lambda: _status(exporter, other) == 200, SOON)

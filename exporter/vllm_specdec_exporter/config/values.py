@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 
 from .thresholds import Thresholds
 
@@ -206,7 +206,8 @@ def loopback_hosts(host: str) -> tuple[str, ...]:
 
 
 _SECRET_PARAMETER = re.compile(
-    r"([?&][^=&]*(?:token|key|secret|passw|pwd|credential|jwt|auth|sig)[^=&]*=)([^&]*)", re.IGNORECASE
+    r"([?&][^=&]*(?:token|key|secret|passw|pass(?![a-z])|pwd|credential|jwt|auth|sig)[^=&]*=)([^&]*)",
+    re.IGNORECASE,
 )
 _NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
 _SOCKET_HOST = "http://localhost"
@@ -306,7 +307,7 @@ def mask_query(text: str) -> str:
 def secret_parameters(text: str) -> frozenset[str]:
     """Return the values that `mask_query` replaces, as they are and decoded."""
     values = [value for _, value in _SECRET_PARAMETER.findall(text) if value]
-    return frozenset((*values, *map(unquote, values)))
+    return frozenset((*values, *map(unquote, values), *map(unquote_plus, values)))
 
 
 def mask_url(text: str) -> str:

@@ -264,10 +264,10 @@ def _read_token(path: str) -> str:
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    encoding = response.headers.get("Content-Encoding", "identity").lower()
-    if encoding not in ("identity", "gzip", "deflate"):
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding.lower() not in ("identity", "gzip", "deflate"):
         raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
-    inflate = None if encoding == "identity" else Inflater(zlib.MAX_WBITS | 32)  # by the header
+    inflate = None if encoding.lower() == "identity" else Inflater(zlib.MAX_WBITS | 32)  # by the header
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
     # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.

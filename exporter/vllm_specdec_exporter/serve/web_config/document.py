@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...config.files import read_regular
 from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, text_of
-from .tls import TLSSettings, make_context, parse_tls
+from .tls import ClientAuth, TLSSettings, make_context, parse_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -30,6 +30,14 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
     "X-XSS-Protection": (),
 }
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
+#: What protects the server, and how a file says that it does no longer: a file cut off only lacks it.
+_PROTECTIONS: Mapping[str, str] = {
+    "tls_server_config": "{}",
+    "basic_auth_users": "{}",
+    "tls_server_config.client_auth_type": ClientAuth.NONE,
+    "tls_server_config.client_allowed_sans": "",  # the format has no way to say so
+    "tls_server_config.min_version": "TLS12",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,46 @@ class Loaded:
     config: WebConfig  # the content of the file
     context: ssl.SSLContext | None  # the TLS context; ``None`` for plain HTTP
     contents: Contents  # the digests of the files
-    named: frozenset[str] = frozenset()  # the sections that the file names; all of them if it is ``{}``
+    #: The protections that the file speaks of, with a value; all of them if it is ``{}``.
+    stated: frozenset[str] = frozenset()
+
+    def require_protections_of(self, old: Loaded) -> None:
+        """WebConfigError if one of `old` is missing here, unless the file says so."""
+        on, stated = _protections(self.config), self.stated
+        missing = _protections(old.config) - on - stated
+        if "tls_server_config" not in on and "tls_server_config" in stated:
+            missing &= {"basic_auth_users"}
+        for name in sorted(missing, key=list(_PROTECTIONS).index):
+            off = f", or until it contains `{name.rpartition('.')[2]}: {_PROTECTIONS[name]}`"
+            raise WebConfigError(
+                f"it no longer has {name}; the old configuration stays until the next start"
+                f"{off if _PROTECTIONS[name] else ''}"
+            )
+
+
+def _protections(config: WebConfig) -> set[str]:
+    """Return the protections that are on."""
+    tls = config.tls or TLSSettings("", "")
+    on = (
+        config.tls is not None,
+        bool(config.users),
+        tls.client_auth is not ClientAuth.NONE,
+        bool(tls.client_allowed_sans),
+        tls.min_version != "TLS12",
+    )
+    return {name for name, is_on in zip(_PROTECTIONS, on, strict=True) if is_on}
+
+
+def _stated(document: object) -> frozenset[str]:
+    if document == {}:
+        return frozenset(_PROTECTIONS)
+    if not isinstance(document, dict):
+        return frozenset()
+    tls = document.get("tls_server_config")
+    fields = (
+        {f"tls_server_config.{key}": value for key, value in tls.items()} if isinstance(tls, dict) else {}
+    )
+    return frozenset(name for name, value in (document | fields).items() if value not in ("", None))
 
 
 class WebConfigFile:
@@ -160,8 +207,7 @@ class WebConfigFile:
         document = parse_yaml(text)
         config = self._parse(document)
         context = make_context(config.tls) if config.tls else None
-        named = _SECTIONS if document == {} else document if isinstance(document, dict) else ()
-        return Loaded(config, context, contents, frozenset(named))
+        return Loaded(config, context, contents, _stated(document))
 
     def _parse(self, document: object) -> WebConfig:
         return parse(document, str(Path(self.path).parent))

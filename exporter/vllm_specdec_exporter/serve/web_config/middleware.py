@@ -183,18 +183,8 @@ class WebConfigMiddleware:
     def _load(self) -> Loaded:
         """Run in the reader."""
         loaded = self._source.load()
-        old, new = self._loaded.config, loaded.config
-        dropped = {
-            "tls_server_config": old.tls and not new.tls,
-            "basic_auth_users": old.users and not new.users,
-        }
-        for section, is_dropped in dropped.items():
-            if is_dropped and section not in loaded.named:
-                # A full disk or a file cut off must not turn off TLS and authentication.
-                raise WebConfigError(
-                    f"it no longer has {section}; the old configuration stays until the next start, or until "
-                    f"it contains `{section}: {{}}`"
-                )
+        # A full disk or a file cut off must not turn off TLS and authentication.
+        loaded.require_protections_of(self._loaded)
         return loaded
 
     async def _apply(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
