@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from act.webhook import alert_of, calls_in, decision_of, recorder
 from support.programs import eventually
-from vllm_specdec_exporter.commands.act.decision import Decision, EventKind, NoAction, decide
+from vllm_specdec_exporter.commands.act.decision import Decision, EventKind, ModelKey, NoAction, decide
 from vllm_specdec_exporter.commands.act.process import (
     KEPT_OUTPUT,
     CommandResult,
@@ -113,6 +114,12 @@ class TestKubernetes:
             found = self.executor.invocation(decision_of("disable", **labels))
             assert isinstance(found, NoAction)
             assert (found.kind, why in found.why) == (kind, True), found
+
+    def test_a_workload_is_one_in_whatever_cluster_its_alerts_are(self) -> None:
+        """Limits and contradictions are of what kubectl changes, and it has one context."""
+        known = {"llama": WORKLOAD, "eu-llama": replace(WORKLOAD, cluster="eu")}
+        one, other = ModelKey("", "prod", "llama"), ModelKey("eu", "prod", "eu-llama")
+        assert Kubernetes(known).target_of(one) == Kubernetes(known).target_of(other) != one
 
     @given(st.text(min_size=1, max_size=40))
     def test_values_never_leave_their_annotation(self, alertname: str) -> None:

@@ -111,7 +111,8 @@ class Kubernetes:
         found = self._workload(model)
         if isinstance(found, NoAction):
             return model
-        return ModelKey(found.cluster, found.namespace, f"{found.kind}/{found.name}")
+        # Without the cluster: kubectl has one context, whatever cluster the alerts are of.
+        return ModelKey("", found.namespace, f"{found.kind}/{found.name}")
 
     def invocation(self, decision: Decision) -> Invocation | NoAction:
         """Return the command for a decision, or why there is none."""
