@@ -263,7 +263,7 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, EngineReading) and isinstance(other, EngineReading):
         some = len(one.defects) == len(other.defects) == MAX_DEFECTS  # which they are is a matter of order
         one, other = (replace(e, defects=() if some else tuple(sorted(e.defects))) for e in (one, other))
-    fields = getattr(one, "__dataclass_fields__", None)
+    fields = getattr(one, "__struct_fields__", getattr(one, "__dataclass_fields__", None))
     if fields and type(one) is type(other):
         return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
     return one == other
