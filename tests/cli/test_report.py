@@ -7,13 +7,13 @@ import json
 import os
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
+from support.copies import replace
 from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import terminal_report as report

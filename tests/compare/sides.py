@@ -1,8 +1,8 @@
 """Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
 
-from dataclasses import replace
 from typing import Any
 
+from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.side import Side
 from vllm_specdec_exporter.economics.speedup import Estimate

@@ -1,7 +1,6 @@
 """Sides: from a snapshot to what is compared, with several engines, models and servers."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
+from support.copies import replace
 from vllm_specdec_exporter.commands.compare import side_of
 from vllm_specdec_exporter.commands.compare.side import Side, SideError, pool, pool_latencies
 from vllm_specdec_exporter.engines.reading import Load

@@ -1,12 +1,12 @@
 """Payoff and advice: the verdicts at their edges, how advice stands, and what is to be pasted."""
 
 import json
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from economics.servers import Server, expected, judged, settings_for, survival_of
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_method
 from vllm_specdec_exporter.economics.baseline_match import Measured

@@ -1,10 +1,9 @@
 """What is given to paste, and when nothing is."""
 
-from dataclasses import replace
-
 import pytest
 
 from economics.servers import expected, judged, settings_for, survival_of
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import CostProfile, for_method
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from economics.servers import KEY, settings_for
 from support.builders import Draft, count
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import CostProfile, for_method
 from vllm_specdec_exporter.engines.reading import EngineReading, Load, Reading

@@ -1,7 +1,6 @@
 """The batch size of a window: requests in the batch, averaged over the drafts of the window."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from economics.servers import Server, settings_for
 from support.builders import counters
+from support.copies import replace
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.baseline_match import BaselineComparison
 from vllm_specdec_exporter.engines.reading import Latencies

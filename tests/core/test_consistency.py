@@ -1,12 +1,12 @@
 """Consistency: what one answer after another cannot be, and what is only torn or rounded."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 
 from support.builders import counters, lives, sample, upstream
+from support.copies import replace
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Sample, defects

@@ -1,11 +1,11 @@
 """Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
 from support.builders import OPENMETRICS, lines, refusal, tensorrt, upstream
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings

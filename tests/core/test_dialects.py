@@ -1,7 +1,6 @@
 """Every dialect: what is read of a server's answer, and what is refused."""
 
 import re
-from dataclasses import replace
 
 from support.builders import (
     DATA,
@@ -15,6 +14,7 @@ from support.builders import (
     vllm_lines,
     vllm_text,
 )
+from support.copies import replace
 from vllm_specdec_exporter.engines import Dialect, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES, normalise

@@ -1,7 +1,6 @@
 """The distribution of accepted tokens per draft, recovered from counters."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import Draft, count, counters, drafts_of, torn_lives
+from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.measures import Distribution, recover
 

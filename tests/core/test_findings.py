@@ -1,6 +1,5 @@
-from dataclasses import replace
-
 from support.builders import increase
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.engines.reading import Counters

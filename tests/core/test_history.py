@@ -1,12 +1,11 @@
 """History: what is one life of an engine, and which samples of it are kept."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters, lives, sample
+from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import History, Sample, counters_reset
 

@@ -2,13 +2,13 @@
 
 import math
 import re
-from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from support.builders import final_answer, lines, requests, series, upstream
+from support.copies import replace
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import EngineKey, Latencies
 from vllm_specdec_exporter.exposition.histogram import Histogram

@@ -1,7 +1,6 @@
 """Measures: by hand, against the drafts behind the counters, and in their ranges."""
 
 import math
-from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import mul
 
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import Draft, count, drafts_of, increase, torn_lives
+from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, Sample, delta
 from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime

@@ -1,11 +1,11 @@
 """The pipeline: from readings to results, poll by poll."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
 from support.builders import OPENMETRICS, counters, upstream
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.profiles import CostSettings

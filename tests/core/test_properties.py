@@ -1,12 +1,12 @@
 """What holds from the text of an answer to the result, whatever the engine did."""
 
-from dataclasses import astuple, replace
 from itertools import pairwise
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from support.builders import (
     OPENMETRICS,
@@ -18,6 +18,7 @@ from support.builders import (
     upstream,
     vllm_lines,
 )
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading

@@ -6,7 +6,6 @@ Answers are decoded with the real protobuf library, by the published definition 
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from golden.cases import CASES, run
+from support.copies import replace
 from support.observed import observed
 from support.protobuf_families import decode, samples, series
 from vllm_specdec_exporter.exposition import histogram as native

@@ -1,7 +1,6 @@
 """Quality: the published rubric, its boundaries, and the reasons that are given."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import increase
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityLevel, judge_quality
 from vllm_specdec_exporter.measures.measures import Measures, derive

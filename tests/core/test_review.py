@@ -1,10 +1,9 @@
 """Cases that no module's own tests would think of: found by reading, kept as regressions."""
 
-from dataclasses import replace
-
 import pytest
 
 from support.builders import counters, lines
+from support.copies import replace
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading

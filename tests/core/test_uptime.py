@@ -1,10 +1,10 @@
 """Decay with uptime: slow drift at the same load and traffic, and nothing else."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 
+from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.measures.uptime import Uptime
 from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading

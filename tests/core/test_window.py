@@ -1,12 +1,11 @@
 """Windows: how far they reach, and what increased within them."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters, sample
+from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, History, Sample, Window, delta, window_delta
 

@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import known_problems as module
 from vllm_specdec_exporter.economics.known_problems import PROBLEMS, Setup, known_problems

@@ -1,10 +1,10 @@
 """Step times of the engine: learned while it serves, and the cost that follows from them."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
+from support.copies import replace
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis

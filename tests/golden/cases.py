@@ -8,12 +8,13 @@ import gzip
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from support.builders import tensorrt
+from support.copies import replace
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader

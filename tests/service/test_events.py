@@ -1,12 +1,11 @@
 """What is worth a log line: payoff and recommendation when they change, and in the aggregate."""
 
-from dataclasses import replace
-
 import pytest
 
 from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
+from support.copies import replace
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict

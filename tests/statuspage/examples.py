@@ -1,9 +1,9 @@
 """Results in every state that the status page has to show, made by the real pipeline where it can."""
 
 import json
-from dataclasses import replace
 
 from per_request.results import RESULTS
+from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket

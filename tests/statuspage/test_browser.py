@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -11,6 +10,7 @@ from aiohttp import web
 from statuspage.examples import NOW, PAGES, engine, page_of, target
 from support.browser import Browser, BrowserError
 from support.closing import clean_up
+from support.copies import replace
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, parse_query, render
 

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +23,7 @@ from statuspage.examples import (
     page_of,
     target,
 )
+from support.copies import replace
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action

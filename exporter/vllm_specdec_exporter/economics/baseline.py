@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ LOADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _REACH = 1.25  # a load matches a bucket within this factor of the bucket's mean load
 #: Largest factor between the mean loads of two buckets for interpolation.
 _GAP = 4.5
-LATENCIES = tuple(f.name for f in fields(Latencies))
+LATENCIES = Latencies.__struct_fields__
 
 
 class BaselineError(ValueError):

@@ -8,8 +8,10 @@ interval by interval instead of on average.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
@@ -21,11 +23,10 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.95, 0.99)
 #: Largest share of the requests in the bucket that a quantile lies in.
 _COARSE = 0.5
-_NAMES = tuple(f.name for f in fields(Latencies))
+_NAMES = Latencies.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyRatio:
+class LatencyRatio(Struct, frozen=True):
     """A quantile now over the same quantile of the baseline: below 1 is faster.
 
     Attributes:
@@ -39,8 +40,7 @@ class LatencyRatio:
     ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Speedup measured against the baseline at the same load. ``None`` if it cannot be measured.
 
     Attributes:
@@ -60,8 +60,7 @@ class Measured:
     latency_ratios: tuple[LatencyRatio, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineComparison:
+class BaselineComparison(Struct, frozen=True):
     """Requests finished since the last counter reset, and the baseline at their load. Cumulative."""
 
     latencies: Latencies = Latencies()  # of these requests
@@ -121,10 +120,10 @@ def increase(before: Latencies | None, after: Latencies | None) -> Latencies | N
     if before is None or after is None:
         return None
     found: dict[str, Histogram | None] = {}
-    for item in fields(Latencies):
-        earlier, later = getattr(before, item.name), getattr(after, item.name)
-        found[item.name] = None if earlier is None or later is None else later.since(earlier)
-        if later is not None and earlier is not None and found[item.name] is None:
+    for name in _NAMES:
+        earlier, later = getattr(before, name), getattr(after, name)
+        found[name] = None if earlier is None or later is None else later.since(earlier)
+        if later is not None and earlier is not None and found[name] is None:
             return None
     return Latencies(**found)
 

@@ -13,9 +13,10 @@ that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .statistics import CLUSTERING, AcceptanceSample, Z
 
@@ -27,8 +28,7 @@ _DECLINE = 1.5
 _CAUTION = 0.85  # assumed decline per position if K = 1, where no decline was observed
 
 
-@dataclass(frozen=True, slots=True)
-class CandidateK:
+class CandidateK(Struct, frozen=True):
     """One K and its speedup.
 
     Attributes:
@@ -62,8 +62,7 @@ class CandidateK:
         return self.length_high / self.step_cost
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Every candidate K, from 0 up."""
 
     options: tuple[CandidateK, ...]  # one per K, in order; the first is K = 0, with speedup 1

@@ -12,14 +12,15 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .speculative_config import ScheduleRow
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """What is known of a deployment; empty for what is not."""
 
     method: str = ""  # as vLLM calls it

@@ -7,8 +7,9 @@ position, so `estimate` and `choice` use the counters by position instead.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .cost import Basis
 
@@ -34,8 +35,7 @@ def expected_tokens(acceptance: float, k: int) -> float:
 LEAST_COVERED = 0.5  # least coverage at which the speedup of all tokens says enough about tokens from drafts
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True):
     """The speedup of a window's acceptance by a cost profile. All ``None`` if it cannot be known.
 
     Attributes:
@@ -101,8 +101,7 @@ def estimate(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
+class Return(Struct, frozen=True):
     """The published return on speculation.
 
     Attributes:

@@ -14,8 +14,10 @@ as that much. Times come in with the intervals.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +74,7 @@ def _increase(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None or after < before else after - before
 
 
-@dataclass(frozen=True, slots=True)
-class StepInterval:
+class StepInterval(Struct, frozen=True):
     """The steps of one poll interval."""
 
     seconds: float  # mean time of a step
@@ -101,8 +102,7 @@ def step_interval(
     return StepInterval(seconds, batch, kv_cache, prompts / (prompts + generated)), drafted / observed
 
 
-@dataclass(frozen=True, slots=True)
-class StepBin:
+class StepBin(Struct, frozen=True):
     """Weighted means of the intervals with similar batch sizes."""
 
     weight: float
@@ -116,8 +116,7 @@ class StepBin:
         return self.weight * math.exp2(-max(0.0, time - self.time) / HALF_LIFE)
 
 
-@dataclass(frozen=True, slots=True)
-class StepFit:
+class StepFit(Struct, frozen=True):
     """The line through the bins.
 
     Attributes:
@@ -139,8 +138,7 @@ class StepFit:
         return self.fixed + self.per_request * batch + self.per_kv_cache * kv_cache
 
 
-@dataclass(frozen=True, slots=True)
-class StepRegression:
+class StepRegression(Struct, frozen=True):
     """The step times of one engine since its last counter reset, at one K."""
 
     k: int = 0  # drafted tokens per request, rounded; another K starts anew
@@ -196,8 +194,7 @@ class StepRegression:
         return replace(line, error=error)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSteps:
+class EngineSteps(Struct, frozen=True):
     """The step times of one engine since its last counter reset, with and without drafts."""
 
     #: Steps without any draft, such as those of a K schedule with K = 0.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ DRAFTED_PER_POSITION = "drafted_tokens_per_position"
 
 #: The fields of the parts of the normal form.
 COUNTERS, LOAD, STEPS, LIFETIME_GAUGES, DRAFTING = (
-    frozenset(f.name for f in fields(part)) for part in (Counters, Load, Steps, Lifetime, Drafting)
+    frozenset(part.__struct_fields__) for part in (Counters, Load, Steps, Lifetime, Drafting)
 )
 
 
@@ -65,7 +65,7 @@ class Dialect:
         unknown = {*self.series, *self.derived}
         unknown.update(*(fields.values() for fields in self.categories.values()))
         unknown -= COUNTERS | LOAD | STEPS | LIFETIME_GAUGES | DRAFTING
-        unknown |= set(self.histograms) - {f.name for f in fields(Latencies)}
+        unknown |= set(self.histograms) - set(Latencies.__struct_fields__)
         if unknown:
             raise ValueError(
                 f"dialect {self.name}: no such fields in reading.py: {', '.join(sorted(unknown))}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ..exposition.histogram import Histogram
 from ..exposition.text import MalformedExposition

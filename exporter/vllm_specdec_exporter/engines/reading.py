@@ -7,8 +7,9 @@ Counters are cumulative values as printed by the server. ``None`` means a missin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from ..exposition.histogram import Histogram
 
@@ -34,8 +35,7 @@ class EngineKey(NamedTuple):
     engine: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """Cumulative counters of one engine.
 
     Attributes:
@@ -61,8 +61,7 @@ class Counters:
     drafted_tokens_per_position: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """Load of one engine: requests in the batch and in the queue, used share of the KV cache (0 to 1)."""
 
     requests_running: float | None = None
@@ -70,8 +69,7 @@ class Load:
     kv_cache_usage_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Cumulative totals of engine steps, as far as the engine prints them."""
 
     #: Sum of vLLM's inter-token latency, which has one observation for each request and step after its first
@@ -85,8 +83,7 @@ class Steps:
     verify_seconds: float | None = None  # likewise for verification
 
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
+class Drafting(Struct, frozen=True):
     """How an engine drafts now, as far as its gauges say; ``None`` for what it does not print."""
 
     num_speculative_tokens: float | None = None  # tokens drafted for a verification; 0 while it drafts none
@@ -107,16 +104,14 @@ class Drafting:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """The two gauges of vLLM V0: means over the server's whole life."""
 
     lifetime_acceptance_ratio: float | None = None  # accepted over draft tokens
     lifetime_efficiency: float | None = None  # emitted tokens over the maximum, K + 1 per draft
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(Struct, frozen=True):
     """Cumulative latency histograms of finished requests, in seconds; ``None`` for a missing series."""
 
     time_to_first_token: Histogram | None = None  # from the arrival of a request to its first token
@@ -126,8 +121,7 @@ class Latencies:
     end_to_end: Histogram | None = None  # from the arrival of a request to its end
 
 
-@dataclass(frozen=True, slots=True)
-class EngineReading:
+class EngineReading(Struct, frozen=True):
     """The values of one engine in one response."""
 
     key: EngineKey  # the identity labels
@@ -159,8 +153,7 @@ class EngineReading:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One response of a server."""
 
     dialect: str  # the name of its dialect

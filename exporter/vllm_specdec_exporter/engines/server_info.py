@@ -6,10 +6,11 @@ skipped by the parser, and never kept, logged or shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from .reading import EngineReading, Reading

@@ -12,9 +12,10 @@ The first state that applies::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
@@ -31,8 +32,7 @@ class ActivityState(StrEnum):
     ACTIVE = "active"
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """The state, ``None`` if the server's metrics do not show it, and the reason."""
 
     state: ActivityState | None = None

@@ -10,9 +10,11 @@ computed less often, because it takes longer than the rest of a poll.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from ..economics.choice import CandidateK, Choice
@@ -41,8 +43,7 @@ class Action(StrEnum):
     INSUFFICIENT_DATA = "insufficient_data"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What to do about K, and why.
 
     Attributes:
@@ -253,8 +254,7 @@ def _why_varying(measures: Measures, shape: DraftShape | None) -> str:
 _SHARE = 0.1  # interval between two computations of the schedule, as a share of the judged window
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAdvice:
+class CurrentAdvice(Struct, frozen=True):
     """The advice in force."""
 
     advice: Advice = Advice(reason="no advice: nothing is known yet")  # the published advice

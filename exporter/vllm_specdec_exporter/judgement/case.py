@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..economics.speculative_config import Speculation
 from ..engines.reading import VLLM
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 ALIKE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One engine at the newest sample."""
 
     activity: Activity  # whether the engine speculates

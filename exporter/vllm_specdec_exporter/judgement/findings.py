@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
@@ -32,8 +33,7 @@ class Severity(StrEnum):
     HINT = "hint"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A problem or hint (`text`), and what to do about it (`action`)."""
 
     severity: Severity

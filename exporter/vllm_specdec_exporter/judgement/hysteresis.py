@@ -14,8 +14,10 @@ A large change is confirmed within one window. A small one takes longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..economics.choice import Choice, choose
 from ..measures.measures import survival
@@ -34,16 +36,14 @@ _SHORTER = 0.25  # a smaller K saves work as well, so from two tokens fewer on a
 _FARTHER = 3.0  # a K beyond the present one is extrapolated, so it must gain more
 
 
-@dataclass(frozen=True, slots=True)
-class AdvisedK:
+class AdvisedK(Struct, frozen=True):
     """The advised K, 0 for no speculation, and whether to try another method."""
 
     k: int
     switch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PendingChange:
+class PendingChange(Struct, frozen=True):
     """When another K was first better, in seconds, and the counters at that time."""
 
     time: float
@@ -51,16 +51,14 @@ class PendingChange:
     accepted: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HysteresisState:
+class HysteresisState(Struct, frozen=True):
     """The advised K, and the pending change, if any."""
 
     advised: AdvisedK
     pending: PendingChange | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """The data that the advised K is chosen from."""
 
     #: At index i, the share of the window's drafts in which position i was accepted.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
@@ -15,8 +18,7 @@ if TYPE_CHECKING:
     from .case import Case
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """The judgement of one engine."""
 
     activity: Activity  # whether the engine speculates
@@ -40,7 +42,7 @@ def judge(
     corrected = case
     if measures is not None and (factor := correction(measures)) != 1:
         # On top of what the engine's own steps have corrected: the estimate is made with that.
-        profile = replace(case.profile, correction=case.profile.correction * factor)
+        profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
         corrected = replace(case, profile=profile)
     if payoff.verdict is PayoffVerdict.UNKNOWN and measures is not None:
         # Which K pays best depends on the same cost that is not known.

@@ -8,9 +8,10 @@ The estimate is of tokens from drafts, so it is weighted with the share of token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis
@@ -31,8 +32,7 @@ class PayoffVerdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Payoff:
+class Payoff(Struct, frozen=True):
     """Whether speculation pays.
 
     Attributes:
@@ -153,8 +153,7 @@ def _why_unknown(measures: Measures) -> str:
 RAISE_K, LOWER_K, DISABLE, MEASURE, NOTHING = "raise_k", "lower_k", "disable", "measure", ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule, applied.
 
     Attributes:

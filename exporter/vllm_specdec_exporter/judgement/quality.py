@@ -11,9 +11,10 @@ value that passes still counts.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,8 +32,7 @@ class QualityLevel(StrEnum):
     OPTIMAL = "optimal"
 
 
-@dataclass(frozen=True, slots=True)
-class Criterion:
+class Criterion(Struct, frozen=True):
     """One line of the rubric, applied.
 
     Attributes:
@@ -69,8 +69,7 @@ class Criterion:
         return f"{value:.{next(digits, 9)}f}"
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(Struct, frozen=True):
     """The level of an engine's acceptance.
 
     Attributes:

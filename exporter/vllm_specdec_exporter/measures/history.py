@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import attrgetter, sub
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.values import format_duration
 from ..economics.step_time import draft_share, mean_context, mean_step_seconds
@@ -29,11 +32,10 @@ if TYPE_CHECKING:
     from ..engines.reading import Counters
     from ..exposition.histogram import Histogram
 
-_TOTALS = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
+_totals = attrgetter("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """The values of one engine at one time."""
 
     time: float  # in seconds
@@ -68,8 +70,7 @@ def running_between(first: Sample, last: Sample) -> float | None:
     return max(1.0, sum(ends) / len(ends))
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The samples since the last counter reset, oldest first."""
 
     #: As far back as the longest window needs; empty after a response that lacked a series.
@@ -126,8 +127,7 @@ def counters_reset(previous: Counters, current: Counters) -> bool:
 
 def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
     """Yield old and new value of the counters that both samples have."""
-    for name in _TOTALS:
-        before, after = getattr(previous, name), getattr(current, name)
+    for before, after in zip(_totals(previous), _totals(current), strict=True):
         if before is not None and after is not None:
             yield before, after
     now = current.accepted_tokens_per_position
@@ -138,9 +138,10 @@ def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[floa
 
 
 def _lost_series(previous: Counters, current: Counters) -> bool:
+    if previous.accepted_tokens_per_position and not current.accepted_tokens_per_position:
+        return True
     return any(
-        getattr(previous, name) and not getattr(current, name)
-        for name in (*_TOTALS, "accepted_tokens_per_position")
+        before and not after for before, after in zip(_totals(previous), _totals(current), strict=True)
     )
 
 
@@ -156,8 +157,7 @@ def _buckets_fell(previous: Counters, current: Counters) -> bool:
     return any(current.drafts - now < (previous.drafts - before) / 2 for before, now in pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """One kind of latency of the requests that finished in a window.
 
     Attributes:
@@ -184,15 +184,15 @@ def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latenc
     if before is None or after is None:
         return ()
     found = []
-    for item in fields(Latencies):
-        earlier: Histogram | None = getattr(before, item.name)
-        later: Histogram | None = getattr(after, item.name)
+    for name in Latencies.__struct_fields__:
+        earlier: Histogram | None = getattr(before, name)
+        later: Histogram | None = getattr(after, name)
         between = later.since(earlier) if later is not None and earlier is not None else None
         if between is None or between.mean is None:
             continue
         found.append(
             Latency(
-                name=item.name,
+                name=name,
                 requests=between.count,
                 mean_seconds=between.mean,
                 deviation_seconds=between.deviation,
@@ -216,8 +216,7 @@ class Window:
         return format_duration(self.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Struct, frozen=True):
     """The increase of one engine's counters over `span` seconds without a reset.
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the

@@ -16,21 +16,23 @@ keeps its highest value until a reset, and exceeds the true value by one engine 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..economics.baseline_match import Measured
-from ..economics.speedup import Estimate, Return
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..economics.baseline_match import Measured, measured_speedup
+from ..economics.speedup import Estimate, Return, estimate
 from .history import Latency
 
 if TYPE_CHECKING:
+    from ..economics.cost import CostProfile
     from ..engines.reading import Counters
     from .history import Delta
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """Cumulative counts of drafts by accepted tokens.
 
     Attributes:
@@ -59,8 +61,7 @@ def recover(counters: Counters, earlier: Distribution | None = None) -> Distribu
     return Distribution(buckets=(*rising, drafts), count=drafts, sum=counters.accepted_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class DraftShape:
+class DraftShape(Struct, frozen=True):
     """The length of drafts, from request records."""
 
     drafts: int  # number of drafts in the records
@@ -95,8 +96,7 @@ FULL_DRAFT_SHARE = 0.95
 LIFETIME = "lifetime"  # window name of the means over a server's whole life (vLLM V0)
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
+class Measures(Struct, frozen=True):
     """Everything derived from one window of one engine. ``None`` or an empty tuple: unknown.
 
     Attributes:
@@ -156,12 +156,20 @@ class Measures:
         Position ratios are shares of all drafts, also of those too short to reach the position. Such drafts
         come from n-gram and suffix drafting, a K schedule, and the ends of requests.
         """
-        k = len(self.position_acceptance_ratio)
-        return self.mean_draft_length is not None and self.mean_draft_length < FULL_DRAFT_SHARE * k
+        return _vary(self.mean_draft_length, len(self.position_acceptance_ratio))
 
 
-def derive(window: str, delta: Delta) -> Measures:
-    """Return the measures of `delta`, the increases within the window of this name."""
+def _vary(draft_length: float | None, k: int) -> bool:
+    return draft_length is not None and draft_length < FULL_DRAFT_SHARE * k
+
+
+def derive(
+    window: str, delta: Delta, profile: CostProfile | None = None, minimum_requests: float = math.inf
+) -> Measures:
+    """Return the measures of `delta`, the increases within the window of this name.
+
+    The gain is estimated if there is a cost profile, and measured from at least `minimum_requests` requests.
+    """
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
@@ -169,18 +177,21 @@ def derive(window: str, delta: Delta) -> Measures:
     conditional = _where_drafted(delta) if counted else _conditional(positions)
     lengths = acceptance_lengths(positions)
     per_draft = _mean(accepted, drafts, k)
+    length = None if per_draft is None else 1 + per_draft
+    drafted = _mean(draft_tokens, drafts, k)
+    costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
     emitted = None if drafts is None or accepted is None else drafts + accepted
     return Measures(
         window=window,
         span_seconds=delta.span,
         drafts=drafts or 0.0,
         acceptance_ratio=_ratio(accepted, draft_tokens),
-        mean_acceptance_length=None if per_draft is None else 1 + per_draft,
+        mean_acceptance_length=length,
         position_acceptance_ratio=positions,
         position_conditional_acceptance_ratio=conditional,
         expected_tokens_per_step=lengths[-1] if lengths else None,
         mean_acceptance_length_at=lengths,
-        mean_draft_length=_mean(draft_tokens, drafts, k),
+        mean_draft_length=drafted,
         position_decay_ratio=_decay(conditional),
         coverage_ratio=_ratio(emitted, delta.generation_tokens),
         drafts_per_second=_rate(delta.drafts, delta.span),
@@ -189,6 +200,8 @@ def derive(window: str, delta: Delta) -> Measures:
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
+        estimate=estimate(length, costed, delta.batch_size, profile) if profile else Estimate(),
+        measured=measured_speedup(*delta.matches, minimum_requests),
         latencies=delta.latencies,
     )
 

@@ -6,9 +6,11 @@ the length falls little by little, while draft length, batch size and context st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .history import delta
 
@@ -30,8 +32,7 @@ _FALL, _STEP = 0.05, 0.5
 _ALIKE = (0.02, 0.5, 0.2)
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
+class Hour(Struct, frozen=True):
     """The drafts of an hour: number, accepted tokens, and means of draft length, batch size and context."""
 
     drafts: float
@@ -58,8 +59,7 @@ class Hour:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Uptime:
+class Uptime(Struct, frozen=True):
     """The hours of one life of an engine; those with few drafts or an unknown load are left out."""
 
     begun: Sample | None = None  # the sample at which the present hour began

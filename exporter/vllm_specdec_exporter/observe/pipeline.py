@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..config.values import format_duration
-from ..economics.baseline_match import measured_speedup
 from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
-from ..economics.speedup import Return, estimate, of_drafts, return_on_speculation
+from ..economics.speedup import Return, of_drafts, return_on_speculation
 from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
@@ -202,17 +203,7 @@ def _drafting(delta: Delta | None) -> tuple[float | None, float | None]:
 
 def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
     """Return everything derived from a window, its speedup included."""
-    measures = derive(window.name, delta)
-    gain = estimate(
-        measures.mean_acceptance_length,
-        len(measures.position_acceptance_ratio)
-        if measures.position_acceptance_ratio and not measures.drafts_vary
-        else measures.mean_draft_length,
-        measures.batch_size,
-        profile,
-    )
-    measured = measured_speedup(*delta.matches, settings.thresholds.measurement_minimum_requests)
-    measures = replace(measures, estimate=gain, measured=measured)
+    measures = derive(window.name, delta, profile, settings.thresholds.measurement_minimum_requests)
     if settings.memory_ratio is None:
         return measures
     return replace(measures, returns=_returns(measures, settings.memory_ratio))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.step_time import StepFit
 from ..engines.reading import Counters, EngineKey, Load
@@ -37,8 +39,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
+class Deployment(Struct, frozen=True):
     """What is known of an engine's deployment; an empty string where nothing is.
 
     Attributes:
@@ -56,8 +57,7 @@ class Deployment:
     cost_profile: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedSteps:
+class LearnedSteps(Struct, frozen=True):
     """The time of the engine's steps over the batch size, as learned from its inter-token latency.
 
     Attributes:
@@ -71,8 +71,7 @@ class LearnedSteps:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineResult:
+class EngineResult(Struct, frozen=True):
     """One engine of a target after a successful poll.
 
     Attributes:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
 from ..economics.baseline_match import BaselineComparison
@@ -40,8 +43,7 @@ class Settings:
     server_info: bool = False  # whether to read SGLang's /server_info
 
 
-@dataclass(frozen=True, slots=True)
-class Derivation:
+class Derivation(Struct, frozen=True):
     """What earlier polls showed of an engine with derived totals, since its counters were last reset."""
 
     excess: float = 0.0  # tokens in the difference that no draft can have had
@@ -51,8 +53,7 @@ class Derivation:
     paused_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EngineState:
+class EngineState(Struct, frozen=True):
     """The state of one engine between polls."""
 
     history: History = History()  # the samples since the last counter reset

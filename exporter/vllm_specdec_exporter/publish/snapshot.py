@@ -121,7 +121,9 @@ def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
     targets = []
     for target in result.targets:
         engines = [
-            replace(engine, windows=tuple(w for w in engine.windows if wanted.window in ("", w.window)))
+            msgspec.structs.replace(
+                engine, windows=tuple(w for w in engine.windows if wanted.window in ("", w.window))
+            )
             for engine in target.engines
             if wanted.model_name in ("", engine.model_name) and wanted.engine in ("", engine.engine)
         ]

@@ -64,7 +64,7 @@ _VALUES: Mapping[tuple[str, str], Values] = {
     ("tenant_requests_total", "outcome"): frozenset(outcome.value for outcome in Outcome),
     ("request_observations_total", "source"): frozenset(source.value for source in Source),
     ("request_observations_total", "record"): frozenset(state.value for state in RecordState),
-    ("latency_ratio", "latency"): frozenset(item.name for item in fields(Latencies)),
+    ("latency_ratio", "latency"): frozenset(Latencies.__struct_fields__),
     ("latency_ratio", "percentile"): frozenset(f"{100 * quantile:g}" for quantile in QUANTILES),
 }
 _SCOPES: Mapping[Scope, tuple[str, ...]] = {

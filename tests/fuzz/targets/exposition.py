@@ -17,12 +17,12 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from fuzz.seeds import DATA
+from support.copies import replace
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_DEFECTS, MAX_ENGINES, MAX_LABEL, MAX_VALUE
@@ -263,7 +263,7 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, EngineReading) and isinstance(other, EngineReading):
         some = len(one.defects) == len(other.defects) == MAX_DEFECTS  # which they are is a matter of order
         one, other = (replace(e, defects=() if some else tuple(sorted(e.defects))) for e in (one, other))
-    fields = getattr(one, "__dataclass_fields__", None)
+    fields = getattr(one, "__struct_fields__", getattr(one, "__dataclass_fields__", None))
     if fields and type(one) is type(other):
         return all(_same(getattr(one, name), getattr(other, name)) for name in fields)
     return one == other

@@ -6,7 +6,7 @@ soon after the last draft are left out, because they were partly decoded with dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS, BaselineError, LoadBucket
@@ -131,7 +131,7 @@ def _finished(latencies: Latencies) -> float:
 
 def _plus(sums: Latencies, found: Latencies) -> Latencies:
     together: dict[str, Histogram | None] = {}
-    for item in fields(Latencies):
-        before, more = getattr(sums, item.name), getattr(found, item.name)
-        together[item.name] = before.plus(more) if before and more else (more or before)
+    for name in Latencies.__struct_fields__:
+        before, more = getattr(sums, name), getattr(found, name)
+        together[name] = before.plus(more) if before and more else (more or before)
     return Latencies(**together)

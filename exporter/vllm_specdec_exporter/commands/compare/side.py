@@ -7,9 +7,11 @@ the sums. Quantiles cannot be combined, so several engines have none.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ...config.options import ConfigError
 from ...config.thresholds import Thresholds
@@ -279,9 +281,9 @@ def pool(measures: Sequence[Measures]) -> Measures:
         generation_tokens_per_second=sum_known(m.generation_tokens_per_second for m in measures),
         estimate=Estimate(
             **{
-                item.name: _by_drafts([(getattr(m.estimate, item.name), m) for m in measures])
-                for item in fields(Estimate)
-                if item.name != "basis"
+                name: _by_drafts([(getattr(m.estimate, name), m) for m in measures])
+                for name in Estimate.__struct_fields__
+                if name != "basis"
             },
             basis=next((m.estimate.basis for m in measures if m.estimate.basis), None),
         ),
