@@ -215,6 +215,17 @@ class TestGauges:
         body = self.of_ranks(upstream("sglang-k3.txt"), "num_running_reqs", rows)
         assert only(body).load.requests_running == 9
 
+    def test_counters_by_priority_add_up(self) -> None:
+        """A request without a priority is counted under the empty one, which is no total."""
+        body = answer(8, 320, 600)
+        for name, each in (
+            ("num_requests_total", 4.0),
+            ("spec_verify_calls_total", 160.0),
+            ("generation_tokens_total", 464.0),
+        ):
+            body = self.of_ranks(body, name, {'priority=""': each, 'priority="5"': each})
+        assert only(body).counters == only(answer(8, 320, 600)).counters
+
 
 class TestAdvice:
     #: With a cost that is known, so that there could be advice.
