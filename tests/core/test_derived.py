@@ -136,12 +136,12 @@ class TestStates:
             ),
             ((answer(8, 320, 600), answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
             (
-                (answer(8, 320, 600), answer(9, 360, 600, spec_num_steps=0)),
+                (answer(8, 320, 600), answer(9, 360, 600, k=0)),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
             (
-                (answer(8, 320, 600, spec_num_steps=0), answer(12, 480, 900), answer(16, 640, 1200)),
+                (answer(8, 320, 600, k=0), answer(12, 480, 900), answer(16, 640, 1200)),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
@@ -153,6 +153,14 @@ class TestStates:
         result = polled(*answers)
         assert (result.activity.state, result.activity.reason[: len(reason)]) == (state, reason)
         assert (result.quality.level is None) is (state is not ActivityState.ACTIVE)
+
+    def test_drafts_of_no_printed_steps_are_drafts(self) -> None:
+        """SGLang's n-gram drafts are trees of some tokens, and it prints 0 steps for them."""
+        result = polled(*(answer(8 * n, 320 * n, 300 * n, k=7, spec_num_steps=0) for n in (1, 2)))
+        window = result.window("30s")
+        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.ACTIVE, 7)
+        assert (window.mean_acceptance_length, window.acceptance_ratio) == (1.9375, None)
+        assert "drafts are trees" in result.advice.reason
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""

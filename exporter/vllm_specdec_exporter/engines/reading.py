@@ -101,9 +101,9 @@ class Drafting:
         """Whether drafts are trees, whose tokens are alternatives to each other."""
         if self.topk is not None:
             return self.topk > 1
-        return (
-            bool(self.draft_steps and self.num_speculative_tokens)
-            and self.draft_steps != self.num_speculative_tokens
+        return bool(self.num_speculative_tokens) and self.draft_steps not in (
+            None,
+            self.num_speculative_tokens,
         )
 
 

@@ -185,13 +185,13 @@ def _restarted(previous: Counters, now: Counters) -> bool:
 def _of_k(earlier: Derivation, drafting: Drafting | None, time: float) -> Derivation:
     if drafting is None or not drafting.verified_tokens:
         return earlier
-    k = drafting.num_speculative_tokens if drafting.draft_steps else None
-    other = None not in (k, earlier.k) and k != earlier.k
+    # Not by the steps: SGLang prints 0 of them for n-gram drafts.
+    k = drafting.num_speculative_tokens
     return replace(
         earlier,
         k=k or earlier.k,
-        changed=earlier.changed or other or drafting.draft_steps == 0,
-        paused_at=time if drafting.draft_steps == 0 else earlier.paused_at,
+        changed=earlier.changed or k == 0 or (earlier.k is not None and k != earlier.k),
+        paused_at=time if k == 0 else earlier.paused_at,
     )
 
 
