@@ -160,7 +160,7 @@ class TestStates:
         window = result.window("30s")
         assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.ACTIVE, 7)
         assert (window.mean_acceptance_length, window.acceptance_ratio) == (1.9375, None)
-        assert "drafts are trees" in result.advice.reason
+        assert "they are trees or blocks" in result.advice.reason
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""
@@ -253,7 +253,7 @@ class TestAdvice:
             ),
             (
                 tuple(answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)),
-                "no advice on K: drafts are trees (--speculative-eagle-topk above 1)",
+                "no advice on K: drafts have more tokens than steps: they are trees or blocks",
             ),
             (
                 (
@@ -455,6 +455,14 @@ def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
     assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
     assert tree.counters.draft_tokens is None
     assert "drafts are trees" in why_no_advice(tree, Derivation())
+
+
+def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
+    """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
+    reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
+    block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
+    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (4800, "")
+    assert reading.engines[0].counters.draft_tokens is None
 
 
 @pytest.mark.parametrize(

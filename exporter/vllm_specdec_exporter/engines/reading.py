@@ -92,13 +92,13 @@ class Drafting:
     num_speculative_tokens: float | None = None  # tokens drafted for a verification; 0 while it drafts none
     #: Tokens of a verification, with the one that is always computed; 0 without speculation.
     verified_tokens: float | None = None
-    draft_steps: float | None = None  # depth of a draft; fewer than its tokens for a tree
+    draft_steps: float | None = None  # steps of a draft; fewer than its tokens for a tree or a block
     method: str = ""  # how drafts are made, empty if it is not known
     topk: int | None = None  # branches of a draft: above 1 it is a tree
 
     @property
     def tree(self) -> bool:
-        """Whether drafts are trees, whose tokens are alternatives to each other."""
+        """Whether drafts are trees, whose tokens are alternatives to each other; may be, without top-k."""
         if self.topk is not None:
             return self.topk > 1
         return bool(self.num_speculative_tokens) and self.draft_steps not in (

@@ -200,5 +200,7 @@ def why_no_advice(engine: EngineReading, seen: Derivation) -> str:
     if seen.changed:
         return "the server changes K itself (--speculative-adaptive)"
     if engine.drafting is not None and engine.drafting.tree:
-        return "drafts are trees (--speculative-eagle-topk above 1), so their tokens have no positions"
+        if engine.drafting.topk is None:
+            return "drafts have more tokens than steps: they are trees or blocks (--spec.server-info tells)"
+        return "drafts are trees (top-k above 1), so their tokens have no positions"
     return ""
