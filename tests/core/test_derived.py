@@ -308,6 +308,13 @@ class TestAdvice:
         assert steps == {"1": [3], "9": [1], "41": [0]}
 
 
+def test_a_method_that_the_server_prints_has_its_cost() -> None:
+    """TensorRT-LLM prints it; here it says eagle3."""
+    life = [tensorrt((400 * n,) * 3, (320 * n, 240 * n, 180 * n)) for n in (1, 2)]
+    result = polled(*life)
+    assert (result.deployment.method, result.deployment.cost_profile) == ("eagle3", "eagle3")
+
+
 def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
     """Its answer is composed. Where vLLM needs records of requests, TensorRT-LLM counts what was drafted."""
     life = [tensorrt((400 * n, 200 * n, 100 * n), (320 * n, 120 * n, 50 * n)) for n in (1, 2)]
