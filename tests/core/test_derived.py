@@ -12,7 +12,7 @@ from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import Drafting, EngineKey, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -20,7 +20,7 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
@@ -269,6 +269,16 @@ class TestAdvice:
         assert result.activity.state is ActivityState.ACTIVE
         assert result.advice.reason[: len(reason)] == reason
 
+    def test_it_says_what_is_missing(self) -> None:
+        bodies = (answer(8, 320, 600), answer(16, 640, 1200))
+        for series, reason in (
+            (b"spec_num_", "the mean draft length is not known"),
+            (b"num_requests_total", "the mean acceptance length is not known"),
+            (b"num_running_reqs", "the number of running requests is missing, so the cost of a step is"),
+        ):
+            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in bodies)
+            assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
+
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
     SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
 
@@ -393,6 +403,15 @@ class TestBadInput:
         assert (result.counters.draft_tokens, window.acceptance_ratio) == (None, None)
         assert (window.mean_acceptance_length, result.engine_resets_total) == (2.875, 0)
 
+    def test_a_k_that_changes_across_an_outage_is_that_of_another_start(self) -> None:
+        """Its counters may be larger than those of the start before."""
+        states, _ = process_reading({}, read(answer(8, 320, 600)), 0.0, SETTINGS)
+        states = interrupt(states)
+        for number, n in enumerate((2, 3), 1):
+            body = read(answer(8 * n, 320 * n, 600 * n, k=5))
+            states, (result,) = process_reading(states, body, number * 10.0, SETTINGS)
+        assert result.window("30s").acceptance_ratio == 600 / 1600
+
     def test_a_tree_has_a_length_and_no_acceptance_ratio(self) -> None:
         """Of its tokens one at each depth can be accepted: their share says little."""
         answers = [answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)]
@@ -407,6 +426,43 @@ class TestBadInput:
             1,
             ("360 tokens more than 80 drafts can have given",),
         )
+
+    def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
+        """After a change of K the largest, without K the most positions that are read."""
+        changed = (answer(8, 320, 600), answer(12, 480, 900, k=5), answer(16, 640, 1200))
+        result = polled(*changed, answer(20, 800, 20000))
+        assert result.counters.accepted_tokens == 1200 + 5 * 160
+        assert result.defects == ("18000 tokens more than 160 drafts can have given",)
+
+        unknown = [
+            re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", answer(8 * n, 320 * n, 320 * 300 * n)) for n in (1, 2)
+        ]
+        result = polled(*unknown)
+        assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (2 * 320 * 256, 2)
+
+    def test_of_a_tree_a_token_for_each_step_can_be_accepted(self) -> None:
+        """Known by its top-k: n-gram drafts, whose steps say nothing, and blocks look alike."""
+        tree = Drafting(8.0, 9.0, 3.0, "eagle3", 4)
+        assert [
+            d.depth
+            for d in (
+                tree,
+                replace(tree, topk=None),
+                replace(tree, topk=1),
+                replace(tree, method="ngram"),
+                replace(tree, method=""),
+                Drafting(),
+            )
+        ] == [3, 8, 8, 8, 8, None]
+
+    def test_tokens_and_drafts_of_a_request_in_two_answers_are_counted_in_full(self) -> None:
+        """The answer was made between the two counters; either may come first."""
+        full = [answer(n, 40 * n, 75 * n) for n in (10, 11, 12, 13)]
+        tokens = answer(11, 400, 75 * 11 + 40)  # of 11 requests, with the drafts of 10
+        drafts = answer(11, 440, 75 * 10 - 41)
+        for torn, defects in ((tokens, 0), (drafts, 1)):
+            result = polled(full[0], torn, *full[1:])
+            assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (75 * 13, defects)
 
     def test_a_gauge_without_its_counters_and_counters_without_k_give_no_ratio(self) -> None:
         gauges = re.sub(rb"(?m)^sglang:\w+_total\{.*\n", b"", upstream("sglang-k3.txt"))

@@ -106,6 +106,13 @@ class Drafting:
             self.num_speculative_tokens,
         )
 
+    @property
+    def depth(self) -> float | None:
+        """The most tokens of a draft that can be accepted: of a tree one for each step."""
+        # N-gram drafts are trees without steps, and of an unknown method it is not known.
+        steps = self.draft_steps if self.topk and self.method not in ("", "ngram") else None
+        return steps if self.tree and steps else self.num_speculative_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Lifetime:

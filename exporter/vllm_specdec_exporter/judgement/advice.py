@@ -23,7 +23,7 @@ from ..engines.reading import SGLANG
 from .activity import ActivityState
 from .case import ALIKE
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
-from .payoff import Rule, apply_rules
+from .payoff import Rule, apply_rules, why_unknown
 
 if TYPE_CHECKING:
     from ..measures.measures import DraftShape, Measures
@@ -132,7 +132,7 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     if case.unadvisable:
         return f"no advice on K: {case.unadvisable}"
     if measures.estimate.speedup is None:
-        return "no advice: without the number of running requests, the cost of a step is not known"
+        return f"no advice: {why_unknown(measures)}"
     if not measures.position_acceptance_ratio:
         return "no advice: the server has no usable counters by position" + _how_to_get_positions(case)
     drafts = measures.drafts or 0.0
