@@ -171,9 +171,10 @@ def cost_profiles() -> Iterator[str]:
     yield f"{NOTICE}\n# Cost profiles"
     yield (
         "The assumed cost of a step with drafts, relative to a plain decode step of the same batch; "
-        "`economics/cost.py` has the model. The profile is chosen by the method in `--spec.config`, or by "
-        "name with `--cost.profile`, and shown as `cost_profile` in `vllm_specdec_info`. What is measured "
-        "against a [baseline](../payoff.md#measured) beats all of these."
+        "`economics/cost.py` has the model. The profile is chosen by the method in `--spec.config` or that "
+        "the server prints, or by name with `--cost.profile`, and shown as `cost_profile` in "
+        "`vllm_specdec_info`. What is measured against a [baseline](../payoff.md#measured) "
+        "beats all of these."
     )
     batches, ks = (1, 16, 64, 256), (1, 3, 5)
     head = ("profile", "chosen for", "cost of a step at K=1, 3, 5, by batch size", "may be off by")

@@ -80,7 +80,22 @@ def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     assert before.advice.num_speculative_tokens == soon.num_speculative_tokens == late.num_speculative_tokens
     assert (len(before.advice.schedule), len(soon.schedule)) == (1, 1)
     assert len(late.schedule) > 1
-    assert "--speculative-adaptive" in for_sglang(loaded, late)
+
+
+def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_take_one() -> None:
+    """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes none of 0."""
+    loaded = replace(case(*SHALLOW), profile=LOADED)
+    advice = counsel(loaded).advice
+    k = advice.num_speculative_tokens
+    offered = for_sglang(loaded, advice)
+    assert f"--speculative-num-steps {k} " in offered
+    assert f'{{"1": {{"candidate_steps": [{k}]}}, ' in offered
+    assert offered.endswith('{"candidate_steps": [0]}} (0 needs 0.5.14 or later).')
+
+    alone = for_sglang(loaded, replace(advice, num_speculative_tokens=9))
+    for text in (alone, *(for_sglang(replace(loaded, method=m), advice) for m in ("draft_model", ""))):
+        assert "--speculative-num-steps" in text
+        assert "--speculative-adaptive" not in text
 
 
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])

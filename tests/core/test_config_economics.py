@@ -14,7 +14,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import thresholds_for
-from vllm_specdec_exporter.economics.profiles import fit
+from vllm_specdec_exporter.economics.profiles import deployed, fit
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.configuration import load
 
@@ -143,6 +143,25 @@ class TestFile:
             path.write_text(text)
             found = settings({"cost.file": str(path), **flags}).costs.profile
             assert (found.name, found.target.fixed) == (name, fixed), flags
+
+    def test_a_method_that_the_server_prints_is_that_of_the_profile(self, path: Path) -> None:
+        """Unless a method is given, a profile is named, or the file has one without a method."""
+        hardware = {"cost.hardware": "h100", "cost.model": "8B"}
+        for text, flags, name in (
+            (None, {}, "eagle"),
+            (None, hardware, "h100, eagle"),
+            (TWO, {}, "first"),
+            (TWO, hardware, "first"),
+            (ONE, {}, "mine"),
+            (None, {"cost.profile": "unknown"}, "unknown"),
+            (None, {"spec.config": spec(method="medusa")}, "medusa"),
+            (None, {"spec.config": spec(method="mine")}, "unknown"),
+        ):
+            if text:
+                path.write_text(text)
+            found = settings({**flags, **({"cost.file": str(path)} if text else {})})
+            profile = deployed(found.costs, found.speculation, "m", printed="eagle")
+            assert profile.name == name, (text, flags)
 
     def test_a_cheap_profile_of_the_operators_has_its_own_break_even(self, path: Path) -> None:
         """Where drafting costs by size, break-even counts that part too, as the estimate does."""

@@ -1,5 +1,6 @@
 """Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
 
+import json
 import re
 
 import pytest
@@ -11,7 +12,7 @@ from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import Drafting, EngineKey, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -19,7 +20,7 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
@@ -135,12 +136,12 @@ class TestStates:
             ),
             ((answer(8, 320, 600), answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
             (
-                (answer(8, 320, 600), answer(9, 360, 600, spec_num_steps=0)),
+                (answer(8, 320, 600), answer(9, 360, 600, k=0)),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
             (
-                (answer(8, 320, 600, spec_num_steps=0), answer(12, 480, 900), answer(16, 640, 1200)),
+                (answer(8, 320, 600, k=0), answer(12, 480, 900), answer(16, 640, 1200)),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
@@ -152,6 +153,14 @@ class TestStates:
         result = polled(*answers)
         assert (result.activity.state, result.activity.reason[: len(reason)]) == (state, reason)
         assert (result.quality.level is None) is (state is not ActivityState.ACTIVE)
+
+    def test_drafts_of_no_printed_steps_are_drafts(self) -> None:
+        """SGLang's n-gram drafts are trees of some tokens, and it prints 0 steps for them."""
+        result = polled(*(answer(8 * n, 320 * n, 300 * n, k=7, spec_num_steps=0) for n in (1, 2)))
+        window = result.window("30s")
+        assert (result.activity.state, result.num_speculative_tokens) == (ActivityState.ACTIVE, 7)
+        assert (window.mean_acceptance_length, window.acceptance_ratio) == (1.9375, None)
+        assert "they are trees or blocks" in result.advice.reason
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""
@@ -215,6 +224,17 @@ class TestGauges:
         body = self.of_ranks(upstream("sglang-k3.txt"), "num_running_reqs", rows)
         assert only(body).load.requests_running == 9
 
+    def test_counters_by_priority_add_up(self) -> None:
+        """A request without a priority is counted under the empty one, which is no total."""
+        body = answer(8, 320, 600)
+        for name, each in (
+            ("num_requests_total", 4.0),
+            ("spec_verify_calls_total", 160.0),
+            ("generation_tokens_total", 464.0),
+        ):
+            body = self.of_ranks(body, name, {'priority=""': each, 'priority="5"': each})
+        assert only(body).counters == only(answer(8, 320, 600)).counters
+
 
 class TestAdvice:
     #: With a cost that is known, so that there could be advice.
@@ -233,7 +253,7 @@ class TestAdvice:
             ),
             (
                 tuple(answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)),
-                "no advice on K: drafts are trees (--speculative-eagle-topk above 1)",
+                "no advice on K: drafts have more tokens than steps: they are trees or blocks",
             ),
             (
                 (
@@ -248,6 +268,16 @@ class TestAdvice:
         result = polled(*answers, settings=self.SETTINGS)
         assert result.activity.state is ActivityState.ACTIVE
         assert result.advice.reason[: len(reason)] == reason
+
+    def test_it_says_what_is_missing(self) -> None:
+        bodies = (answer(8, 320, 600), answer(16, 640, 1200))
+        for series, reason in (
+            (b"spec_num_", "the mean draft length is not known"),
+            (b"num_requests_total", "the mean acceptance length is not known"),
+            (b"num_running_reqs", "the number of running requests is missing, so the cost of a step is"),
+        ):
+            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in bodies)
+            assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
 
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
     SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
@@ -283,7 +313,16 @@ class TestAdvice:
 
     def test_a_schedule_is_in_the_form_of_sglangs_adaptive_config(self) -> None:
         rows = [ScheduleRow(1, 8, 3), ScheduleRow(9, 40, 1), ScheduleRow(41, 1024, 0)]
-        assert sglang_schedule(rows) == '{"1": [3], "9": [1], "41": [0]}'
+        found = json.loads(sglang_schedule(rows))
+        steps = {first: entry["candidate_steps"] for first, entry in found.items()}
+        assert steps == {"1": [3], "9": [1], "41": [0]}
+
+
+def test_a_method_that_the_server_prints_has_its_cost() -> None:
+    """TensorRT-LLM prints it; here it says eagle3."""
+    life = [tensorrt((400 * n,) * 3, (320 * n, 240 * n, 180 * n)) for n in (1, 2)]
+    result = polled(*life)
+    assert (result.deployment.method, result.deployment.cost_profile) == ("eagle3", "eagle3")
 
 
 def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
@@ -364,6 +403,15 @@ class TestBadInput:
         assert (result.counters.draft_tokens, window.acceptance_ratio) == (None, None)
         assert (window.mean_acceptance_length, result.engine_resets_total) == (2.875, 0)
 
+    def test_a_k_that_changes_across_an_outage_is_that_of_another_start(self) -> None:
+        """Its counters may be larger than those of the start before."""
+        states, _ = process_reading({}, read(answer(8, 320, 600)), 0.0, SETTINGS)
+        states = interrupt(states)
+        for number, n in enumerate((2, 3), 1):
+            body = read(answer(8 * n, 320 * n, 600 * n, k=5))
+            states, (result,) = process_reading(states, body, number * 10.0, SETTINGS)
+        assert result.window("30s").acceptance_ratio == 600 / 1600
+
     def test_a_tree_has_a_length_and_no_acceptance_ratio(self) -> None:
         """Of its tokens one at each depth can be accepted: their share says little."""
         answers = [answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)]
@@ -378,6 +426,43 @@ class TestBadInput:
             1,
             ("360 tokens more than 80 drafts can have given",),
         )
+
+    def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
+        """After a change of K the largest, without K the most positions that are read."""
+        changed = (answer(8, 320, 600), answer(12, 480, 900, k=5), answer(16, 640, 1200))
+        result = polled(*changed, answer(20, 800, 20000))
+        assert result.counters.accepted_tokens == 1200 + 5 * 160
+        assert result.defects == ("18000 tokens more than 160 drafts can have given",)
+
+        unknown = [
+            re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", answer(8 * n, 320 * n, 320 * 300 * n)) for n in (1, 2)
+        ]
+        result = polled(*unknown)
+        assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (2 * 320 * 256, 2)
+
+    def test_of_a_tree_a_token_for_each_step_can_be_accepted(self) -> None:
+        """Known by its top-k: n-gram drafts, whose steps say nothing, and blocks look alike."""
+        tree = Drafting(8.0, 9.0, 3.0, "eagle3", 4)
+        assert [
+            d.depth
+            for d in (
+                tree,
+                replace(tree, topk=None),
+                replace(tree, topk=1),
+                replace(tree, method="ngram"),
+                replace(tree, method=""),
+                Drafting(),
+            )
+        ] == [3, 8, 8, 8, 8, None]
+
+    def test_tokens_and_drafts_of_a_request_in_two_answers_are_counted_in_full(self) -> None:
+        """The answer was made between the two counters; either may come first."""
+        full = [answer(n, 40 * n, 75 * n) for n in (10, 11, 12, 13)]
+        tokens = answer(11, 400, 75 * 11 + 40)  # of 11 requests, with the drafts of 10
+        drafts = answer(11, 440, 75 * 10 - 41)
+        for torn, defects in ((tokens, 0), (drafts, 1)):
+            result = polled(full[0], torn, *full[1:])
+            assert (result.counters.accepted_tokens, result.inconsistent_samples_total) == (75 * 13, defects)
 
     def test_a_gauge_without_its_counters_and_counters_without_k_give_no_ratio(self) -> None:
         gauges = re.sub(rb"(?m)^sglang:\w+_total\{.*\n", b"", upstream("sglang-k3.txt"))
@@ -433,6 +518,14 @@ def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
     assert (row.counters.draft_tokens, why_no_advice(row, Derivation())) == (960, "")
     assert tree.counters.draft_tokens is None
     assert "drafts are trees" in why_no_advice(tree, Derivation())
+
+
+def test_a_block_that_one_step_drafts_is_no_tree_by_its_top_k() -> None:
+    """DFLASH and DSPARK: one step, 16 verified tokens, top-k 1."""
+    reading = read(answer(8, 320, 1600, k=15, spec_num_steps=1))
+    block = add_server_info(reading, ServerInfo("dflash", 1)).engines[0]
+    assert (block.counters.draft_tokens, why_no_advice(block, Derivation())) == (4800, "")
+    assert reading.engines[0].counters.draft_tokens is None
 
 
 @pytest.mark.parametrize(

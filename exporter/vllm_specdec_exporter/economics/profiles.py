@@ -189,24 +189,35 @@ class CostSettings:
 
     profile: CostProfile = BUILTIN["unknown"]  # the profile of the method, or the chosen one
     size_ratio: float | None = None  # size of the draft model over the target's, if given
-    hardware: Hardware | None = None  # the server's GPUs, if given; used unless a profile was chosen
+    hardware: Hardware | None = None  # the server's GPUs, if given; used with a shipped profile
+    #: The operator's own profiles, if the profile is chosen by the method; ``None`` if it was chosen.
+    by_method: tuple[CostProfile, ...] | None = ()
 
 
 @lru_cache(maxsize=256)
 def deployed(
-    costs: CostSettings, speculation: Speculation, target_model: str, dialect: str = "", version: str = ""
+    costs: CostSettings,
+    speculation: Speculation,
+    target_model: str,
+    dialect: str = "",
+    version: str = "",
+    printed: str = "",
 ) -> CostProfile:
     """Return the profile for the deployed models.
 
     `target_model` is the served name, for the size if it is not given; dialect and version of the server are
-    empty if not known.
+    empty if not known. So is `printed`, the method that the server prints, for one that is not given.
     """
     draft, target = size_in_name(speculation.draft_model), size_in_name(target_model)
-    if costs.hardware is not None:
+    method = guess_method(speculation.method, speculation.draft_model)
+    if printed and not method and costs.by_method is not None and costs.profile == BUILTIN["unknown"]:
+        method, own = printed, {profile.name: profile for profile in costs.by_method}
+        costs = replace(costs, profile=meant_for(method, own))
+    if costs.hardware is not None and BUILTIN.get(costs.profile.name) == costs.profile:
         found = hardware_profile(
             costs.profile,
             costs.hardware,
-            method=guess_method(speculation.method, speculation.draft_model),
+            method=method,
             target_model=target_model,
             draft_parameters=draft,
             size_ratio=costs.size_ratio,

@@ -197,4 +197,4 @@ def sglang_options(k: int, method: str = "") -> str:
 
 def sglang_schedule(rows: Iterable[ScheduleRow]) -> str:
     """Return the JSON of SGLang's ``--speculative-adaptive-config`` for a K schedule."""
-    return json.dumps({str(row.first): [row.num_speculative_tokens] for row in rows})
+    return json.dumps({str(row.first): {"candidate_steps": [row.num_speculative_tokens]} for row in rows})

@@ -157,7 +157,8 @@ def _said_in_labels(
 def _of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> Iterable[SampleLine]:
     """Return `lines` with one of each set of series that differ only in their ranks: the lowest.
 
-    Of series by priority, the one without a priority is the total of a gauge, so the others are left out.
+    Of a gauge by priority, the series without one is the total, so the others are left out. Of a counter it
+    is one more class of requests.
     """
     kept: dict[tuple[str, Labels], tuple[tuple[int, ...], SampleLine]] = {}
     totals = set()
@@ -171,7 +172,8 @@ def _of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> Iterable[Sa
             kept[series] = rank, line
         elif rank == kept[series][0]:
             duplicates.append(line)
-        if by_name.pop("priority", None) == "":
+        gauge = dialect.fields.get(line.name, ("",))[0] in LOAD
+        if by_name.pop("priority", None) == "" and gauge:
             totals.add((line.name, tuple(by_name.items())))
     found = []
     for (name, labels), (_, line) in kept.items():

@@ -89,19 +89,26 @@ class Drafting(Struct, frozen=True):
     num_speculative_tokens: float | None = None  # tokens drafted for a verification; 0 while it drafts none
     #: Tokens of a verification, with the one that is always computed; 0 without speculation.
     verified_tokens: float | None = None
-    draft_steps: float | None = None  # depth of a draft; fewer than its tokens for a tree
+    draft_steps: float | None = None  # steps of a draft; fewer than its tokens for a tree or a block
     method: str = ""  # how drafts are made, empty if it is not known
     topk: int | None = None  # branches of a draft: above 1 it is a tree
 
     @property
     def tree(self) -> bool:
-        """Whether drafts are trees, whose tokens are alternatives to each other."""
+        """Whether drafts are trees, whose tokens are alternatives to each other; may be, without top-k."""
         if self.topk is not None:
             return self.topk > 1
-        return (
-            bool(self.draft_steps and self.num_speculative_tokens)
-            and self.draft_steps != self.num_speculative_tokens
+        return bool(self.num_speculative_tokens) and self.draft_steps not in (
+            None,
+            self.num_speculative_tokens,
         )
+
+    @property
+    def depth(self) -> float | None:
+        """The most tokens of a draft that can be accepted: of a tree one for each step."""
+        # N-gram drafts are trees without steps, and of an unknown method it is not known.
+        steps = self.draft_steps if self.topk and self.method not in ("", "ngram") else None
+        return steps if self.tree and steps else self.num_speculative_tokens
 
 
 class Lifetime(Struct, frozen=True):

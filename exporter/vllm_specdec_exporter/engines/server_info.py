@@ -83,14 +83,18 @@ def read_server_info(body: bytes) -> ServerInfo | None:
 def add_server_info(reading: Reading, info: ServerInfo) -> Reading:
     """Return `reading` with the method and top-k of its server in each engine.
 
-    The tokens of a tree are alternatives to each other, so they are no drafted tokens in a row.
+    The tokens of a tree are alternatives to each other, so they are no drafted tokens in a row. Those of a
+    block, which one step drafts (DFLASH, DSPARK), are.
     """
 
     def informed(engine: EngineReading) -> EngineReading:
         if engine.drafting is None:
             return engine
         drafting = replace(engine.drafting, method=info.method, topk=info.topk)
-        counters = replace(engine.counters, draft_tokens=None) if drafting.tree else engine.counters
+        drafts, k = engine.counters.drafts, drafting.num_speculative_tokens
+        if drafting.topk is None or drafts is None or k is None:
+            return replace(engine, drafting=drafting)
+        counters = replace(engine.counters, draft_tokens=None if drafting.tree else drafts * k)
         return replace(engine, drafting=drafting, counters=counters)
 
     return replace(reading, engines=tuple(map(informed, reading.engines)))

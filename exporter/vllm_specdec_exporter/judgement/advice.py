@@ -25,7 +25,7 @@ from ..engines.reading import SGLANG
 from .activity import ActivityState
 from .case import ALIKE
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
-from .payoff import Rule, apply_rules
+from .payoff import Rule, apply_rules, why_unknown
 
 if TYPE_CHECKING:
     from ..measures.measures import DraftShape, Measures
@@ -133,7 +133,7 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     if case.unadvisable:
         return f"no advice on K: {case.unadvisable}"
     if measures.estimate.speedup is None:
-        return "no advice: without the number of running requests, the cost of a step is not known"
+        return f"no advice: {why_unknown(measures)}"
     if not measures.position_acceptance_ratio:
         return "no advice: the server has no usable counters by position" + _how_to_get_positions(case)
     drafts = measures.drafts or 0.0
@@ -316,17 +316,21 @@ def _to_paste(advice: Advice, schedule: tuple[ScheduleRow, ...], case: Case) -> 
 
 
 def for_sglang(case: Case, advice: Advice) -> str:
-    """Return how to start SGLang with the advised K, and with a K schedule if it has several rows."""
+    """Return how to start SGLang with the advised K, and with a K schedule if it has several rows.
+
+    SGLang takes a schedule with EAGLE and EAGLE3 only, and K must be in it.
+    """
     wanted = advice.num_speculative_tokens or 0
     text = f"Start SGLang with {sglang_options(wanted, case.method)}"
     lengths = [o.mean_acceptance_length for o in advice.options[1:] if not o.extrapolated]
-    if advice.action is Action.INCREASE_K or not lengths:
+    if advice.action is Action.INCREASE_K or not lengths or case.method not in ("eagle", "eagle3"):
         return f"{text}."
     gain = case.thresholds.advice_minimum_gain
     rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain)
-    if len(rows) < 2:
+    scheduled = {row.num_speculative_tokens for row in rows}
+    if len(rows) < 2 or wanted not in scheduled:
         return f"{text}."
     return (
-        f"{text}; or, for K by batch size, with --speculative-adaptive --speculative-adaptive-config and a "
-        f"file with {sglang_schedule(rows)}."
+        f"{text}; or, for K by batch size, also with --speculative-adaptive --speculative-adaptive-config "
+        f"and a file with {sglang_schedule(rows)}{' (0 needs 0.5.14 or later)' if 0 in scheduled else ''}."
     )

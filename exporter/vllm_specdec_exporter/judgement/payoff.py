@@ -59,7 +59,7 @@ def judge_payoff(
     """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives no speedup."""
     estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
     if measured.speedup is None and estimate.speedup is None:
-        return Payoff(reasons=(_why_unknown(measures),))
+        return Payoff(reasons=(why_unknown(measures),))
     reasons = []
     if measured.speedup is not None:
         reasons.append(
@@ -142,7 +142,8 @@ def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
     return PayoffVerdict.BENEFICIAL
 
 
-def _why_unknown(measures: Measures) -> str:
+def why_unknown(measures: Measures) -> str:
+    """Return what is missing for an estimate of the speedup."""
     if measures.mean_acceptance_length is None:
         return "the mean acceptance length is not known"
     if not measures.mean_draft_length:

@@ -99,9 +99,11 @@ def assess(
     """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
     spec, reading = settings.speculation, server.reading
     deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
-    profile = deployed(settings.costs, spec, engine.key.model_name, reading.dialect, server.version)
     judged_delta = deltas[settings.windows.index(settings.judged)]
     drafting = engine.drafting or Drafting()
+    profile = deployed(
+        settings.costs, spec, engine.key.model_name, reading.dialect, server.version, drafting.method
+    )
     if judged_delta is not None:
         profile = profile.at_context(judged_delta.context_tokens)
         profile = profile.with_measured_draft(judged_delta.draft_share, drafting.num_speculative_tokens)

@@ -14,6 +14,7 @@ from ..economics.baseline_match import BaselineComparison
 from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
+from ..engines.dialect import MAX_POSITIONS
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import History, Window, defects, delta, running_between
 from ..measures.measures import Distribution, reaching, recover
@@ -47,8 +48,11 @@ class Derivation(Struct, frozen=True):
     """What earlier polls showed of an engine with derived totals, since its counters were last reset."""
 
     excess: float = 0.0  # tokens in the difference that no draft can have had
+    late: float = 0.0  # of them, those of the newest answer: it may lack the drafts that they came from
+    early: float = 0.0  # drafts of the newest answer that lacks their tokens
     k: float | None = None  # the newest K above 0
     changed: bool = False  # whether K changed
+    most: float = 0.0  # the most tokens of a draft that can be accepted, by the largest K; 0 if not known
     #: When it last was seen to draft nothing although it speculates, in seconds.
     paused_at: float | None = None
 
@@ -121,8 +125,12 @@ class EngineState(Struct, frozen=True):
         return tuple(map(sum, zip_longest(self.reaching, increases, fillvalue=0.0)))
 
     def interrupt(self) -> EngineState:
-        """Return the state after a failed poll: no window spans the interruption."""
-        return replace(self, history=self.history.interrupt())
+        """Return the state after a failed poll: no window spans the interruption.
+
+        Another K after it may be that of another process, so it shows no change.
+        """
+        derivation = replace(self.derivation, k=None) if self.derivation.k else self.derivation
+        return replace(self, history=self.history.interrupt(), derivation=derivation)
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
@@ -162,19 +170,22 @@ def settle(
     draft_tokens = None if seen.changed else now.draft_tokens
     if now.accepted_tokens is None or now.drafts is None:
         return replace(engine, counters=replace(now, draft_tokens=draft_tokens)), seen
-    before, drafts = 0.0, now.drafts
+    before, drafts, generated = 0.0, now.drafts, now.generation_tokens or 0.0
     if previous is not None and None not in (previous.accepted_tokens, previous.drafts):
         before, drafts = previous.accepted_tokens or 0.0, now.drafts - (previous.drafts or 0.0)
-    accepted = now.accepted_tokens - seen.excess
-    k = drafting.num_speculative_tokens if drafting and not seen.changed else None
-    most = before if not drafts else None if k is None else before + drafts * k
+        generated -= previous.generation_tokens or 0.0
+    # Each draft gives a token, so these drafts and their tokens are in two answers.
+    torn = drafts > generated
+    excess = seen.excess - seen.late if torn else seen.excess
+    accepted = now.accepted_tokens - excess
+    most = before + (drafts + seen.early) * (seen.most or MAX_POSITIONS)
+    over = max(0.0, accepted - most)
     defects = engine.defects
-    if most is not None and accepted > most:
-        if drafts:
-            defects = (*defects, f"{accepted - most:g} tokens more than {drafts:g} drafts can have given")
-        seen = replace(seen, excess=seen.excess + accepted - most)
-        accepted = most
-    counters = replace(now, accepted_tokens=max(before, accepted), draft_tokens=draft_tokens)
+    if over and drafts:
+        defects = (*defects, f"{over:g} tokens more than {drafts:g} drafts can have given")
+    early = drafts if torn and not seen.late else 0.0
+    counters = replace(now, accepted_tokens=max(before, accepted - over), draft_tokens=draft_tokens)
+    seen = replace(seen, excess=excess + over, late=over, early=early)
     return replace(engine, counters=counters, defects=defects), seen
 
 
@@ -186,13 +197,14 @@ def _restarted(previous: Counters, now: Counters) -> bool:
 def _of_k(earlier: Derivation, drafting: Drafting | None, time: float) -> Derivation:
     if drafting is None or not drafting.verified_tokens:
         return earlier
-    k = drafting.num_speculative_tokens if drafting.draft_steps else None
-    other = None not in (k, earlier.k) and k != earlier.k
+    # Not by the steps: SGLang prints 0 of them for n-gram drafts.
+    k = drafting.num_speculative_tokens
     return replace(
         earlier,
         k=k or earlier.k,
-        changed=earlier.changed or other or drafting.draft_steps == 0,
-        paused_at=time if drafting.draft_steps == 0 else earlier.paused_at,
+        changed=earlier.changed or k == 0 or (earlier.k is not None and k != earlier.k),
+        most=max(earlier.most, drafting.depth or 0.0),
+        paused_at=time if k == 0 else earlier.paused_at,
     )
 
 
@@ -201,5 +213,7 @@ def why_no_advice(engine: EngineReading, seen: Derivation) -> str:
     if seen.changed:
         return "the server changes K itself (--speculative-adaptive)"
     if engine.drafting is not None and engine.drafting.tree:
-        return "drafts are trees (--speculative-eagle-topk above 1), so their tokens have no positions"
+        if engine.drafting.topk is None:
+            return "drafts have more tokens than steps: they are trees or blocks (--spec.server-info tells)"
+        return "drafts are trees (top-k above 1), so their tokens have no positions"
     return ""

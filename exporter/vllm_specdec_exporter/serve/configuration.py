@@ -233,12 +233,14 @@ def load_baseline(path: str) -> Baseline:
 
 def build_costs(values: Mapping[str, Any], speculation: Speculation) -> CostSettings:
     """Return the cost settings; raise ConfigError for an unusable file and contradictory values."""
-    profile = _profile(values, speculation)
-    return CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values, profile))
+    profile, by_method = _profile(values, speculation)
+    return CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values), by_method)
 
 
-def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile:
-    """Return the profile by name; with `auto`, the one for the method, from the file first."""
+def _profile(
+    values: Mapping[str, Any], speculation: Speculation
+) -> tuple[CostProfile, tuple[CostProfile, ...] | None]:
+    """Return the profile by name; with `auto`, that of the method, from the file first, and the file's."""
     own: Mapping[str, CostProfile] = {}
     if path := values["cost.file"]:
         try:
@@ -248,18 +250,19 @@ def _profile(values: Mapping[str, Any], speculation: Speculation) -> CostProfile
     name: str = values["cost.profile"]
     known = {**BUILTIN, **own}
     if name in known:
-        return known[name]
+        return known[name], None
     if name != "auto":
         raise ConfigError(
             f"--cost.profile {json.dumps(name)}: no such profile; known: auto, {', '.join(known)}"
         )
     if len(own) == 1 and not next(iter(own.values())).methods:
-        return next(iter(own.values()))
-    return meant_for(guess_method(speculation.method, speculation.draft_model), own)
+        return next(iter(own.values())), None
+    method = guess_method(speculation.method, speculation.draft_model)
+    return meant_for(method, own), tuple(own.values())
 
 
-def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | None:
-    """Return the hardware; ``None`` if it is not given, or if the operator's own profile is used."""
+def _hardware(values: Mapping[str, Any]) -> Hardware | None:
+    """Return the hardware, ``None`` if it is not given."""
     machine, model = values["cost.hardware"], values["cost.model"]
     if machine is None:
         if model is not None:
@@ -271,7 +274,7 @@ def _hardware(values: Mapping[str, Any], profile: CostProfile) -> Hardware | Non
         raise ConfigError(f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two")
     target = None if model is None else _model(model)
     name, gpus = machine
-    return Hardware(name, gpus, target) if BUILTIN.get(profile.name) == profile else None
+    return Hardware(name, gpus, target)
 
 
 def _model(text: str) -> Model:

@@ -107,7 +107,12 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
             continue
         known = engine.deployment
         profile = deployed(
-            settings.costs, settings.speculation, engine.model_name, known.dialect, known.upstream_version
+            settings.costs,
+            settings.speculation,
+            engine.model_name,
+            known.dialect,
+            known.upstream_version,
+            known.method,
         )
         loads[engine.model_name] = BatchCost(measures.estimate.batch_size, profile)
     return loads
