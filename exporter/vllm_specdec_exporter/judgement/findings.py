@@ -299,13 +299,12 @@ def _of_acceptance(
 
 def _of_uptime(uptime: Uptime) -> list[Finding]:
     """Return the finding that the length decays with uptime, if it does."""
-    lengths = uptime.compare() if uptime.drifted else None
-    if lengths is None:
+    if uptime.lengths is None or not uptime.decayed:
         return []
-    before, now = lengths
+    before, now = uptime.lengths
     return hint(
-        f"the acceptance length fell little by little from {before:.2f} in the first hours after the "
-        f"start to {now:.2f}, with draft length, batch size and context alike",
+        f"the acceptance length fell little by little from {before:.2f} in the first hours that the exporter "
+        f"saw of this run to {now:.2f}, with draft length, batch size and context alike",
         "Restart the server at a quiet time. If the length returns, it decays with uptime (reported in "
         "vLLM issue 41838 and SGLang issue 37326, both open); if not, the traffic has changed.",
     )
