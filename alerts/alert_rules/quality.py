@@ -42,7 +42,9 @@ def groups() -> tuple[Group, ...]:
     return (
         Group("vllm-specdec.quality", (_dropped(),)),
         Group(
-            "vllm-specdec.quality.long", (_poor(), _high(), _outlier(), _step(), _decayed()), LONG_INTERVAL
+            "vllm-specdec.quality.long",
+            (_poor(), _high(), _outlier(), _step(), _decayed(), _decayed_with_uptime()),
+            LONG_INTERVAL,
         ),
     )
 
@@ -312,7 +314,34 @@ def _decayed() -> Alert:
         context="mean acceptance length by day " + ago(3) + ago(2) + ago(1) + ago(0),
         labels={"against": "days"},
         why=(
-            "Means of days, so that no hour of the day matters. Silent if the fall was sudden, which the other two rules of this "
-            "name have told, or if this weekday was like that a week ago."
+            "Means of days, so that no hour of the day matters. Silent if another rule of this "
+            "name has told of the fall, or if this weekday was like that a week ago."
+        ),
+    )
+
+
+def _decayed_with_uptime() -> Alert:
+    lost = f"last_over_time(vllm_specdec_uptime_decay_ratio[{LOOK_BACK}])"
+    return Alert(
+        name="AcceptanceDropped",
+        severity="warning",
+        subject="acceptance",
+        level="model",
+        expr=f"max by ({MODEL}) ({lost}) > 0",
+        hold="10m",
+        keep="6h",
+        summary="Acceptance decays with uptime.",
+        description=(
+            f"Within hours, an engine of {WHO['model']} has lost {this(PERCENT)} of its mean acceptance length little by little, "
+            "at the same K, load and context."
+        ),
+        action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
+        dashboard="deep-dive",
+        value=this(PERCENT),
+        context=cause(f"count({lost.replace('[', '{MODEL}[')} > 0)", COUNT, "engines that have decayed: {}"),
+        labels={"against": "uptime"},
+        why=(
+            "The exporter compares two hours of an engine with its first two, and reports a fall of 5 % or more that no single "
+            "hour explains; hours of another load change nothing."
         ),
     )

@@ -65,7 +65,12 @@ DECAY = tuple(
 NIGHT, WORKDAY = Phase(8 * HOUR), replace(DROPPED, minutes=16 * HOUR)
 HIGH, LOW = Phase(15, acceptance=(0.95, 0.8, 0.65)), Phase(15, acceptance=(0.7, 0.35, 0.15), speedup=1.3)
 
-DROP, STEP, DECAYED = (f"warning model against={against}" for against in ("hour", "restart", "days"))
+DROP, STEP, DECAYED, AGED = (
+    f"warning model against={against}" for against in ("hour", "restart", "days", "uptime")
+)
+#: The exporter looks once an hour: an engine on the verge of 5 %, healed by a restart in the end.
+DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0.0))
+VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
 
 DROPS = (
     *cases(
@@ -93,6 +98,10 @@ DROPS = (
                 {2880: "", 24 * HOUR + 78 * HOUR - 3: DECAYED},
             ),
             "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 3: ""}),
+            "decays-with-uptime-and-is-restarted": (
+                pods(VERGE),
+                {57: "", 90: AGED, 150: AGED, 240: AGED, 570: AGED, 630: ""},
+            ),
             "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
         },
     ),

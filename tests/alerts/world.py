@@ -60,6 +60,7 @@ class Phase:
         kv_cache: used share of the KV cache.
         step_seconds: mean time of an engine step.
         step_fit: its learned line: fixed, and for each request.
+        uptime_decay: the share of the acceptance length that the engine lost with uptime.
         restart: whether the counters begin anew.
         uncounted: whether the server has no counters of speculation, as one that was started without it.
         gone: whether neither exporter nor engine can be scraped.
@@ -90,6 +91,7 @@ class Phase:
     kv_cache: float = 0.4
     step_seconds: float | None = None
     step_fit: tuple[float, float] | None = None
+    uptime_decay: float | None = None
     restart: bool = False
     uncounted: bool = False
     gone: bool = False
@@ -312,6 +314,7 @@ class World:
             gauge("coverage_ratio", phase.coverage, window="5m")
         for term, seconds in zip(("fixed", "per_request"), phase.step_fit or (), strict=False):
             gauge("step_fit_seconds", seconds, term=term)
+        gauge("uptime_decay_ratio", phase.uptime_decay)
         gauge("recommended_num_speculative_tokens", phase.recommended_k)
         if phase.recommended_k is not None:
             advised = {phase.recommended_k: 1.5 * (1 + phase.gain), len(phase.acceptance): 1.5}

@@ -6,15 +6,20 @@ from economics.servers import expected, judged, settings_for, survival_of
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import CostProfile, for_method
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.economics.speculative_config import Speculation
-from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.engines.reading import SGLANG, VLLM, Counters, Server
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, CurrentAdvice, for_sglang, update_advice
 from vllm_specdec_exporter.judgement.case import Case
+from vllm_specdec_exporter.judgement.findings import find, of_payoff
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
+from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 
 SPECULATION = Speculation(True, "eagle3", "", 4, '{"method": "eagle3", "num_speculative_tokens": 4}')
 DRAFTS = 5_000.0
+APHRODITE = Server("Aphrodite", "--speculative-config")
 
 
 def case(*conditional: float, batch: float = 8.0) -> Case:
@@ -101,7 +106,43 @@ def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_ta
 @pytest.mark.parametrize("conditional", [STEADY, SHALLOW, RISING])
 def test_other_servers_get_no_flags_of_vllm(conditional: tuple[float, ...]) -> None:
     """llama.cpp and LMDeploy have no --speculative-config: they get the K alone."""
-    advice = counsel(replace(case(*conditional), vllm=False)).advice
+    llamacpp = replace(case(*conditional), vllm=False, server=Server("llama.cpp", "--spec-type"))
+    advice = counsel(llamacpp).advice
 
     assert advice.num_speculative_tokens
     assert (advice.speculative_config, advice.schedule_config, advice.schedule) == ("", "", ())
+
+
+def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None:
+    """Aphrodite has vLLM's --speculative-config; whether it has its K schedule is not known."""
+    found = replace(case(*SHALLOW), vllm=False, server=APHRODITE)
+    advice = counsel(found).advice
+
+    assert advice.speculative_config == '{"method": "eagle3", "num_speculative_tokens": 2}'
+    assert (advice.schedule_config, advice.schedule_note) == ("", "a K schedule is known of vLLM only")
+    pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
+    assert advice.action is Action.DECREASE_K
+    (hint,) = of_payoff(found, pays, Quality(), advice, found.measures)  # type: ignore[arg-type]
+    assert hint.action.startswith("Start Aphrodite with --speculative-config '{")
+
+
+@pytest.mark.parametrize(
+    ("server", "bypassed", "unknown"),
+    [
+        (VLLM, "a K schedule whose row for this batch size is 0", "Give the JSON of vLLM's --speculative"),
+        (SGLANG, "a batch size for which --speculative-adaptive has 0 steps", "Set --spec.server-info true"),
+        (APHRODITE, "a K schedule", "Give the JSON of Aphrodite's --speculative-config as --spec.config"),
+        (Server("llama.cpp", "--spec-type"), "a K schedule", "Give the method as --spec.config, as in {"),
+    ],
+)
+def test_hints_are_in_the_words_of_the_server(server: Server, bypassed: str, unknown: str) -> None:
+    """What to look for if it drafts nothing, and how to tell the method if it is not known."""
+    found = replace(case(*STEADY), server=server, vllm=server == VLLM, method="", profile=BUILTIN["unknown"])
+    payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
+    hints = find(found, Quality(QualityLevel.HEALTHY), payoff)
+    assert [hint.action.startswith(unknown) for hint in hints if "method is not known" in hint.text] == [True]
+
+    paused = Activity(ActivityState.BYPASSED, "")
+    (problem,) = find(replace(found, activity=paused, measures=None, speculation=Speculation()))
+    assert f"Look for {bypassed}" in problem.action
+    assert ("suffix" in problem.action) == (server != SGLANG)

@@ -17,6 +17,8 @@ KEY = EngineKey("m", "0")
 class Server:
     """An engine with K=4 that is polled every five minutes, and what the exporter makes of it."""
 
+    decay: float | None = None
+
     def __init__(self) -> None:
         self.states: dict[EngineKey, object] = {}
         self.drafts = self.accepted = self.requests = self.prompts = self.drafted = 0.0
@@ -56,6 +58,7 @@ class Server:
         engine = EngineReading(KEY, counters, Load(requests_running=running), steps=steps)
         reading = Reading("vllm-v1", (engine,))
         self.states, (result,) = process_reading(self.states, reading, self.time, Settings(slack=150.0))  # type: ignore[arg-type,assignment]
+        self.decay = result.uptime_decay_ratio
         return [finding.text for finding in result.findings if "little by little" in finding.text]
 
 
@@ -63,12 +66,27 @@ def test_a_length_that_falls_little_by_little_is_found_and_a_restart_ends_it() -
     server = Server()
     assert server.run(DRIFT[:6]) == []
     (text,) = server.run(DRIFT[6:])
-    assert "from 3.07 in the first hours after the start to 2.81, with draft length" in text
+    assert "from 3.07 in the first hours that the exporter saw of this run to 2.81, with draft length" in text
+    assert server.decay == pytest.approx(1 - 2.81 / 3.07, abs=0.003)
     assert len(server.run([2.8] * 30)) == 1  # also once the fall itself is longer ago than a day
 
     server.drafts = server.accepted = server.requests = 0
     server.prompts = server.drafted = 0
-    assert server.run([3.07] * 6) == []
+    assert server.run([3.07] * 3) == []
+    assert server.decay is None  # two hours of the new run, and no others to compare them with
+    assert server.run([3.07] * 3) == []
+    assert server.decay == 0
+
+
+def test_nights_say_nothing_of_decay() -> None:
+    """Hours of another load neither find it nor end it: nobody is told every morning anew."""
+    server = Server()
+    server.run(DRIFT)
+    for _ in range(2):
+        assert len(server.run([3.4] * 12, running=2)) == 1
+        assert len(server.run([2.81] * 12)) == 1
+    assert len(server.run([3.4] * 12, running=2)) == 1
+    assert server.run([3.05] * 3) == []
 
 
 @pytest.mark.parametrize(

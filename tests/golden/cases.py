@@ -112,7 +112,7 @@ def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, 
 
 
 _COUNTERS = re.compile(
-    rb"^((?:vllm|lmdeploy|llamacpp|sglang|trtllm)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted"
+    rb"^((?:vllm|aphrodite|lmdeploy|llamacpp|sglang|trtllm)[:_](?:spec_decode_num_\w+|generation_tokens|tokens_predicted"
     rb"|spec_verify_calls|num_requests|spec_decode_(?:drafted|accepted)_tokens)_total(?:\{[^}\n]*\})?) \S+",
     re.MULTILINE,
 )
@@ -207,6 +207,11 @@ def _upstream(name: str) -> bytes:
 
 def _rendered(name: str) -> bytes:
     return recorded(f"captures/rendered/{name}.gz")
+
+
+def _aphrodite(name: str) -> bytes:
+    """An answer of vLLM as Aphrodite, its fork, names it; not a captured one."""
+    return _rendered(name).replace(b"vllm:", b"aphrodite:")
 
 
 def _windows(*seconds: float) -> Settings:
@@ -354,6 +359,7 @@ CASES: tuple[Case, ...] = (
     Case("trtllm", _one(from_zero(_upstream("trtllm-k3.composed.txt")))),
     # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
     Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
+    Case("aphrodite", _one(from_zero(_aphrodite("vllm-0.32.0-1engine-k3.classic.txt")))),
     Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),

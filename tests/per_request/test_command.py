@@ -136,6 +136,48 @@ def test_a_file_with_nothing_to_use_cannot_be_judged(tmp_path: Path) -> None:
     ]
 
 
+def sglang(histogram: list[int], proposed: int) -> dict[str, Any]:
+    """An answer of SGLang that was `proposed` tokens for each draft."""
+    drafts, accepted = sum(histogram), sum(index * number for index, number in enumerate(histogram))
+    counts = {
+        "completion_tokens": 1 + drafts + accepted,
+        "spec_verify_ct": drafts,
+        "spec_num_correct_drafts": accepted,
+        "spec_num_proposed_drafts": drafts * proposed,
+        "spec_correct_drafts_histogram": histogram,
+    }
+    return {"model": "m", "text": "x", "meta_info": counts}
+
+
+@pytest.mark.parametrize(
+    ("histogram", "proposed", "code", "word"),
+    [
+        pytest.param([2, 8, 20, 70], 3, 0, "GAINING", id="a chain of 3"),
+        pytest.param([2, 8, 20, 70], 8, 3, "UNKNOWN", id="a tree of 3 steps and 8 nodes"),
+        pytest.param([10, 90], 3, 3, "UNKNOWN", id="one step of the configured 3"),
+        pytest.param([96, 4], 5, 1, "LOSING", id="a collapsed chain"),
+        pytest.param([100], 3, 1, "LOSING", id="nothing is accepted"),
+    ],
+)
+def test_sglang_writes_the_configured_number_of_drafted_tokens(
+    histogram: list[int], proposed: int, code: int, word: str, tmp_path: Path
+) -> None:
+    """Where drafts are shorter, as those of trees and of an adaptive K are, nobody is said to lose by it."""
+    path = tmp_path / "file"
+    path.write_text(lines_of([sglang(histogram, proposed)] * 60))
+    outcome = called(str(path))
+    assert (outcome.code, outcome.err) == (code, "")
+    assert f"\n  {word}  " in outcome.out
+    known = snapshot.decode(called(str(path), "--json").out.encode()).requests
+    assert known is not None
+    if word == "UNKNOWN":
+        reason = f"SGLang wrote {proposed} drafted tokens for each draft, and none had more than"
+        assert f"{reason} {len(histogram) - 1} accepted: they are trees, or the server" in words_of(outcome)
+        assert (known.models[0].acceptance_ratio, known.groups) == (None, ())
+    else:
+        assert known.models[0].acceptance_ratio is not None
+
+
 USAGE: tuple[tuple[tuple[str, ...], str], ...] = (
     ((), "the following arguments are required: FILE"),
     (("/nowhere",), '"/nowhere": cannot be read: No such file or directory'),

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
+from vllm_specdec_exporter.requests.engine_records import read_record
 from vllm_specdec_exporter.requests.grouping import TEMPERATURE_BOUNDS, RequestSettings, TypeRule
 from vllm_specdec_exporter.requests.observation import RecordState, Source
 from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
@@ -178,6 +179,60 @@ class TestLoads:
         assert batch_costs(targets[:1], self.SETTINGS) == {}
         assert batch_costs([TargetResult("down")], self.SETTINGS) == {}
         assert batch_costs(targets, self.SETTINGS)["m"].batch_size == 8.0
+
+
+class TestSGLang:
+    """Its records have the configured number of drafted tokens, whatever was drafted; the poll knows it."""
+
+    COUNTS: ClassVar[dict[str, object]] = {
+        "spec_verify_ct": 10,
+        "spec_num_correct_drafts": 20,
+        "spec_num_proposed_drafts": 30,
+        "spec_correct_drafts_histogram": [1, 1, 5, 3],
+    }
+
+    @staticmethod
+    def metrics(steps: int, tokens: int) -> bytes:
+        return lines(
+            *(
+                f'sglang:{name}{{model_name="m",tp_rank="0",pp_rank="0"}} {value}'
+                for name, value in (("spec_num_steps", steps), ("spec_num_draft_tokens", tokens))
+            ),
+            'sglang:generation_tokens_total{model_name="m"} 31',
+            'sglang:num_requests_total{model_name="m"} 1',
+            'sglang:spec_verify_calls_total{model_name="m"} 10',
+        )
+
+    @pytest.mark.parametrize(
+        ("polls", "believed"),
+        [
+            pytest.param([(3, 4)], True, id="a chain"),
+            pytest.param([(2, 4)], False, id="a tree"),
+            pytest.param([(1, 2)], False, id="another K than configured"),
+            pytest.param([(1, 2), (3, 4)], False, id="K changes"),
+            pytest.param([], False, id="not polled yet"),
+        ],
+    )
+    async def test_drafted_tokens_are_believed_if_the_poll_agrees(
+        self, polls: list[tuple[int, int]], believed: bool, token: str
+    ) -> None:
+        running = Running({"push.bearer-token-file": token})
+        with FaultyServer(answer(b"")) as server:
+            await running.reload(vllm__url=[server.url])
+            (poller,) = running.exporter._pollers
+            for poll in polls:
+                running.now += 5
+                server.behaviour = answer(self.metrics(*poll))
+                await poller.poll()
+            for name in ("m", "an adapter"):
+                running.observe(0, record=read_record(self.COUNTS), model_name=name)
+            server.behaviour = answer(b"nothing")
+            running.now += 5
+            await poller.poll()  # what was known while the server answered still holds
+            running.observe(0, record=read_record(self.COUNTS))
+            await poller.close()
+        counted = {found.record: found.requests for found in running.known.observations if found.requests}
+        assert counted == {"detailed" if believed else "none": 3}
 
 
 class TestAdvice:

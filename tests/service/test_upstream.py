@@ -539,18 +539,19 @@ class TestServerInfo:
         assert {each.path for each in server.requests} == {"/metrics"}
 
     @pytest.mark.parametrize(
-        "behaviour",
+        ("behaviour", "reason"),
         [
-            status("401 Unauthorized"),
-            answer(b"{" + b"[" * 100_000),
-            answer(b'{"speculative_eagle_topk": "%s"}' % KEY.encode()),
-            answer(b" " * (INFO_LIMIT + 1)),
-            hang(),
+            (status("401 Unauthorized"), "http_status"),
+            (answer(b"{" + b"[" * 100_000), "malformed"),
+            (answer(b'{"speculative_eagle_topk": "%s"}' % KEY.encode()), "malformed"),
+            (answer(b" " * (INFO_LIMIT + 1)), "too_large"),
+            (hang(), "timeout"),
         ],
     )
     async def test_what_cannot_be_read_costs_neither_the_poll_nor_a_request_each_time(
-        self, server: FaultyServer, behaviour: Behaviour, caplog: pytest.LogCaptureFixture
+        self, server: FaultyServer, behaviour: Behaviour, reason: str, caplog: pytest.LogCaptureFixture
     ) -> None:
+        """One line of the log has the reason."""
         server.version = behaviour
         async with upstream(server.url, deadline=1.0) as client:
             poller = Poller("t", client, Settings(server_info=True), 15.0, **CLOCKS)
@@ -560,4 +561,6 @@ class TestServerInfo:
         (engine,) = poller.latest.engines
         assert engine.deployment.method == ""
         assert [each.path for each in server.requests].count("/server_info") == 3
+        told = [vars(line)["fields"] for line in caplog.records if "server_info" in line.message]
+        assert told == [{"target": "t", "reason": reason}]
         assert KEY not in caplog.text

@@ -21,7 +21,7 @@ from ..economics.choice import CandidateK, Choice
 from ..economics.speculative_config import ScheduleRow, make_schedule, sglang_options, sglang_schedule
 from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
-from ..engines.reading import SGLANG
+from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
 from .case import ALIKE
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
@@ -274,7 +274,8 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
         before = CurrentAdvice(k=case.k)
     advice, state = advise(case, before.state, time, window)
     after = replace(before, advice=advice, state=state)
-    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None or not case.vllm:
+    takes_config = case.server.option == VLLM.option
+    if advice.action is Action.INSUFFICIENT_DATA or case.measures is None or not takes_config:
         return after
     note = _no_schedule(advice, case)
     if note:
@@ -292,6 +293,8 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
 
 def _no_schedule(advice: Advice, case: Case) -> str:
     """Return why there is no K schedule, empty if there is one."""
+    if not case.vllm:
+        return "a K schedule is known of vLLM only"
     if case.engines > 1:
         return "vLLM ignores a K schedule with data parallelism"
     if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:

@@ -113,11 +113,11 @@ def _paste(case: Case, advice: Advice) -> str:
         return for_sglang(case, advice)
     if not advice.speculative_config:
         return f"Start the server with {advice.num_speculative_tokens} as the most tokens to draft."
-    return f"Start vLLM {_flag(advice.speculative_config)}."
+    return f"Start {case.server.name} {_flag(advice.speculative_config)}."
 
 
 def _flag(config: str) -> str:
-    """Return the flag to start vLLM with; without --spec.config, the keys of its JSON to change."""
+    """Return the flag to start the server with; without --spec.config, the keys of its JSON to change."""
     if names_drafter(config):
         return f"with --speculative-config {shlex.quote(config)}"
     return f"with {config} in the JSON of its --speculative-config"
@@ -168,8 +168,7 @@ def find(
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
             found += hint(
                 "the method is not known, and the costs of a draft model of 1:9 are assumed",
-                "Give the JSON of vLLM's --speculative-config as --spec.config, or a profile by name "
-                "as --cost.profile.",
+                f"{_how_to_know_method(case.server)}, or a profile by name as --cost.profile.",
             )
     setup = Setup(
         case.method,
@@ -203,6 +202,14 @@ def find(
     return tuple(sorted(found, key=lambda f: f.severity is not Severity.PROBLEM))
 
 
+def _how_to_know_method(server: Server) -> str:
+    if server == SGLANG:
+        return "Set --spec.server-info true, which reads the method from SGLang's /server_info"
+    if server.option == VLLM.option:
+        return f"Give the JSON of {server.name}'s --speculative-config as --spec.config"
+    return 'Give the method as --spec.config, as in {"method": "draft_model"}'
+
+
 def _of_activity(activity: Activity, server: Server) -> list[Finding]:
     if activity.state is ActivityState.OFF:
         use = f"Start {server.name} with {server.option} to use it; if it is meant to be on, "
@@ -213,10 +220,14 @@ def _of_activity(activity: Activity, server: Server) -> list[Finding]:
         )
         return hint(f"speculation is off: {activity.reason}", use + where)
     if activity.state is ActivityState.BYPASSED:
+        schedule = "a K schedule whose row for this batch size is 0"
+        drafting = "n-gram or suffix drafting that finds nothing to repeat"
+        if server == SGLANG:
+            schedule = "a batch size for which --speculative-adaptive has 0 steps"
+            drafting = "n-gram drafting that finds nothing to repeat"
         return problem(
             f"speculation is bypassed: {activity.reason}",
-            "Look for a K schedule whose row for this batch size is 0, for n-gram or suffix "
-            "drafting that finds nothing to repeat, for requests that exclude speculation "
+            f"Look for {schedule}, for {drafting}, for requests that exclude speculation "
             "(structured output, logprobs), and for a draft model that failed to load.",
         )
     if activity.state is ActivityState.IDLE:
@@ -299,13 +310,12 @@ def _of_acceptance(
 
 def _of_uptime(uptime: Uptime) -> list[Finding]:
     """Return the finding that the length decays with uptime, if it does."""
-    lengths = uptime.compare() if uptime.drifted else None
-    if lengths is None:
+    if uptime.lengths is None or not uptime.decayed:
         return []
-    before, now = lengths
+    before, now = uptime.lengths
     return hint(
-        f"the acceptance length fell little by little from {before:.2f} in the first hours after the "
-        f"start to {now:.2f}, with draft length, batch size and context alike",
+        f"the acceptance length fell little by little from {before:.2f} in the first hours that the exporter "
+        f"saw of this run to {now:.2f}, with draft length, batch size and context alike",
         "Restart the server at a quiet time. If the length returns, it decays with uptime (reported in "
         "vLLM issue 41838 and SGLang issue 37326, both open); if not, the traffic has changed.",
     )

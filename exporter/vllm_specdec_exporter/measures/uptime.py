@@ -1,7 +1,8 @@
 """Uptime: the hours of one life of an engine, to tell whether the acceptance length decays with it. Pure.
 
 Some servers accept less the longer they run, until a restart. That differs from a change of load or traffic:
-the length falls little by little, while draft length, batch size and context stay alike.
+the length falls little by little, while draft length, batch size and context stay alike. The reference is
+what the exporter saw first: after its own restart a decayed length, against which only further decay shows.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Uptime(Struct, frozen=True):
     begun: Sample | None = None  # the sample at which the present hour began
     first: tuple[Hour, ...] = ()  # the first hours, at most two
     latest: tuple[Hour, ...] = ()  # the latest hours after them, at most a day
-    drifted: bool = False  # whether the length was seen to fall little by little, and did not recover
+    #: The length of the first hours and that of the latest ones that were alike, as far as there are any.
+    lengths: tuple[float, float] | None = None
+    decayed: bool = False  # whether the length was seen to fall little by little, and did not recover
 
     def add(self, sample: Sample | None, *, unbroken: bool) -> Uptime:
         """Return the uptime after `sample`; `unbroken` is whether no gap precedes it."""
@@ -81,16 +84,20 @@ class Uptime(Struct, frozen=True):
         if len(self.first) < _COMPARED:
             return replace(self, begun=_bare(sample), first=(*self.first, hour))
         after = replace(self, begun=_bare(sample), latest=(*self.latest[1 - _KEPT :], hour))
-        fallen = after.compare() is not None
-        return replace(after, drifted=fallen and (self.drifted or after._gradual()))
-
-    def compare(self) -> tuple[float, float] | None:
-        """Return the length of the first and of the latest hours, if it fell and the rest is alike."""
-        if len(self.latest) < _COMPARED:
-            return None
-        before, now = _pooled(self.first), _pooled(self.latest[-_COMPARED:])
+        before, present = _pooled(after.first), after.latest[-_COMPARED:]
+        if len(present) < _COMPARED or not all(map(before.alike, present)):
+            return after  # hours of another load, as at night, say nothing
+        now = _pooled(present)
         fell = now.length <= (1 - _FALL) * before.length
-        return (before.length, now.length) if fell and before.alike(now) else None
+        decayed = fell and (self.decayed or after._gradual())
+        return replace(after, lengths=(before.length, now.length), decayed=decayed)
+
+    @property
+    def decay_ratio(self) -> float | None:
+        """The lost share of the length, 0 unless it was lost little by little; ``None`` if not known yet."""
+        return (
+            None if self.lengths is None else 1 - self.lengths[1] / self.lengths[0] if self.decayed else 0.0
+        )
 
     def _gradual(self) -> bool:
         """Return whether no hour has most of the fall, as it has when traffic changes."""

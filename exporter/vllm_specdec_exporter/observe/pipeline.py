@@ -181,6 +181,7 @@ def assess(
         accepted_tokens_per_draft=state.distribution,
         windows=tuple(windows),
         steps=_learned(state.steps, time),
+        uptime_decay_ratio=state.uptime.decay_ratio,
         engine_resets_total=state.history.resets,
         inconsistent_samples_total=state.inconsistent_samples,
         defects=state.latest_defects,

@@ -32,7 +32,8 @@ REASONS = {
     "http_status": "the response has another status than 200",
     "too_large": "the response is larger than 16 MiB",
     "malformed": "the response is cut off or is no metrics text, or has impossible values",
-    "unrecognized": "the response is metrics, but of no supported server",
+    "unrecognized": "the response is metrics, but of no supported server; also of each poll that is left out "
+    "because reading empties the server's /metrics (TensorRT-LLM)",
     "credentials": "the bearer token file cannot be read",
     "stale": "the exporter itself was blocked, and its last result is too old to serve",
     "internal": "a defect of the exporter; its log has the traceback",
@@ -93,6 +94,8 @@ class EngineResult(Struct, frozen=True):
         accepted_tokens_per_draft: the exact distribution since the engine started.
         windows: derived values, one entry per window that holds two samples.
         steps: learned step times.
+        uptime_decay_ratio: lost share of the acceptance length since the first hours that were seen of this
+            run, 0 unless it was lost little by little.
         engine_resets_total: detected resets of its counters.
         inconsistent_samples_total: number of its inconsistent samples.
         defects: what was inconsistent in the newest sample.
@@ -115,6 +118,7 @@ class EngineResult(Struct, frozen=True):
     accepted_tokens_per_draft: Distribution | None = None
     windows: tuple[Measures, ...] = ()
     steps: LearnedSteps = LearnedSteps()
+    uptime_decay_ratio: float | None = None
     engine_resets_total: int = 0
     inconsistent_samples_total: int = 0
     defects: tuple[str, ...] = ()

@@ -103,7 +103,9 @@ def _tap(tap: TapResult) -> str:
 
 def _verdict(model: ModelRequests, paint: Paint) -> Iterator[str]:
     verdict = requests_verdict(model)
-    if verdict is RequestsVerdict.UNKNOWN:
+    if verdict is RequestsVerdict.UNKNOWN and not model.window_requests:
+        words = "no request can be judged"
+    elif verdict is RequestsVerdict.UNKNOWN:
         words = f"{count(model.window_requests)} requests are too few to be judged one by one"
     else:
         words = (

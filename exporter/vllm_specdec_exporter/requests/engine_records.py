@@ -8,6 +8,7 @@ without these names.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,15 +102,19 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 
 
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
-    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted."""
+    """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted.
+
+    SGLang computes what was proposed from the configured number of tokens, whatever was drafted.
+    """
     newer = document.get("spec_correct_drafts_histogram") is not None
-    return _of_equal_drafts(
+    record = _of_equal_drafts(
         document,
         drafts="spec_verify_ct",
         proposed="spec_num_proposed_drafts",
         accepted="spec_num_correct_drafts",
         histogram="spec_correct_drafts_histogram" if newer else "spec_accept_histogram",
     )
+    return replace(record, configured_k=True)
 
 
 def _of_tensorrt(document: dict[str, Any]) -> DraftRecord:

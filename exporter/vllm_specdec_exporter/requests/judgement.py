@@ -124,6 +124,19 @@ class PositionAcceptance:
         return self.of_all_drafts - self.where_drafted
 
 
+#: Drafts that are expected to accept one more position, of which none did: e^-10 by chance.
+_EXPECTED = 10
+
+
+def ends_early(found: ModelRequests) -> bool:
+    """Return whether drafts are shorter than recorded: many reach one position, and none the next."""
+    reached = [float(count) for count in found.accepted_per_position if count]
+    if not reached or len(reached) == len(found.accepted_per_position):
+        return False
+    *_, before, last = [float(found.drafted_per_position[0]), *reached]
+    return last * last / before >= _EXPECTED
+
+
 @dataclass(frozen=True, slots=True)
 class SmallerK:
     """Lengths with a K up to the current one."""

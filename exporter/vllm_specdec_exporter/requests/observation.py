@@ -35,6 +35,8 @@ class DraftRecord:
     histogram: tuple[int, ...] = ()  # at index j, the steps in which j tokens were accepted
     #: Steps by (drafted, accepted) tokens; empty without details or with too many steps.
     steps: dict[tuple[int, int], int] = field(default_factory=dict, hash=False)
+    #: Whether `draft_tokens` is computed from the configured K, which trees and an adaptive K do not follow.
+    configured_k: bool = field(default=False, compare=False)
 
     @property
     def acceptance_ratio(self) -> float | None:
@@ -146,7 +148,7 @@ RECORD_STATES = {
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
     RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request wanted "
-    "several choices, or it streamed without include_usage",
+    "several choices, it streamed without include_usage, or SGLang drafts trees or changes K itself",
     RecordState.MALFORMED: "a record that contradicts itself",
 }
 

@@ -48,7 +48,7 @@ class Exporter:
         self._clock = clock
         self._wall = wall
         self.config = load()
-        self.requests = RequestIntake(self.config, clock)
+        self.requests = RequestIntake(self.config, clock, lambda: [poller.latest for poller in self._pollers])
         self._discovery = Discovery(clock)
         self._discovering: asyncio.Task[None] | None = None
         self._pollers = self._make_pollers(self.config)

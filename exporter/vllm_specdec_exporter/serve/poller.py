@@ -6,6 +6,7 @@ Polls start at fixed times. A long poll does not shift them; those that pass mea
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -176,8 +177,14 @@ class Poller:
     async def _informed(self, reading: Reading, left: float) -> Reading:
         if self._server_info is None and self._version_tries:
             self._version_tries -= 1
-            body = await self._upstream.document("server_info", left, MAX_BODY)
-            self._server_info = await asyncio.to_thread(read_server_info, body)
+            reason = "malformed"
+            try:
+                body = await self._upstream.document("server_info", left, MAX_BODY)
+                self._server_info = await asyncio.to_thread(read_server_info, body)
+            except PollError as error:
+                reason = error.reason  # not the message, which may quote the server
+            if self._server_info is None and not self._version_tries:
+                logs.log(logging.WARNING, "server_info cannot be read", target=self.name, reason=reason)
             self._version = self._upstream.mask(self._server_info.version) if self._server_info else ""
         return add_server_info(reading, self._server_info) if self._server_info else reading
 

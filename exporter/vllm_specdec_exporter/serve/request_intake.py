@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import time
 import zlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ..economics.profiles import deployed
+from ..engines.reading import SGLANG
 from ..requests.observation import Source
 from ..requests.routes import PUSH_PATH
 from . import logs
@@ -35,10 +38,21 @@ if TYPE_CHECKING:
 
 
 class RequestIntake:
-    """Aggregates the observed requests, if there is a tap or pushes are accepted; `clock` is in seconds."""
+    """Aggregates the observed requests, if there is a tap or pushes are accepted.
 
-    def __init__(self, config: ServeConfig, clock: Callable[[], float]) -> None:
+    `clock` is in seconds; `polled` returns the newest results of the polls.
+    """
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        clock: Callable[[], float],
+        polled: Callable[[], Iterable[TargetResult]] = tuple,
+    ) -> None:
         self._clock = clock
+        self._polled = polled
+        self._sglang_k: dict[str, int | None] = {}
+        self._sglang_k_at = -math.inf
         self._settings = config.settings
         enabled = {Source.TAP: config.tap is not None, Source.PUSH: bool(config.push_token_file)}
         # Not changed by a reload.
@@ -74,10 +88,32 @@ class RequestIntake:
         """Count a request that has just ended."""
         if self._aggregator is None:
             return
+        if not self._tells_drafted(observation):
+            observation = replace(observation, record=None)
         for label in self._aggregator.add(observation, source, self._clock()):
             if label not in self._logged:
                 self._logged.add(label)
                 logs.log(logging.WARNING, "label limit reached", label=label)
+
+    def _tells_drafted(self, observation: Observation) -> bool:
+        """Return whether the drafted tokens of a record can be believed.
+
+        SGLang computes them from the configured K. The poll knows whether it drafts trees or changes K.
+        """
+        record, now = observation.record, self._clock()
+        if record is None:
+            return True
+        if now - self._sglang_k_at >= _K_SECONDS:  # not for each request: there may be many servers
+            self._sglang_k |= sglang_k(self._polled())
+            self._sglang_k_at = now
+        known = self._sglang_k
+        model = observation.model_name
+        if model not in known and len(known) == 1:
+            (model,) = known  # an adapter of the only model
+        if model not in known and not record.configured_k:
+            return True
+        k = known.get(model)
+        return k is not None and record.draft_tokens == k * record.drafts
 
     def reject(self, count: int) -> None:
         """Count pushed observations that could not be used."""
@@ -94,6 +130,20 @@ class RequestIntake:
             return None
         tap = self.tap.result() if self.tap is not None else None
         return self._aggregator.result(self._clock(), batch_costs(targets, self._settings), tap)
+
+
+#: How long the K of SGLang's models is kept, in seconds.
+_K_SECONDS = 1.0
+
+
+def sglang_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
+    """Return K of each model of SGLang, ``None`` where drafted tokens do not follow from it."""
+    return {
+        engine.model_name: None if engine.counters.draft_tokens is None else engine.num_speculative_tokens
+        for target in targets
+        for engine in target.engines
+        if engine.deployment.dialect == SGLANG.name.lower()
+    }
 
 
 def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:

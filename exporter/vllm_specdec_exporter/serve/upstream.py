@@ -138,18 +138,19 @@ class Upstream:
             raise PollError(error.reason, self.mask(str(error))) from error
 
     async def document(self, name: str, seconds: float, limit: int) -> bytes:
-        """Return the JSON document `name` beside the metrics, empty if none comes within `seconds`."""
+        """Return the JSON document `name` beside the metrics, or raise PollError; `seconds` is the limit."""
         if not (url := self._target.sibling_url(name)):
             return b""
-        try:
-            return (await self._get(url, "application/json", seconds, limit)).body
-        except PollError:
-            return b""
+        return (await self._get(url, "application/json", seconds, limit)).body
 
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
         seconds = self._config.timeout if timeout is None else timeout
-        return self.mask(read_version(await self.document("version", seconds, _MAX_VERSION_BODY)))[:64]
+        try:
+            body = await self.document("version", seconds, _MAX_VERSION_BODY)
+        except PollError:
+            return ""
+        return self.mask(read_version(body))[:64]
 
     @property
     def identity(self) -> tuple[object, ...]:

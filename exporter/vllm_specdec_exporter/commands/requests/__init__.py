@@ -23,9 +23,9 @@ from ...publish.markup import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
 from ...requests.aggregation import RequestAggregator
-from ...requests.judgement import BatchCost
+from ...requests.judgement import BatchCost, ends_early
 from ...requests.observation import Source
-from ...requests.result import RequestsVerdict, is_problem, requests_verdict
+from ...requests.result import ModelRequests, RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ...observe.state import Settings
     from ...requests.grouping import RequestSettings
-    from ...requests.result import ModelRequests, RequestsResult
+    from ...requests.result import RequestsResult
 
 # Exit codes, as those of `check`.
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)
@@ -106,11 +106,11 @@ def run(args: argparse.Namespace) -> int:
     """Read the files, print the result and return the exit code."""
     config = _config(args)
     recording = Recording(config.requests.classification)
-    aggregator = _read(config, recording)
+    aggregator, configured_k = _read(config, recording)
     settings, batches = config.settings, (config.batch,) if config.batch else BATCHES
     profiles = {m: deployed(settings.costs, settings.speculation, m) for m in aggregator.shapes(_NOW)}
     costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
-    requests = _judge(config, aggregator, costs)
+    requests = _judge(config, aggregator, costs, configured_k)
     result = ExporterResult(
         version=__version__,
         timestamp_seconds=time.time(),
@@ -154,7 +154,9 @@ def _config(args: argparse.Namespace) -> RequestsConfig:
     )
 
 
-def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
+def _read(config: RequestsConfig, recording: Recording) -> tuple[RequestAggregator, set[str]]:
+    """Return the requests, and the models whose drafted tokens are computed from the configured K."""
+    configured_k = set()
     aggregator = RequestAggregator(config.requests, config.settings.thresholds, (Source.FILE,))
     several = len(config.files) > 1
     for path in config.files:
@@ -163,8 +165,10 @@ def _read(config: RequestsConfig, recording: Recording) -> RequestAggregator:
                 # The place identifies a request without an identifier.
                 named = replace(observation, request_id=observation.request_id or place)
                 aggregator.add(named, Source.FILE, _NOW)
+                if named.record is not None and named.record.configured_k:
+                    configured_k.add(named.model_name)
     recording.end()
-    return aggregator
+    return aggregator, configured_k
 
 
 @contextmanager
@@ -185,11 +189,34 @@ def _shown(path: str) -> str:
     return "standard input" if path == STDIN else printable(path)
 
 
-def _judge(config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs]) -> RequestsResult:
+def _judge(
+    config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs], configured_k: set[str]
+) -> RequestsResult:
     batch = config.batch
     loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
     result = aggregator.result(_NOW, loads)
-    return replace(result, models=tuple(_of_file(found, config) for found in result.models))
+    wrong = {found.model_name for found in result.models if ends_early(found)} & configured_k
+    return replace(
+        result,
+        groups=tuple(group for group in result.groups if group.model_name not in wrong),
+        tenants=tuple(tenant for tenant in result.tenants if tenant.model_name not in wrong),
+        models=tuple(
+            _undrafted(found) if found.model_name in wrong else _of_file(found, config)
+            for found in result.models
+        ),
+    )
+
+
+def _undrafted(found: ModelRequests) -> ModelRequests:
+    """Return the result of a model whose records do not tell how many tokens were drafted."""
+    depth = sum(map(bool, found.accepted_per_position))
+    unknown = hint(
+        f"SGLang wrote {len(found.drafted_per_position)} drafted tokens for each draft, and none had more "
+        f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
+        "Go by the acceptance length that a running exporter shows: how many tokens were drafted is not in "
+        "these records.",
+    )
+    return ModelRequests(found.model_name, "", findings=tuple(unknown))
 
 
 def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
