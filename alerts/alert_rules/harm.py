@@ -115,17 +115,17 @@ def groups() -> tuple[Group, ...]:
     ticket = _harmful(
         "warning",
         f"{compare('model', half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({compare('model', f'max_over_time({half_hour}[15m])', '<', 'harmful_speedup')})\n"
-        f"and ({half_hour} offset 15m)\n"
+        f"and ({compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
+        f"and ({half_hour} offset 12m)\n"
         f"and ({compare('model', SPEEDUP, '<', 'harmful_speedup')})\n"
         f"and {enough('model', '30m')}\nunless on ({MODEL}) {firing}",
         "harmful_speedup",
         "30m",
-        "",
+        "3m",
         "1h",
         "Over half an hour, for 15 minutes, and only while it loses: an idle server raises no ticket. Nor does what pages "
-        "already. The 15 minutes are in the data, so that they count while it pages: as soon as a page gives way to a smaller loss, "
-        "there is a ticket, and none if it gives way to a gain.",
+        "already. 12 of the 15 minutes are in the data, so that they count while it pages: soon after a page gives way to a smaller loss "
+        "there is a ticket, and none after a gain.",
     )
     return (
         Group("vllm-specdec.harm", (page,)),

@@ -52,7 +52,7 @@ HARMFUL = (
                 engines((Phase(60), LOSING, Phase(90, running=64))),
                 {84: "", 107: TICKET, 165: TICKET, 195: ""},
             ),
-            "a-page-gives-way-to-a-ticket-at-once": (
+            "a-page-gives-way-to-a-ticket": (
                 engines((Phase(30), replace(SEVERE, minutes=30), LOSING)),
                 {55: "critical model", 66: "critical model", 76: TICKET, 109: TICKET},
             ),
