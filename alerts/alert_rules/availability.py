@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import requests, tap
 from .recording import THRESHOLDS
 from .rule import (
     COUNT,
@@ -33,6 +34,9 @@ _POLLED = (
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 #: vLLM's own series of an engine that speculates, one of each.
 _SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
+_NAMED = _SPECULATIVE.replace("}", ',model_name!=""}')
+#: Thresholds that the rules read by exporter.
+_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -105,8 +109,10 @@ def _lost() -> tuple[Alert, ...]:
             f"{speculative}\nunless on ({_NAMESPACE}) {_UP}\nand on ({_NAMESPACE}) {_HAD}",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
-            "{{ $value | humanize }} speculating engines of vLLM are scraped{{ with $labels.namespace }} in "
-            "{{ . }}{{ end }}, but the exporters of the last day are no longer scrape targets.",
+            "vLLM is scraped and speculates"
+            + IN
+            + " (engines: {{ $value | humanize }}), but the exporters of the last "
+            "day are no longer scrape targets.",
             restore,
             "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
         ),
@@ -125,17 +131,17 @@ def _lost() -> tuple[Alert, ...]:
         lost(
             "unreachable",
             f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
-            f"unless on ({_NAMESPACE}) (sum by ({_NAMESPACE}) ({_REFUSED}) > 0)\n"
+            f"and on ({_NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
             f"or (max by ({_NAMESPACE}) ({_POLLED}) == 0 and max by ({_NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
             "Every exporter"
             + IN
-            + " has failed to read its vLLM for 10 minutes, and not only because connections were refused: harm by "
-            "speculation is not detected there.",
+            + " has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
+            "refused connection: harm by speculation is not detected there.",
             _LOOK,
-            "A refused port may be a loading model, and a name without an address a service scaled to zero; other "
-            "failures of every server of a namespace page, and polls that hang.",
+            "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
+            "servers of a namespace fail so, there may be nothing to watch. Other failures page, and polls that hang.",
         ),
     )
 
@@ -199,7 +205,8 @@ def _unreachable() -> Alert:
         why=(
             "Half an hour, so that a large model can load. Also if no poll has succeeded for five minutes, whatever up "
             "says, and whatever the exporter's clock. "
-            "Servers of a name that is not resolved have no series: its own, vllm_specdec_discovery_up, stands for them."
+            "Servers of a name that is not resolved have no series after five minutes: its own, vllm_specdec_discovery_up, stands "
+            "for them."
         ),
     )
 
@@ -260,14 +267,19 @@ def _configuration() -> tuple[Alert, ...]:
                 f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
                 f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
                 "or\n"
+                f"max by ({TARGET}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
+                f"unless on ({TARGET}) (\n  count by ({TARGET}) ("
+                f'last_over_time(vllm_specdec_threshold{{name=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
+                f"== {len(_OF_TARGETS)}\n)\n"
+                "or\n"
                 f"max by ({TARGET}) (\n"
                 f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
-                f"  and on (cluster, namespace, pod) {_SPECULATIVE}\n"
+                f"  and on (cluster, namespace, pod) {_NAMED}\n"
                 ")"
             ),
             hold="15m",
             keep="5m",
-            summary="The rules lack the exporter's thresholds.",
+            summary="Prometheus lacks series of an exporter that alerts need.",
             description=(
                 "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
                 "of its vllm_specdec_threshold series, vllm_specdec_info, or the label model_name that vLLM has. Alerts that need them "
@@ -275,7 +287,7 @@ def _configuration() -> tuple[Alert, ...]:
             ),
             action="Let them through metric relabelling, or bring exporter and rules to the same version.",
             dashboard="exporter",
-            why="Thresholds come from the exporter; without them no other rule can fire.",
+            why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
         ),
         Alert(
             name="ConfigReloadFailed",

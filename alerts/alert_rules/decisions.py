@@ -184,7 +184,10 @@ def _disable() -> tuple[Alert, Alert, Alert]:
         ),
         hold="",
         summary=disable.summary,
-        description=f"The page on harm says to disable the speculation of {WHO['model']}; this tells programs the same.",
+        description=(
+            f"While a page on harm fires for {WHO['model']}, or for one of its methods, this tells programs what the "
+            "ticket says."
+        ),
         action=disable.action,
         labels=disable.labels,
         why=(

@@ -111,15 +111,21 @@ def groups() -> tuple[Group, ...]:
         "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
         "that one fault is one page.",
     )
+    half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{compare('model', 'model:vllm_specdec_speedup:ratio_rate30m', '<', 'harmful_speedup')}\n"
-        f"and {enough('model', '30m')}\nand {SPEEDUP}\nunless on ({MODEL}) {firing}",
+        f"{compare('model', half_hour, '<', 'harmful_speedup')}\n"
+        f"and ({compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
+        f"and ({half_hour} offset 12m)\n"
+        f"and ({compare('model', SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"and {enough('model', '30m')}\nunless on ({MODEL}) {firing}",
         "harmful_speedup",
         "30m",
-        "15m",
+        "3m",
         "1h",
-        "Over half an hour, and only while there is a speedup: an idle server raises no ticket. Nor does what pages already.",
+        "Over half an hour, for 15 minutes, and only while it loses: an idle server raises no ticket. Nor does what pages "
+        "already. 12 of the 15 minutes are in the data, so that they count while it pages: soon after a page gives way to a smaller loss "
+        "there is a ticket, and none after a gain.",
     )
     return (
         Group("vllm-specdec.harm", (page,)),

@@ -45,6 +45,8 @@ _UNCONNECTED = "instance:vllm_specdec_tap_unconnected:ratio_rate5m"
 #: From this share of failing taps on, it pages.
 _MOST = 0.5
 _LIMIT = "failed_request_ratio"
+#: The threshold of the share of requests that the tap may fail to read.
+UNRECORDED = "unrecorded_requests_ratio"
 _REACHED = Promise("Do requests get through the taps?", "most-taps-die", "one-tap-of-twenty-dies")
 _WHY = {
     "down": "The share of the replicas that clients are sent to: one of many is a ticket, and a removed target is none of them.",
@@ -189,7 +191,6 @@ def _ticket(
 
 
 def _blind() -> Alert:
-    limit = "unrecorded_requests_ratio"
     return Alert(
         name="RequestsUnobserved",
         promise=Promise(
@@ -202,7 +203,7 @@ def _blind() -> Alert:
         level="instance",
         expr=(
             f"{_LOST} / ({_ALL} > 0)\n"
-            f">= on ({TARGET}) group_left () {threshold_of_targets(limit)}\n"
+            f">= on ({TARGET}) group_left () {threshold_of_targets(UNRECORDED)}\n"
             f"and ({_ALL} >= on ({TARGET}) group_left () {threshold_of_targets('minimum_requests')})"
         ),
         hold="30m",
@@ -219,7 +220,7 @@ def _blind() -> Alert:
         labels={"reason": "not_read"},
         dashboard="requests",
         value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{name="{limit}",TARGET}}', PERCENT),
+        threshold=of_target(f'vllm_specdec_threshold{{name="{UNRECORDED}",TARGET}}', PERCENT),
         sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
         why="The reason no_record does not cover this: it counts only observed requests.",
     )

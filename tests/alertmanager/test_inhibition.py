@@ -146,8 +146,7 @@ def test_decisions_are_never_silenced_by_what_speculation_does() -> None:
     others = [(s, t) for s, t in of_decisions if subjects[s] not in ("monitoring", "decision")]
     assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped", "Harmful"}
     assert {target for source, target in others if source.startswith("Harmful")} == {
-        "Disable warning model disable",
-        "Disable warning model estimate measure",
+        "Disable warning model disable"
     }
     assert not any(
         target.startswith(("Disable", "Reenable")) for source, target in others if source.startswith("Acc")
@@ -207,9 +206,14 @@ SCENARIOS: dict[str, Scenario] = {
         (one("ObjectiveBurning"), True),
         (one("EngineOutlier"), False),
         (one("Disable"), True),
+        (alert(rule("Disable", action="measure")), False),
         (one("Disable", "none"), False),
         (one("Disable", model_name="other"), False),
         (one("Collapsed", model_name="other"), False),
+    ],
+    "one engine that is worse does not hide that the model loses": [
+        (one("EngineOutlier"), False),
+        (one("ObjectiveBurning"), False),
     ],
     # Alerts carry the target where an exporter watches several, and none where it watches one.
     "an unreachable vLLM does not silence others that the same exporter watches": [

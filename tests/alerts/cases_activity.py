@@ -22,8 +22,12 @@ SHORTLY = replace(BYPASSED, minutes=12)
 SCHEDULED = Phase(30, scheduled_k=3)
 OFF_BY_SCHEDULE = replace(BYPASSED, minutes=50, scheduled_k=0, running=80)
 
-#: A server without counters of speculation.
+#: A server without counters of speculation, whose exporter was told that it speculates.
 PLAIN = replace(BYPASSED, minutes=120, uncounted=True)
+#: One of which nobody was told: all states are 0.
+NOT_SHOWN = replace(PLAIN, minutes=90, activity="")
+#: Every answer is one token long, which needs no draft.
+FIRST_TOKENS = replace(BYPASSED, minutes=90, activity="idle")
 
 bypassed = pods((Phase(20), BYPASSED, Phase(40)), (Phase(120),))
 bypassed_by_schedule = engines((replace(SCHEDULED, minutes=20), OFF_BY_SCHEDULE, SCHEDULED))
@@ -52,6 +56,8 @@ CASES: tuple[Case, ...] = (
             "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
             "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
             "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {71: ""}),
+            "activity-that-is-not-shown": (pods((NOT_SHOWN,)), {89: ""}),
+            "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),
         },
     ),
     *cases(

@@ -100,6 +100,26 @@ def blind() -> World:
     return world
 
 
+def blind_to_requests() -> World:
+    """The exporter publishes all thresholds but one of those of single requests."""
+    world = World(without=frozenset({"vllm_specdec_threshold"}))
+    replica(world, 1, Phase(40))
+    world.without = frozenset()
+    target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "pod": "vllm-1"}
+    for name, value in world.thresholds.items():
+        if name != "unrecorded_requests_ratio":
+            world.put("vllm_specdec_threshold", {**target, "name": name}, 0, [value] * 40)
+    return world
+
+
+def nameless() -> World:
+    """A pod whose vLLM names no model, either."""
+    world, pod = World(), {"pod": "vllm-1"}
+    world.engine(Phase(40), model="", labels=pod)
+    world.server(ServerPhase(40), model="", labels=pod)
+    return world
+
+
 def no_info() -> World:
     """The exporter's info has gone astray."""
     world = World(without=frozenset({"vllm_specdec_info"}))
@@ -128,6 +148,11 @@ CASES: tuple[Case, ...] = (
             "no-exporter-reads-while-a-pod-ends": (
                 pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
                 {35: MUTED},
+            ),
+            # The other may load a model, but this one serves.
+            "one-server-refuses-while-the-other-times-out": (
+                pods((WELL, MUTE, MUTE), (WELL, Phase(40, unreachable=True))),
+                {28: "", 35: MUTED},
             ),
             "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
             "all-polls-hang-though-exporters-say-they-are-up": (
@@ -193,6 +218,8 @@ CASES: tuple[Case, ...] = (
                 blind,
                 {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""},
             ),
+            "a-threshold-of-single-requests-is-missing": (blind_to_requests, {20: "warning instance @1"}),
+            "vllm-names-no-model-either": (nameless, {39: ""}),
             "an-exporter-that-is-down-has-none": (all_down, {39: ""}),
         },
     ),

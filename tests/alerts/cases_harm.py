@@ -52,6 +52,14 @@ HARMFUL = (
                 engines((Phase(60), LOSING, Phase(90, running=64))),
                 {84: "", 107: TICKET, 165: TICKET, 195: ""},
             ),
+            "a-page-gives-way-to-a-ticket": (
+                engines((Phase(30), replace(SEVERE, minutes=30), LOSING)),
+                {55: "critical model", 66: "critical model", 76: TICKET, 109: TICKET},
+            ),
+            "a-page-that-gives-way-to-a-gain-leaves-no-ticket": (
+                engines((Phase(30), replace(SEVERE, minutes=30), Phase(50, running=64))),
+                {55: "critical model", 66: "critical model", 72: "", 90: "", 109: ""},
+            ),
             # Night: enough drafts in one window of five minutes, and too few in the next.
             "one-page-while-thin-traffic-cannot-tell": (
                 engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),

@@ -203,6 +203,16 @@ class TestOverTime:
 class TestAnswersWithGaps:
     """A series that is missing from one answer, and back in the next, counted nothing in between."""
 
+    @pytest.mark.parametrize("configured", [True, False])
+    def test_counters_of_speculation_that_vanish(self, configured: bool) -> None:
+        """Only a speculative config tells a server that lost them from one that does not speculate."""
+        settings = replace(EASY, speculation=Speculation(configured))
+        later = [reading(Counters(generation_tokens=1000 + 100 * i)) for i in range(20)]
+        result = run([*steady(5), *later], settings)[-1]
+
+        assert result.activity.state is (ActivityState.BYPASSED if configured else ActivityState.OFF)
+        assert result.counters.drafts is None
+
     def test_a_counter_that_the_first_answer_lacks(self) -> None:
         """What is not known for want of a first value is not taken for 0, nor judged as if it were."""
         first, last = counters(1000, [800, 600]), counters(1100, [880, 660])

@@ -13,26 +13,26 @@ from alertmanager.receivers import receivers
 from support.alertmanager import AlertmanagerServer
 from vllm_specdec_exporter.commands.demo import faster
 
-#: What is a minute in production takes half a second.
-FACTOR = 120.0
+#: What is a minute in production takes a quarter of a second.
+FACTOR = 240.0
 _MINUTE = 60 / FACTOR
 #: Who is written to; decisions go to a program as well, which is no person, and hints wait for hours.
 _PEOPLE = ("page", "ticket")
 _TIMES = ("group_wait", "group_interval", "repeat_interval")
 
-#: A namespace, an alert without prefix, its severity, and the minute at which it begins to fire.
-Fired = tuple[str, str, str, int]
+#: The slowest route: tickets wait for a quarter of an hour, and for half an hour after another.
+_WAITS = 46
+
+#: A namespace, an alert without prefix, its severity, the minute at which it begins to fire, and that at
+#: which it no longer does; None if it goes on.
+Fired = tuple[str, str, str, int, int | None]
 
 
 def notifications(fired: Iterable[Fired]) -> Counter[str]:
-    """Return by namespace how many notifications people get, pages and tickets, repeats apart.
-
-    Alerts go on firing until the end.
-    """
-    begins = sorted(fired, key=lambda one: one[3])
+    """Return by namespace how many pages and tickets people get, repeats apart."""
     with tempfile.TemporaryDirectory() as folder, receivers() as received:
         with AlertmanagerServer(_configuration(Path(folder), received.http)) as manager:
-            _fire(manager, begins)
+            _fire(manager, list(fired))
         told = [one for one in received.deliveries if one.path.removeprefix("/") in _PEOPLE]
     return Counter(one.body["groupLabels"]["namespace"] for one in told)
 
@@ -51,20 +51,23 @@ def _configuration(folder: Path, http: str) -> dict[str, Any]:
     return found
 
 
-def _fire(manager: AlertmanagerServer, begins: list[Fired]) -> None:
-    begun, first, last = time.time(), begins[0][3], begins[-1][3]
-    # Long enough for the slowest route: tickets wait for two minutes, and for five after another.
-    for minute in range(first, last + 15):
+def _fire(manager: AlertmanagerServer, fired: list[Fired]) -> None:
+    minutes = {minute for one in fired for minute in one[3:] if minute is not None}
+    begun, first = time.time(), min(minutes)
+    for minute in (*sorted(minutes), max(minutes) + _WAITS):
         now = begun + (minute - first) * _MINUTE
         time.sleep(max(0.0, now - time.time()))
-        # Prometheus tells anew of what fires, and until when that holds, should it end.
-        times = {"startsAt": now, "endsAt": now + 3600}
-        stamps = {name: datetime.fromtimestamp(at, UTC).isoformat() for name, at in times.items()}
-        new = [one for one in begins if one[3] == minute]
-        if new:
-            manager.post(
-                *(
-                    {**alert(rule(name, severity=severity), cluster="", namespace=place), **stamps}
-                    for place, name, severity, _ in new
-                )
-            )
+        new = [_alert(one, now, now + 3600) for one in fired if one[3] == minute]
+        over = [_alert(one, begun + (one[3] - first) * _MINUTE, now) for one in fired if one[4] == minute]
+        if new or over:
+            manager.post(*new, *over)
+
+
+def _alert(fired: Fired, begins: float, ends: float) -> dict[str, Any]:
+    """Return an alert as Prometheus sends it, with the time until which it holds unless told anew."""
+    place, name, severity, *_ = fired
+    stamps = {
+        key: datetime.fromtimestamp(at, UTC).isoformat()
+        for key, at in (("startsAt", begins), ("endsAt", ends))
+    }
+    return {**alert(rule(name, severity=severity), cluster="", namespace=place), **stamps}

@@ -57,6 +57,7 @@ _SOME = "a page is for a namespace without any monitoring: the other replicas st
 _NO_COUNTERS = (
     "answers without counters are known to be such, and a ticket; what is not measured does not page"
 )
+_UNTOLD = "without --spec.config speculation counts as switched off; a ticket says that it paid"
 _MODEL = "a page is for a model that loses; this one gains as a whole"
 
 FIRST = (
@@ -113,7 +114,7 @@ THIRD = (
     _page("a-relabelling-drops-the-model", s.unnamed, 76),
     _ticket("a-zone-is-cut-off", s.ZONE_GONE, 10, "ExporterDown"),
     History(
-        "counters-have-other-names", s.RENAMED, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
+        "counters-have-other-names", s.RENAMED, "page", "ticket", "Reenable", 60, why=_UNTOLD
     ),
     _page("a-bad-clock-and-hanging-polls", s.clock, 19, "MonitoringLost", 124),
     History(
@@ -124,3 +125,5 @@ THIRD = (
     ),
 )  # fmt: skip
 HISTORIES = (*FIRST, *SECOND, *THIRD)
+#: Notifications of all of them.
+HISTORIES_TOLD = 35

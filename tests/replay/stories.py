@@ -139,10 +139,12 @@ def two_heads(world: World, namespace: str) -> None:
 
 UP = for_(80, at(0.72, 0.5, 0.36, 0.24, speedup=1.55, basis="measured"))
 WRONG = at(0.2, 0.08, 0.03, 0.01, speedup=0.82, basis="measured")
+#: What the exporter says of a server without counters of speculation: as `--spec.config` told it of them.
 COUNTERLESS = replace(
     UP, uncounted=True, plain_tokens=3000, speedup=None, activity="bypassed", action="insufficient_data",
     recommended_k=None,
 )  # fmt: skip
+UNTOLD = {"info": {"method": ""}}
 
 
 def crash_loops(world: World, namespace: str) -> None:
@@ -267,4 +269,9 @@ CONTEXTS = same(
     2, for_(80, MTP), for_(70, LONG_PROMPTS), for_(6, NO_DRAFTS), for_(44, LONG_PROMPTS), for_(80, MTP)
 )
 COUNTERS_GONE = same(5, UP, for_(120, COUNTERLESS, restart=True), for_(90, OLD_HEAD, speedup=0.91))
-RENAMED = same(3, UP, for_(120, COUNTERLESS, restart=True), for_(90, WRONG, speedup=0.90))
+RENAMED = same(
+    3,
+    replace(UP, **UNTOLD),
+    for_(120, COUNTERLESS, activity="off", restart=True, **UNTOLD),
+    for_(90, WRONG, speedup=0.90, **UNTOLD),
+)
