@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from model import make_models
@@ -38,6 +39,7 @@ from vllm.entrypoints.cli.main import main  # noqa: E402  # type: ignore[import-
 
 if os.waitpid(making, 0)[1]:
     sys.exit("no models were made")
+resource_tracker.ensure_running()  # outlives the servers, and removes the shared memory that they leave
 gc.freeze()
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a server
 for line in sys.stdin:
