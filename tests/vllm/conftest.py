@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import os
-import subprocess
 import threading
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
 
-from .server import HOST, Speculation, VllmServer, truth
+from .server import HOST, Launcher, Speculation, VllmServer, truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +43,8 @@ class Servers:
     """Servers by what they serve: each is started when it is first asked for, and kept for who asks again."""
 
     def __init__(self, python: Path, models: Path, folder: Path) -> None:
-        self._python, self.models, self._folder = python, models, folder
+        self.models, self._folder = models, folder
+        self._launcher = Launcher(python, models, folder)
         self._running: dict[str, VllmServer] = {}
 
     def drafter(self, name: str, k: int = 4) -> dict[str, object]:
@@ -60,7 +60,7 @@ class Servers:
         folder = self._folder / f"server-{len(list(self._folder.iterdir()))}"
         folder.mkdir()
         return VllmServer(
-            self._python, self.models / model, folder, speculation=speculation, arguments=arguments
+            self._launcher, self.models / model, folder, speculation=speculation, arguments=arguments
         )
 
     def running(self, model: str, *speculations: Speculation) -> list[VllmServer]:
@@ -84,6 +84,7 @@ class Servers:
     def stop(self) -> None:
         for server in self._running.values():
             server.stop()
+        self._launcher.stop()
 
 
 @pytest.fixture(scope="session")
@@ -100,11 +101,7 @@ def vllm_python() -> Path:
 @pytest.fixture(scope="session")
 def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Return the servers, with models that are freshly made."""
-    models = tmp_path_factory.mktemp("models")
-    script = Path(__file__).with_name("model.py")
-    made = subprocess.run([vllm_python, script, models], capture_output=True, text=True, timeout=120)
-    assert made.returncode == 0, made.stdout + made.stderr
-    kept = Servers(vllm_python, models, tmp_path_factory.mktemp("servers"))
+    kept = Servers(vllm_python, tmp_path_factory.mktemp("models"), tmp_path_factory.mktemp("servers"))
     try:
         yield kept
     finally:

@@ -1,7 +1,7 @@
-"""Make the models that the real-vLLM tests serve: `python tests/vllm/model.py OUT_DIR`.
+"""Make the models that the real-vLLM tests serve.
 
-Runs inside the vLLM venv and downloads nothing. A random model is enough: speculation does not care
-what a model says, only whether the drafter guesses it. OUT_DIR gets
+Imported inside the vLLM venv, by `launch.py`; downloads nothing. A random model is enough: speculation does
+not care what a model says, only whether the drafter guesses it. The folder gets
 
 - `target`: a Llama of two small layers with random weights, its tokenizer and a chat template;
 - `draft-<noise>`: the same model with noise on each weight matrix, so that it often, but not
@@ -15,9 +15,7 @@ The same seed gives the same weights, so acceptance does not change from one run
 
 from __future__ import annotations
 
-import argparse
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch  # type: ignore[import-not-found]
 from tokenizers import (  # type: ignore[import-not-found]
@@ -32,6 +30,9 @@ from transformers import (  # type: ignore[import-not-found]
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
@@ -187,14 +188,3 @@ def make_models(directory: Path) -> None:
     for name, model in named.items():
         model.save_pretrained(directory / name)
         tokenizer.save_pretrained(directory / name)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Make the models of the real-vLLM tests.")
-    parser.add_argument("directory", type=Path)
-    make_models(parser.parse_args().directory)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -44,7 +44,7 @@ ENVIRONMENT = {
     "VLLM_TARGET_DEVICE": "cpu",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # The model runs in the process of its engine: a process less to start, a quarter of the time of a start.
+    # The model runs in the process of its engine: a process less to start.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "OMP_NUM_THREADS": "1",
     # Two threads of the n-gram drafter on two busy cores wait for each other.
@@ -57,17 +57,6 @@ ENVIRONMENT = {
     # vLLM's own summary lines come every 10 s by default, which the tests would have to wait for.
     "VLLM_LOG_STATS_INTERVAL": str(LOG_INTERVAL),
 }
-
-# `vllm serve`, whose defaults are the ones that deployments have: with two engines it starts two
-# API servers, where the older way of starting one as a module keeps to one. The command looks its
-# version up under the distribution name `vllm`, which the CPU build does not have.
-LAUNCHER = """
-import importlib.metadata
-real = importlib.metadata.version
-importlib.metadata.version = lambda name: real("vllm-cpu" if name == "vllm" else name)
-from vllm.entrypoints.cli.main import main
-main()
-"""
 
 # Text that repeats itself, so that looking the last tokens up in the prompt finds a continuation.
 REPETITIVE_PROMPTS = (
@@ -88,6 +77,39 @@ class ServerError(RuntimeError):
     """The server did not start, or answered a request with something else than an answer."""
 
 
+class Launcher:
+    """The process that makes the models and starts the servers; see `launch.py`."""
+
+    def __init__(self, python: Path, models: Path, folder: Path) -> None:
+        foreign = ("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_")
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self._log_file = folder / "launcher.log"
+        with self._log_file.open("wb") as log:
+            self._process = subprocess.Popen(
+                [python, Path(__file__).with_name("launch.py"), models],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=folder,
+                env=inherited | ENVIRONMENT,
+            )
+
+    def start(self, arguments: Sequence[str], log: Path) -> int:
+        """Start a server and return the ID of its process, which leads a group."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([arguments, str(log)]) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, self._log_file.read_text(errors="replace")
+        return int(answer)
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
 class VllmServer:
     """One vLLM server: started, waited for and stopped, with all of its processes.
 
@@ -97,7 +119,7 @@ class VllmServer:
 
     def __init__(
         self,
-        python: Path,
+        launcher: Launcher,
         model: Path,
         directory: Path,
         *,
@@ -107,12 +129,12 @@ class VllmServer:
         self.port = free_port()
         self.url = f"http://{HOST}:{self.port}"
         self.speculation = speculation
-        self._python = python
+        self._launcher = launcher
         self._model = model
         self._directory = directory
         self._arguments = tuple(arguments)
         self._lives = count(1)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: int | None = None
         self._log_file = directory / "vllm-0.log"
 
     def __enter__(self) -> Self:
@@ -132,8 +154,9 @@ class VllmServer:
         assert self._process is None, "the server is already running"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log_file = self._directory / f"vllm-{next(self._lives)}.log"
-        command = [str(self._python), "-c", LAUNCHER, "serve", str(self._model)]
-        command += ["--served-model-name", MODEL_NAME, "--host", HOST, "--port", str(self.port)]
+        # `serve` has the defaults of deployments: with two engines it starts two API servers.
+        command = ["serve", str(self._model), "--served-model-name", MODEL_NAME]
+        command += ["--host", HOST, "--port", str(self.port)]
         # Without AVX-512, bfloat16 is multiplied one token at a time, so verification is not cheaper than
         # generation; and each kind of processor rounds it differently and accepts other drafts.
         command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "1024", *self._arguments]
@@ -141,26 +164,13 @@ class VllmServer:
             command += ["--speculative-config", json.dumps(self.speculation)]
             # Without speculation the server refuses this flag.
             command += ["--per-request-spec-decode-metrics", "detailed"]
-        foreign = ("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_")
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self._directory,
-                env=inherited | ENVIRONMENT,
-                # A group of its own, because the engines are processes of their own and outlive an
-                # API server that is killed.
-                start_new_session=True,
-            )
+        self._process = self._launcher.start(command, self._log_file)
 
     def wait_until_ready(self) -> None:
         """Wait for `/health`; fail with the end of the log if the server dies or is too slow."""
         deadline = time.monotonic() + READY_TIMEOUT
         while not answers(f"{self.url}/health"):
-            ended = self._process is None or self._process.poll() is not None
+            ended = self._process is None or not _lives(self._process)
             if ended or time.monotonic() > deadline:
                 tail = "\n".join(self._log().splitlines()[-40:])
                 raise ServerError(f"vLLM {'ended while it started' if ended else 'is not ready'}:\n{tail}")
@@ -171,12 +181,12 @@ class VllmServer:
         process, self._process = self._process, None
         if process is None:
             return
-        _signal_group(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT)
+        _signal_group(process, signal.SIGTERM)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not _lives(process), STOP_TIMEOUT)
         # Also after a polite end: an engine may have stayed behind.
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait(STOP_TIMEOUT)
+        _signal_group(process, signal.SIGKILL)
+        eventually(lambda: not _lives(process), STOP_TIMEOUT)
 
     def restart(self, speculation: Speculation) -> None:
         """Replace the server by one with another speculation on the same port; return at once."""
@@ -219,6 +229,10 @@ class VllmServer:
 
     def _log(self) -> str:
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
+
+
+def _lives(process: int) -> bool:
+    return Path(f"/proc/{process}").exists()
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

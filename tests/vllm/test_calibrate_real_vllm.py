@@ -129,7 +129,7 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         file = tmp_path_factory.mktemp("calibrate") / f"{name}.yaml"
         done = run(
             *("calibrate", server.url, "--plain-url", plain.url, "--method", "draft_model"),
-            *("--temperature", str(case.temperature), "--max-tokens", "32", "--prompts", "code"),
+            *("--temperature", str(case.temperature), "--max-tokens", "24", "--prompts", "code"),
             *("--concurrency", "1,8", "--context", "0", "--out", str(file), "--quiet"),
             within=300,
         )
@@ -188,7 +188,7 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
 
 def check(server: VllmServer, *flags: str) -> dict[str, Any]:
     """Return the payoff by `check`."""
-    outcome = run("check", server.url, "--for", "15s", "--json", "--threshold", "minimum_drafts=20", *flags)
+    outcome = run("check", server.url, "--for", "8s", "--json", "--threshold", "minimum_drafts=20", *flags)
     (engine,) = json.loads(outcome.out)["targets"][0]["engines"]
     payoff: dict[str, Any] = engine["payoff"]
     return payoff

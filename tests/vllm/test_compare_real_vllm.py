@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
-WATCHED, DRIVEN = 40, 30.0
+WATCHED, DRIVEN = 30, 20.0
 CONCURRENCY = 6
 # Two servers and their clients share two cores, so tokens reach the clients' clocks late, and unevenly so.
 TOLERANCE = 0.2
@@ -83,7 +83,7 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     command = [COMMAND, "compare", *(f"{name}={server.url}" for name, server in both.items())]
     command += ["--for", f"{WATCHED}s", "--json", "--save", str(saved), "--html", str(page), "--claim", "30"]
     for server in both.values():  # the first steps are slower than all later ones
-        drive(server, 2 * CONCURRENCY, **TRAFFIC)
+        drive(server, CONCURRENCY, **TRAFFIC)
     before = {name: server.polls() for name, server in both.items()}
     with subprocess.Popen(
         command,

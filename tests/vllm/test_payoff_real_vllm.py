@@ -23,14 +23,14 @@ from .server import Told, VllmServer, drive, truth
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Servers
+    from .conftest import Observation, Servers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 K = 4
 DRAFTERS = {"good": 0.0, "poor": 0.4}
-# How many requests it takes for enough drafts: a good drafter needs fewer for the same answers.
-REQUESTS = {"good": 16, "poor": 8}
+# How many requests it takes for enough drafts, and of how many tokens: a good drafter needs fewer drafts.
+REQUESTS = {"good": (12, 80), "poor": (8, 48)}
 # A minute of a tiny server's life is little: less than in production must do.
 THRESHOLDS = ("--threshold", "advice_minimum_drafts=200", "--threshold", "measurement_minimum_requests=8")
 WINDOW = "5m"
@@ -50,31 +50,38 @@ class Trial:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, in order: no speculation, recorded as the baseline; then two drafters in turn."""
+    """What happened, in order: no speculation, recorded as the baseline; then two drafters in turn.
+
+    Attributes:
+        off: what an exporter made of the server without speculation before.
+    """
 
     baseline_file: Path
     baseline_output: str
     plain: list[Told]
+    off: Observation
     trials: dict[str, Trial]
 
 
-def traffic(server: VllmServer, number: int) -> list[Told]:
+def traffic(server: VllmServer, number: int, tokens: int) -> list[Told]:
     """Send requests one after another, so that load, and what it does to the clock, is always the same."""
-    return drive(server, number, concurrency=1)
+    return drive(server, number, concurrency=1, max_tokens=tokens)
 
 
 @pytest.fixture(scope="module")
 def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     file = tmp_path_factory.mktemp("payoff") / "baseline.json"
     (server,) = servers.running("deep", None)
-    traffic(server, 2)  # the first requests compile
+    with exporter(server) as running:
+        begin = wait_until_up(running)
+        off = observe(running, traffic(server, 4, 24), begin)
     plain, output = record(server, file)
     trials = {}
     for name, noise in DRAFTERS.items():
         (server,) = servers.running("deep", servers.drafter(f"deep-draft-{noise}", K))
-        traffic(server, 2)
-        trials[name] = watch(server, file, REQUESTS[name])
-    return Story(file, output, plain, trials)
+        traffic(server, 2, 8)  # the first requests compile
+        trials[name] = watch(server, file, *REQUESTS[name])
+    return Story(file, output, plain, off, trials)
 
 
 def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
@@ -89,7 +96,7 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
     )
     try:
         server.wait_until_watched(process, before)
-        told = traffic(server, 10)
+        told = traffic(server, 10, 80)
         time.sleep(2)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=20)
@@ -99,11 +106,11 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
     return told, output
 
 
-def watch(server: VllmServer, baseline: Path, requests: int) -> Trial:
+def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Trial:
     """Send requests past an exporter that knows the baseline."""
     with exporter(server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
-        told = traffic(server, requests)
+        told = traffic(server, requests, tokens)
         drafts, window = truth(told).drafts, {"window": WINDOW}
         scrape_when(
             running,
@@ -170,16 +177,12 @@ def test_advice_is_to_draft_less_the_worse_the_drafter(story: Story) -> None:
     assert ks[1] < K
 
 
-def test_a_server_without_speculation_is_off_and_has_no_acceptance(servers: Servers) -> None:
-    (server,) = servers.running("deep", None)
-    with exporter(server) as running:
-        begin = wait_until_up(running)
-        observation = observe(running, drive(server, 8), begin)
-    scrape = observation.scrape
+def test_a_server_without_speculation_is_off_and_has_no_acceptance(story: Story) -> None:
+    scrape = story.off.scrape
     assert scrape.one_hot("activity") == ["off"]
     assert scrape.one_hot("quality") == []
-    tokens = observation.increase("engine", "generation_tokens_total")
-    assert tokens == {"0": observation.truth.completion_tokens}
+    tokens = story.off.increase("engine", "generation_tokens_total")
+    assert tokens == {"0": story.off.truth.completion_tokens}
     assert (total(scrape, "drafts_total") or 0) == 0
     ratios = {name for name in (*MEASURES, *LABELLED) if "acceptance" in name or "position" in name}
     assert (ratios | {"mean_draft_length"}) & set(scrape.samples) == set()

@@ -78,6 +78,7 @@ def story(server: VllmServer) -> Story:
             api=("completions", "chat")[(index // 2) % 2],
             stream=bool(index % 2),
             seed=index,
+            max_tokens=32,
         )
         for index in range(72)
     ]
@@ -97,7 +98,7 @@ def test_server_samples_at_the_temperature_that_it_is_asked_for(server: VllmServ
     """Without which a mixed load would not be one; see `plugin/vllm_cpu_sampling.py`."""
 
     def ask(temperature: float) -> list[Told]:
-        asks = [Ask(EASY[0], temperature=temperature, seed=seed) for seed in range(4)]
+        asks = [Ask(EASY[0], temperature=temperature, seed=seed, max_tokens=24) for seed in range(4)]
         return send_all(server.port, asks, concurrency=1)
 
     cold, hot = ask(0.001), ask(1.0)
