@@ -279,6 +279,29 @@ def _learned() -> tuple[Answer, ...]:
     return tuple(answers)
 
 
+def _decayed() -> tuple[Answer, ...]:
+    """An answer an hour, of which each has a few less tokens accepted: 2.2 to 1.84 of three."""
+    text = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
+    answers, accepted = [], 0
+    for hour in range(9):
+        accepted += 13_200 - 270 * max(0, hour - 1) if hour else 0
+        values = {
+            "spec_decode_num_drafts_total": 6_000 * hour,
+            "spec_decode_num_draft_tokens_total": 18_000 * hour,
+            "spec_decode_num_accepted_tokens_total": accepted,
+            "generation_tokens_total": 6_000 * hour + accepted,
+            "prompt_tokens_total": 30_000 * hour,
+            "time_to_first_token_seconds_count": 60 * hour,
+            "num_requests_running": 8,
+        }
+        body = text
+        for name, value in values.items():
+            body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
+        body = re.sub(r"(?m)^(vllm:\w+per_pos_total.*) \S+$", rf"\g<1> {accepted // 3}", body)
+        answers.append(Answer(3600.0 * hour, body.encode()))
+    return tuple(answers)
+
+
 def _as_configured(**more: Any) -> Settings:
     """With --spec.config, and a profile of the machine: thresholds go by both."""
     thresholds = thresholds_for(_NGRAM_PROFILE, 4, "ngram")
@@ -318,6 +341,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("ngram-requests", _one(polled(_PHASES, 30.0), "0.32.0"), requests=True),
     Case("steps-learned", _one(_learned(), "0.32.0"), replace(_windows(30.0, 60.0), speculation=_EAGLE)),
+    Case("decays-with-uptime", _one(_decayed(), "0.32.0"), _windows(3600.0, 7200.0)),
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(
