@@ -29,15 +29,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Files that take minutes, the longest first.
 _LONG = (
-    "replay/test_month.py",
     "alerts/test_rules.py",
     "dashboards/test_pictures.py",
-    "replay/test_faults.py",
+    "prometheus/test_fleet.py",
     "docs/test_run_pages.py",
-    "dashboards/test_executed.py",
-    "attacks/test_listeners.py",
     "paging/test_paging.py",
     "docker/test_image.py",
+    "service/test_discovery.py",
+    "replay/test_faults.py",
+    "replay/test_readers.py",
+    "dashboards/test_executed.py",
+    "attacks/test_listeners.py",
+    "replay/test_month.py",
     "helm/test_chart_renderings.py",
     "release/test_version.py",
     "webconfig/test_rotation.py",

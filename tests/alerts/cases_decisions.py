@@ -266,7 +266,7 @@ RAISED, LOWERED = (
     "warning model action=decrease_k recommended_k=2",
 )
 SWITCHED = "warning model action=switch_method"
-END = DAY + 58
+END = DAY + 45
 
 
 def swinging(*ks: int) -> tuple[Phase, ...]:
@@ -281,7 +281,7 @@ CHANGES = (
         {
             "a-larger-k-until-it-is-set": (
                 engines((RAISE, Phase(90, acceptance=(0.95, 0.9, 0.85, 0.8), recommended_k=4))),
-                {70: "", 1300: "", END: RAISED, END + 50: RAISED, END + 80: ""},
+                {75: "", 1305: "", END: RAISED, END + 60: RAISED, END + 90: ""},
             ),
             "half-of-the-engines-to-4-and-half-to-5": (
                 engines(*[(RAISE,)] * 2, *[(replace(RAISE, recommended_k=5),)] * 2),
@@ -292,7 +292,7 @@ CHANGES = (
             "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
             "a-smaller-k-until-it-is-advised-no-more": (
                 engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
-                {70: "", END: LOWERED, END + 235: ""},
+                {75: "", END: LOWERED, END + 240: ""},
             ),
         },
     ),

@@ -95,9 +95,9 @@ DROPS = (
             ),
             "decayed-over-three-days": (
                 pods((Phase(24 * HOUR, acceptance=(0.8, 0.6, 0.35)), *DECAY)),
-                {2880: "", 24 * HOUR + 78 * HOUR - 3: DECAYED},
+                {2880: "", 24 * HOUR + 78 * HOUR - 15: DECAYED},
             ),
-            "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 3: ""}),
+            "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 15: ""}),
             "decays-with-uptime-and-is-restarted": (
                 pods(VERGE),
                 {57: "", 90: AGED, 150: AGED, 240: AGED, 570: AGED, 630: ""},
@@ -128,7 +128,7 @@ UNUSUAL = (
         "no-outlier-any-more",
         "EngineOutlier",
         pods((OUTLIER, Phase(2 * HOUR)), (Phase(3 * HOUR),)),
-        {28: "", 50: "warning engine @1", 130: "warning engine @1", 170: ""},
+        {28: "", 51: "warning engine @1", 130: "warning engine @1", 170: ""},
     ),
     *never(
         "EngineOutlier",
