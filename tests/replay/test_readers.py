@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -48,9 +46,7 @@ def fired() -> dict[str, list[Firing]]:
         first[one.name] = f"min {_BY} (min_over_time((timestamp({alerts})){span})) / 60"
         began = f"(group {_BY} ({alerts}) unless group {_BY} ({alerts} offset 1m))"
         starts[one.name] = f"count_over_time({began}{span})"
-    with tempfile.TemporaryDirectory() as folder:
-        queries = [*first.values(), *starts.values()]
-        found = evaluate.run(Path(folder), stored(world), MINUTES, queries, "1m")
+    found = evaluate.run(stored(world), MINUTES, [*first.values(), *starts.values()], 1)
     times = {
         (one.name, labels["alertname"], labels["severity"]): int(value)
         for one in HISTORIES
@@ -108,7 +104,7 @@ def test_a_fault_is_about_one_notification() -> None:
     assert found.total() / sum(one.told != "silent" for one in HISTORIES) <= 2, found
 
 
-def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series(tmp_path: Path) -> None:
+def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series() -> None:
     """Of four models, for 80 minutes; the watchdog, hints and what is for programs included."""
     world = World()
     gone = Phase(80, acceptance=(0.02, 0.01, 0.0), speedup=0.6, action="disable", recommended_k=0)
@@ -116,6 +112,6 @@ def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series(tmp_path: Path)
         world.engine(Phase(30), gone, model=f"model-{index % 4}", instance=f"10.0.0.{index}:9850")
     most = 'max_over_time(count(ALERTS{alertstate="firing"})[80m:1m])'
     pages = 'count(count_over_time(ALERTS{alertstate="firing",severity="critical"}[80m]))'
-    found = evaluate.run(tmp_path, stored(world), 109, [most, pages], "1m")
+    found = evaluate.run(stored(world), 109, [most, pages], 1)
     assert found[pages] == [({}, 4.0)]
     assert found[most][0][1] <= 30
