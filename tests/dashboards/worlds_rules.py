@@ -64,7 +64,7 @@ def evaluate(
         names: of the alerts and of the recorded series that are wanted.
         every: scrapes from one evaluation to the next.
     """
-    found = [rule for group in needed_groups(names) for rule in group["rules"]]
+    found = [rule for group in needed_groups(names, texts=False) for rule in group["rules"]]
     rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
     evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])
     for level in _levels(rules):
@@ -115,11 +115,15 @@ class _Evaluation:
             end=f"{self._times[-1]:.3f}",
             step=f"{self._times[1] - self._times[0]:g}",
         )
+        found: dict[tuple[tuple[str, str], ...], NDArray[np.float64]] = {}
         for item in data["result"]:
-            rows = np.full(len(self._times), np.nan)
+            # `or` of what has a name and what has none is one series of the rule.
+            labels = _pairs({name: value for name, value in item["metric"].items() if name != "__name__"})
+            rows = found.setdefault(labels, np.full(len(self._times), np.nan))
             for time, value in item["values"]:
                 rows[self._place[round(time)]] = float(value)
-            yield {name: value for name, value in item["metric"].items() if name != "__name__"}, rows
+        for labels, rows in found.items():
+            yield dict(labels), rows
 
     def _alert(self, rule: Rule, labels: dict[str, str], rows: NDArray[np.float64]) -> Rows:
         """Return ALERTS and ALERTS_FOR_STATE of one alert."""
@@ -127,14 +131,16 @@ class _Evaluation:
         named = {**labels, "alertname": rule.name}
         pending, firing, since = (np.full(len(rows), np.nan) for _ in range(3))
         began: float | None = None  # when it became active
-        last = 0.0  # when it was active last
+        lapsed: float | None = None  # when it was no longer active
         fires = False
         for index, (time, value) in enumerate(zip(self._times.tolist(), rows.tolist(), strict=True)):
             if value == value:
-                began, last = time if began is None else began, time
+                began, lapsed = time if began is None else began, None
                 fires = fires or time - began >= wait
-            elif not (fires and time - last < keep):
-                began, fires = None, False
+            else:
+                lapsed = time if lapsed is None else lapsed
+                if not (fires and time - lapsed < keep):
+                    began, fires = None, False
             if began is not None:
                 (firing if fires else pending)[index] = 1.0
                 since[index] = began

@@ -31,10 +31,16 @@ _STALE = np.uint64(0x7FF0000000000002)
 _SLICE = 1800.0
 
 
-def push(url: str, times: NDArray[np.float64], series: Mapping[Key, NDArray[np.float64]]) -> None:
+def push(
+    url: str,
+    times: NDArray[np.float64],
+    series: Mapping[Key, NDArray[np.float64]],
+    *,
+    markers: bool = True,
+) -> None:
     """Write series, whose samples are at these Unix times, NaN where there is none.
 
-    Where a series ends it gets a staleness marker, as in a scrape or an evaluation that lacks it.
+    Where a series ends it gets a staleness marker, as in a scrape or an evaluation that lacks it, if it may.
     """
     stamps = _varints((times * 1000).round().astype(np.int64))
     heads = {key: _head(key) for key in series}
@@ -42,7 +48,7 @@ def push(url: str, times: NDArray[np.float64], series: Mapping[Key, NDArray[np.f
     for start, end in pairwise([*slices.tolist(), len(times)]):
         body = bytearray()
         for key, rows in series.items():
-            samples = _samples(stamps, rows, start, end)
+            samples = _samples(stamps, rows, start, end, markers)
             if samples:
                 body += _field(1, heads[key] + samples)
         if body:
@@ -55,11 +61,13 @@ def _head(key: Key) -> bytes:
     return b"".join(_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in pairs)
 
 
-def _samples(stamps: NDArray[np.uint8], rows: NDArray[np.float64], start: int, end: int) -> bytes:
+def _samples(
+    stamps: NDArray[np.uint8], rows: NDArray[np.float64], start: int, end: int, markers: bool
+) -> bytes:
     missing = np.isnan(rows[start:end])
     before = np.isnan(rows[start - 1]) if start else True
     ends = missing & ~np.concatenate(([before], missing[:-1]))
-    there = ~missing | ends
+    there = ~missing | ends if markers else ~missing
     samples = np.zeros(int(there.sum()), _SAMPLE)
     samples["head"] = _HEAD
     samples["value"] = np.where(ends, _STALE, rows[start:end].view(np.uint64))[there]

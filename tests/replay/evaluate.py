@@ -1,17 +1,31 @@
 """The real rules over stored series, in Prometheus's own engine and in simulated time.
 
-`promtool test rules` is that engine. It compares; what it finds different, it prints: so a query with no
-expected samples tells what there is.
+A running Prometheus is asked each rule over the whole history at once, in a fraction of the time. What
+depends on how an alert stood at the evaluation before goes one by one, in `promtool test rules`. It compares;
+what it finds different, it prints: so a query with no expected samples tells what there is.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from alerts.promtool import alert_names, needed_groups, order_of, run_tests
+from dashboards import worlds_pods, worlds_rules, worlds_write
 from replay.scrape import Storage
+from support.prometheus import PrometheusServer
+
+#: Unix time of minute 0 in the running Prometheus; a day begins then.
+_BEGAN = 18_500 * 86_400
+#: A block for months, so that it takes samples of any of these days.
+_FLAGS = (*worlds_write.FLAGS, *(f"--storage.tsdb.{end}-block-duration=90d" for end in ("min", "max")))
 
 _FAILED = re.compile(r'expr: "(?P<expr>.*)", time: .*,\s*\n\s*exp:\s?.*\n\s*got:\s?(?P<got>.*)')
 _SAMPLE = re.compile(r"(?P<labels>\{[^}]*\}|\w+(?:\{[^}]*\})?) (?P<value>[-+.\dE]+|NaN)")
@@ -20,38 +34,83 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 Sample = tuple[dict[str, str], float]
 
 
-def run(
-    folder: Path, storage: Storage, minute: int, queries: Sequence[str], interval: str
-) -> dict[str, list[Sample]]:
+def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) -> dict[str, list[Sample]]:
     """Evaluate all alerts but a tap's from the beginning on; return what each query yields at a minute.
+
+    Args:
+        storage: what Prometheus has scraped.
+        minute: of the queries.
+        queries: on alerts and on what is recorded.
+        interval: minutes from evaluation to evaluation.
 
     Raises:
         AssertionError: promtool failed in another way than by finding samples.
     """
-    # No pod has a tap, and a rule without series costs as much as others.
-    alerts = {name for name in alert_names() if not re.search("Tap|Requests", name)}
-    groups, rules = needed_groups(alerts, texts=False), folder / "rules.json"
-    rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
-    document = {
-        "rule_files": [str(rules)],
-        "evaluation_interval": interval,
-        "group_eval_order": order_of(groups),
-        "tests": [
-            {
-                "interval": f"{storage.step}m",
-                "input_series": [
-                    {"series": _name(name, labels), "values": " ".join(_values(samples))}
-                    for (name, labels), samples in storage.series.items()
-                ],
-                "promql_expr_test": [
-                    {"expr": query, "eval_time": f"{minute}m", "exp_samples": []} for query in queries
-                ],
-            }
+    groups, stepwise = _rules()
+    others = {
+        str(rule.get("record") or rule["alert"]) for group in groups for rule in group["rules"]
+    } - stepwise
+    found = _asked(storage, minute // interval * interval, interval, others)
+    groups = [
+        {**group, "rules": [rule for rule in group["rules"] if rule.get("alert") in stepwise]}
+        for group in groups
+    ]
+    words = set(re.findall(r"[\w:]+", str((groups, queries))))
+    series = {key: _texts(samples) for key, samples in storage.series.items() if key[0] in words}
+    for key, rows in found.series.items():
+        if key[0] in words:
+            series[key] = _texts(rows.tolist(), interval // storage.step)
+    test = {
+        "interval": f"{storage.step}m",
+        "input_series": [
+            {"series": _name(name, labels), "values": " ".join(_runs(texts))}
+            for (name, labels), texts in series.items()
+        ],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": f"{minute}m", "exp_samples": []} for query in queries
         ],
     }
-    path = folder / "test.json"
-    path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quickly written
-    text = run_tests(path)
+    with tempfile.TemporaryDirectory() as folder:
+        rules, path = Path(folder, "rules.json"), Path(folder, "test.json")
+        document = {
+            "rule_files": [str(rules)],
+            "evaluation_interval": f"{interval}m",
+            "group_eval_order": order_of(groups),
+            "tests": [test],
+        }
+        rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
+        path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML, and quickly written
+        return _read(run_tests(path), queries)
+
+
+@cache
+def _rules() -> tuple[list[dict[str, Any]], frozenset[str]]:
+    """Return the groups that are evaluated, and the alerts that depend on how alerts stood before."""
+    # No pod has a tap, and a rule without series costs as much as others.
+    groups = needed_groups(
+        (name for name in alert_names() if not re.search("Tap|Requests", name)), texts=False
+    )
+    before = [rule for group in groups for rule in group["rules"] if "ALERTS" in rule["expr"]]
+    told = (name for rule in before for name in re.findall('alertname="(.*?)"', rule["expr"]))
+    return groups, frozenset((*(rule["alert"] for rule in before), *told))
+
+
+def _asked(storage: Storage, minute: int, interval: int, names: set[str]) -> worlds_pods.Storage:
+    """Return what rules of these names give, until a minute."""
+    scrapes = minute // storage.step + 1
+    times = _BEGAN + 60.0 * storage.step * np.arange(scrapes)
+    series = {}
+    for (name, labels), samples in storage.series.items():
+        rows = np.full(scrapes, np.nan)
+        rows[: len(samples)] = samples[:scrapes]
+        series[name, labels] = rows + _BEGAN if name.endswith("_timestamp_seconds") else rows
+    with PrometheusServer(flags=_FLAGS) as prometheus:
+        worlds_write.push(prometheus.url, times, series, markers=False)
+        return worlds_rules.evaluate(prometheus, times, names, interval // storage.step)
+
+
+def _read(text: str, queries: Sequence[str]) -> dict[str, list[Sample]]:
+    """Read what promtool complains of."""
     # It must not be taken for silence: promtool loads no more than 10,000 samples for a query, for one.
     assert "err:" not in text, text[:2000]
     found: dict[str, list[Sample]] = {query: [] for query in queries}
@@ -73,19 +132,21 @@ def _name(name: str, labels: tuple[tuple[str, str], ...]) -> str:
     return name + "{" + ",".join(f"{key}={json.dumps(value)}" for key, value in labels) + "}"
 
 
-def _values(samples: list[float]) -> Iterator[str]:
-    """Yield promtool's notation; runs of the same value are shortened."""
-    at, end = 0, len(samples)
-    while at < end:
-        value, run = samples[at], 1
-        missing = math.isnan(value)
-        while at + run < end and (math.isnan(samples[at + run]) if missing else samples[at + run] == value):
-            run += 1
-        text = "_" if missing else f"{value:.10g}"
-        if missing and run > 1:
-            yield f"_x{run}"
-        elif run > 1:
-            yield f"{text}+0x{run - 1}"
+def _texts(samples: Iterable[float], every: int = 0) -> Iterator[str]:
+    """Yield promtool's notation of what is scraped, or of what a rule gives `every` so many scrapes."""
+    before = "_"
+    for value in samples:
+        text = "_" if math.isnan(value) else repr(value)
+        yield "stale" if every and text == "_" != before else text
+        yield from ["_"] * (every - 1)
+        before = text
+
+
+def _runs(texts: Iterable[str]) -> Iterator[str]:
+    """Shorten runs of the same."""
+    for text, run in groupby(texts):
+        more = len(list(run)) - 1
+        if text == "_" and more:
+            yield f"_x{more + 1}"
         else:
-            yield text
-        at += run
+            yield f"{text}+0x{more}" if more else text

@@ -4,7 +4,6 @@
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -36,8 +35,7 @@ def fired(world: str) -> dict[str, list[Firing]]:
         f'namespace="{fault.name}"}}))[{back}m:1m]) / 60'
         for fault in faults
     }
-    with tempfile.TemporaryDirectory() as folder:
-        found = evaluate.run(Path(folder), play(world), end, list(queries.values()), f"{EVALUATED[world]}m")
+    found = evaluate.run(play(world), end, list(queries.values()), EVALUATED[world])
     return {
         fault.name: sorted(
             (

@@ -1,7 +1,5 @@
 """Eight days of healthy service, through the real rules: no page, and at most a notification a week."""
 
-from pathlib import Path
-
 import pytest
 
 from alerts.case import promises
@@ -18,15 +16,9 @@ _WATCHDOG = [f'count_over_time(ALERTS{{alertname="VLLMSpecDecodeWatchdog"}}{part
 _SLOWEST = [f"min_over_time(model:vllm_specdec_speedup:ratio_rate5m{part})" for part in _PARTS]
 
 
-def test_eight_healthy_days_page_nobody(tmp_path: Path) -> None:
+def test_eight_healthy_days_page_nobody() -> None:
     """Two replicas: noise, idle nights, weekends, bursts, deployments, crashes and lost scrapes."""
-    found = evaluate.run(
-        tmp_path,
-        month.play(seed=1),
-        month.MINUTES,
-        [*_STARTS, *_WATCHDOG, *_SLOWEST],
-        "6m",
-    )
+    found = evaluate.run(month.play(seed=1), month.MINUTES, [*_STARTS, *_WATCHDOG, *_SLOWEST], 6)
 
     # The rules ran all the time, and knew the speedup.
     evaluations = sum(value for query in _WATCHDOG for _, value in found[query])

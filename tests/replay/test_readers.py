@@ -1,12 +1,8 @@
 """Histories of readers who had not seen the rules: what people are told of each, and how often."""
 
-from __future__ import annotations
-
 import math
-import tempfile
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +11,6 @@ from replay import evaluate
 from replay.notifications import notifications
 from replay.readers import HISTORIES, HISTORIES_TOLD, MINUTES, History
 from replay.scrape import Storage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(3600)]
 
@@ -52,8 +45,7 @@ def fired() -> dict[str, list[Firing]]:
             offset = f" offset {MINUTES - end}m" if end < MINUTES else ""
             bits = f"sum_over_time((2 ^ ({minute} - {start + 1}))[{end - start}m:1m]{offset})"
             queries[bits] = one, start + 1
-    with tempfile.TemporaryDirectory() as folder:
-        found = evaluate.run(Path(folder), stored(world), MINUTES, list(queries), "1m")
+    found = evaluate.run(stored(world), MINUTES, list(queries), 1)
     minutes: dict[str, dict[tuple[str, str], list[int]]] = {one.name: {} for one in HISTORIES}
     for query, (one, start) in queries.items():
         for labels, value in found[query]:
@@ -118,7 +110,7 @@ def test_a_fault_is_about_one_notification() -> None:
     assert found.total() <= HISTORIES_TOLD, found
 
 
-def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series(tmp_path: Path) -> None:
+def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series() -> None:
     """Of four models, for 80 minutes; the watchdog, hints and what is for programs included."""
     world = World()
     gone = Phase(80, acceptance=(0.02, 0.01, 0.0), speedup=0.6, action="disable", recommended_k=0)
@@ -126,6 +118,6 @@ def test_a_collapse_of_sixty_engines_fires_at_most_thirty_series(tmp_path: Path)
         world.engine(Phase(30), gone, model=f"model-{index % 4}", instance=f"10.0.0.{index}:9850")
     most = 'max_over_time(count(ALERTS{alertstate="firing"})[80m:1m])'
     pages = 'count(count_over_time(ALERTS{alertstate="firing",severity="critical"}[80m]))'
-    found = evaluate.run(tmp_path, stored(world), 109, [most, pages], "1m")
+    found = evaluate.run(stored(world), 109, [most, pages], 1)
     assert found[pages] == [({}, 4.0)]
     assert found[most][0][1] <= 30

@@ -19,7 +19,7 @@ import yaml
 
 from support.programs import Program, ProgramError, find_program
 
-_QUERY_SECONDS = 30.0
+_QUERY_SECONDS = 120.0
 
 #: A series: its labels, with `__name__`, sorted.
 Series = tuple[tuple[str, str], ...]
