@@ -13,7 +13,7 @@ import resource
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -210,22 +210,68 @@ def test_answer_with_many_objects(attacked: Attacked) -> None:
     attacked.assert_small(cpu=4.0)
 
 
-def test_event_in_small_pieces(attacked: Attacked) -> None:
-    """An event of nearly the largest size that is read, of which each piece is sent by itself."""
-    event = b'data: {"model":"m","choices":[{"text":"' + b"a" * 3_900_000 + b'"}]}\n\n'
-    # A chunk of its own for each piece, so that the pieces stay apart on their way.
-    pieces = [event[at : at + 100] for at in range(0, len(event), 100)] + [b"data: [DONE]\n\n"]
-    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+def chunked(pieces: Iterable[bytes]) -> bytes:
+    """A chunk of its own for each piece, so that the pieces stay apart on their way."""
+    return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def stream(attacked: Attacked, body: bytes) -> None:
+    """Send a request through the tap, and read this chunked stream of events."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     attacked.server.pieces = (head, body)
     with connect(attacked.tap) as client:
         client.settimeout(120)
         client.sendall(post(b'{"model":"m","stream":true}'))
-        read = b""
+        read = bytearray()
         while not read.endswith(b"0\r\n\r\n"):
-            read = read[-8:] + client.recv(MIB)
+            read += client.recv(MIB)
+        assert read == head + body
+
+
+def test_event_in_small_pieces(attacked: Attacked) -> None:
+    """An event of nearly the largest size that is read, of which each piece is sent by itself."""
+    event = b'data: {"model":"m","choices":[{"text":"' + b"a" * 3_900_000 + b'"}]}\n\n'
+    pieces = [event[at : at + 100] for at in range(0, len(event), 100)]
+    stream(attacked, chunked([*pieces, b"data: [DONE]\n\n"]))
     attacked.exporter.wait_for(lambda m: sum(m.values("request_observations_total").values()) == 1)
     attacked.assert_small(cpu=4.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        chunked([b"a"] * 1_300_000),
+        chunked([b"data:x\n\n" * 1_000_000]),
+        chunked([b"data:x\r\r" * 1_000_000]),
+        chunked([b"data:xxxxxxxxx\n\n"] * 400_000),
+    ],
+    ids=["chunks", "events", "CR", "both"],
+)
+def test_streams_of_tiny_pieces(attacked: Attacked, body: bytes) -> None:
+    """After ten thousand of them, a stream is not observed any more."""
+    stream(attacked, body)
+    attacked.assert_small(cpu=1.5)
+
+
+def test_request_in_tiny_chunks(attacked: Attacked) -> None:
+    """It passes, and is not observed."""
+    with connect(attacked.tap) as client:
+        client.settimeout(120)
+        head, _, _ = post(b"", "Transfer-Encoding: chunked").rpartition(b"Content-Length")
+        client.sendall(head + b"\r\n" + chunked([b"a"] * 1_300_000))
+    attacked.exporter.wait_for(lambda m: m.value("tap_unobserved_total", reason="connection") == 1)
+    attacked.assert_small(cpu=1.5)
+
+
+def test_heads_of_many_names(attacked: Attacked) -> None:
+    """Of the headers of a request, those that are needed are kept, and as long as they are needed."""
+    lines = (f"{number:x}:" for number in range(9000))
+    head = "\r\n".join(["GET / HTTP/1.1", *lines, "", ""]).encode()
+    with contextlib.ExitStack() as stack:
+        for _ in range(150):
+            stack.enter_context(connect(attacked.tap)).sendall(head)
+        attacked.exporter.wait_for(lambda m: (m.value("tap_requests_total") or 0) > 150)
+        attacked.assert_small(cpu=4.0, most=20 * MIB)
 
 
 def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
@@ -320,6 +366,35 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
         for client in crowd:
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
+
+
+def test_heads_behind_requests(attacked: Attacked) -> None:
+    """What is sent ahead of an answer is bounded like any head, and has its deadline after the answer."""
+    unfinished = b"GET / HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119
+    with contextlib.ExitStack() as stack:
+        crowd = [
+            stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number}"))
+            for number in (2, 3)
+            for _ in range(120)
+        ]
+        for client in crowd:
+            client.setblocking(False)
+            with contextlib.suppress(OSError):
+                client.sendall(get("/-/ready") + unfinished)
+        for client in crowd:
+            client.settimeout(60)
+            with contextlib.suppress(ConnectionError):
+                while client.recv(MIB):
+                    pass
+        attacked.assert_small(cpu=10.0)
+
+
+def test_empty_lines(attacked: Attacked) -> None:
+    """They are no request: such a connection is closed at the deadline like a silent one."""
+    with connect(attacked.exporter.url) as client:
+        client.sendall(b"\r\n\r\n")
+        client.settimeout(60)
+        assert client.recv(1) == b""
 
 
 def test_silent_connections_over_tls(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The catalogue of faults: what happens, and what the exporter promises then. Writes faults.md from it.
 
-Each fault has a test in ``tests/faults/test_AREA.py`` that injects it into the running exporter: the function
-`test_NAME`, or a parameter with that id. The table of faulty responses is in ``test_responses.py``.
+Each fault has a test in ``tests/faults/test_AREA.py`` or ``tests/attacks/test_AREA.py`` that injects it: the
+function `test_NAME`, or a parameter with that id. The table of faulty responses is in ``test_responses.py``.
 
     PYTHONPATH=tests python -m faults.catalogue [--check]
 """
@@ -15,9 +15,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 
 INTRODUCTION = (
     "{count} faults, and what the exporter promises of each. Every one is injected into the running "
-    "exporter by the test of its name in `tests/faults`, which also sees that the process lives, that "
-    "`/-/healthy` and `/-/ready` answer 200, and that everything is well again once the fault is gone, "
-    "unless an exit is what is promised."
+    "exporter by the test of its name in `tests/faults` or `tests/attacks`, which also sees that the "
+    "process lives, that `/-/healthy` and `/-/ready` answer 200, and that everything is well again once the "
+    "fault is gone, unless an exit is what is promised."
 )
 
 #: By area its name, its title, and what holds for all of its faults; by fault its name, what is injected, and
@@ -209,6 +209,52 @@ The tap passes bytes on as they are, whatever becomes of the observation.
 - push_nonsense: Pushes that are no JSON, or hold impossible observations. => Status 400, or the good
   observations of a push are taken; `vllm_specdec_push_rejected_total` counts the rest.
 - push_too_large: A push of 2 MiB. => Status 413.
+
+## listeners: Attacks on ports and by servers
+Through the tap every byte passes as it came, and the stream of another client goes on. Memory and processor
+time stay far below the chart's limits; of 100 probes, 99 are answered within 200 ms of the process's time.
+Nothing of it is left afterwards.
+- endless_head: A header, its name or a URL without an end comes to the tap. => It is not collected.
+- heads_of_many_names: 150 heads of 9,000 headers each come to the tap. => Only headers that are needed are
+  kept.
+- request_with_many_names: A request has 700,000 names in its JSON. => It is observed.
+- request_in_tiny_chunks: A request comes in a million chunks. => It is not observed.
+- answer_with_many_objects: An answer has two million choices, or a record of 700,000 names. => It is
+  observed.
+- event_in_small_pieces: An event of 3.9 MB comes in chunks of 100 bytes. => It is observed.
+- streams_of_tiny_pieces: A stream has a million chunks, or a million events. => It is not observed.
+- connections_that_take_all_descriptors: More connections come to the tap than the process may have. => Some
+  are left for polls and for port 9850; the rest wait.
+- compressed_bodies: 197 KB that become 200 MiB are posted. => They are decompressed only for a push, after
+  its token, and up to the limit.
+- many_requests_at_a_time: 100 connections of each of four addresses ask all the time. => All are answered.
+- requests_that_are_sent_ahead: 20 requests on each of 50 connections come before the first answer. => They
+  are answered in turn.
+- long_lists_of_encodings: A request accepts 24,000 encodings, or more. => It is answered, or not read.
+- heads_that_never_end: Requests have headers without an end. => Of a head, 32 KiB are read; the connection is
+  closed after 10 s.
+- heads_behind_requests: The same, behind a whole request. => The same, 10 s after its answer.
+- empty_lines: Only empty lines come. => The connection is closed after 10 s.
+- silent_connections_over_tls: 128 TLS connections are idle. => They take less than 20 MiB.
+- server_with_many_positions: The server has 240 engines of 74 positions each. => Values per position are left
+  out, with a finding; `/metrics` and the page stay below 3 MiB.
+- credentials_that_the_server_quotes: The server repeats a token, a header's value or a secret of the URL in
+  a reason phrase, a redirect or a malformed line. => They are masked on pages, in the log and by commands.
+- model_name_that_turns_the_text_of_the_log: A model's name has controls of the direction of text. => They are
+  escaped in the log.
+
+## act: Attacks on `act`
+By somebody who may send alerts, or write beside its state file.
+- other_labels_do_not_lift_the_limit_of_a_workload: Alerts on one model name other clusters, or contradict
+  each other. => Its workload is changed once an hour; of a contradiction nothing is acted upon.
+- a_payload_of_many_repeats_is_saved_once: A payload has many repeats of a decision. => The state file is
+  written once, and only its user can read it.
+- repeats_do_not_push_out_the_action_that_limits_a_workload: So many decisions come that the oldest are
+  forgotten. => None younger than the limits is.
+- the_lock_does_not_empty_what_a_link_points_to: The lock file is a link to another file. => `act` does not
+  start; that file keeps its content.
+- scripts_do_not_see_the_credentials_of_an_exporter: The environment has the exporter's secrets. => The
+  program does not get them.
 """
 
 

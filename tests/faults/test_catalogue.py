@@ -21,7 +21,7 @@ def test_every_fault_has_one_test() -> None:
     named = re.compile(r'^(?:async )?def test_(\w+)|\bid="(\w+)"', re.MULTILINE)
     injected = Counter(
         (file.stem.removeprefix("test_"), function or row)
-        for file in HERE.glob("test_*.py")
+        for file in (*HERE.glob("test_*.py"), *(HERE.parent / "attacks").glob("test_*.py"))
         for function, row in named.findall(file.read_text())
     )
     injected.update(("upstream", name) for name in FAULTS)

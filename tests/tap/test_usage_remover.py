@@ -270,16 +270,31 @@ def test_many_tiny_chunks_end_the_removing_and_lose_nothing(monkeypatch: pytest.
 
 def test_tiny_chunks_among_large_ones_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the tiny ones lack, the large ones have."""
-    monkeypatch.setattr(usage, "MOST_LACKING", 100)
+    monkeypatch.setattr(usage, "MOST_LACKING", 200)
     asking = after_asking()
     out = asking.response(stream_head())
     for event in [
-        *[events([chunk({"content": "x" * 40})])[0], b": \n\n"] * 50,
+        *[events([chunk({"content": "x" * 200})])[0], b": \n\n"] * 50,
         *events([usage_chunk(), DONE]),
     ]:
         out += asking.response(b"%x\r\n%b\r\n" % (len(event), event))
     assert b'"usage":' not in out
     assert out.count(b"xxx") >= 50
+
+
+@pytest.mark.parametrize(
+    "line", [b" %x", b"%x ", b"%x \x0b", b"%x;a\nb", b"%x;a\0", b"%x;a\rb", b"%x;", b"%x;=", b"%x;a b"]
+)
+@pytest.mark.parametrize("place", [0, -2])
+def test_a_chunk_whose_size_others_reject(line: bytes, place: int) -> None:
+    """It stays malformed: it and everything after it passes as it came."""
+    parts = [b"%x\r\n%b\r\n" % (len(event), event) for event in WITH]
+    parts[place] = line % len(WITH[place]) + parts[place][parts[place].index(b"\r\n") :]
+    answered = _HEAD + b"".join(parts)
+    for pieces in ([answered], cut_at(answered, range(len(answered))), [_HEAD, *parts]):
+        asking = after_asking()
+        out = answers(asking, pieces) + asking.end_of_responses()
+        assert out.endswith(b"".join(parts[place:]))
 
 
 def _fails(*_: object) -> bool:

@@ -322,3 +322,11 @@ def test_many_streams_on_one_connection() -> None:
         refused = answer({"error": {}}, "429 Too Many Requests")
         assert asking.request(sent) == with_question(sent)
         assert asking.response(refused) == refused
+
+
+def test_many_tiny_chunks_end_the_asking() -> None:
+    """All passes as it came, with all that follows on the connection."""
+    asking = UsageRewriter()
+    chunked = request(b"", Transfer_Encoding="chunked") + chunks([b"x"] * 20_000)
+    assert asking.request(chunked) == chunked
+    assert asking.request(STREAM) == STREAM

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MAX_BODY = 8 * 1024 * 1024
 #: The same for one event of a stream. With `detailed`, the last event lists every step of the response.
 MAX_EVENT = 4 * 1024 * 1024
+SMALL = 128  # bytes of an event, or of a chunk; a smaller one lacks the rest of them
+#: Bytes that small ones may lack, less what larger ones have beyond; reading more takes too much time.
+MOST_LACKING = 10_000 * SMALL
 
 #: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line ends.
 _END = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -41,11 +44,11 @@ _DONE = re.compile(rb"[\r\n]data: ?\[DONE\]\s*\Z")
 _TAIL = 64
 
 
-class EventTooLargeError(ValueError):
-    """An event is larger than the limit; `before` has the complete events before it."""
+class EventSizeError(ValueError):
+    """An event is too large, or too many are tiny; `before` has the complete events."""
 
-    def __init__(self, limit: int, before: list[bytes]) -> None:
-        super().__init__(f"an event is larger than {limit} bytes")
+    def __init__(self, before: list[bytes]) -> None:
+        super().__init__("an event is too large, or too many are tiny")
         self.before = before
 
 
@@ -59,6 +62,7 @@ class EventSplitter:
         self._limit = limit
         self._rest = bytearray()
         self._plain = True
+        self._lacking = 0
 
     @property
     def held(self) -> int:
@@ -74,8 +78,8 @@ class EventSplitter:
         """Return the events that `data` completes, including the empty lines at their ends.
 
         Raises:
-            EventTooLargeError: an event, complete or not, is larger than the limit. The exception has the
-                events before it; `rest` has the large one and everything after it.
+            EventSizeError: an event, complete or not, is larger than the limit, or too many are tiny. The
+                exception has the events before it; `rest` has the large one and everything after it.
         """
         self._plain = self._plain and b"\r" not in data
         whole = 1 < len(data) <= self._limit and data.find(b"\n\n") == len(data) - 2
@@ -91,8 +95,9 @@ class EventSplitter:
             events.append(bytes(self._rest[start:end]))
             start = position = end
         del self._rest[:start]
-        if len(self._rest) > self._limit:
-            raise EventTooLargeError(self._limit, events)
+        self._lacking = max(0, self._lacking + len(events) * SMALL - start)
+        if len(self._rest) > self._limit or self._lacking > MOST_LACKING:
+            raise EventSizeError(events)
         return events
 
 
@@ -129,7 +134,7 @@ class UsageEventFilter:
             return data
         try:
             events, rest = self._events.feed(data), b""
-        except EventTooLargeError as error:
+        except EventSizeError as error:
             # Later bytes may begin in the middle of an event, so everything passes from here on.
             events, rest, self._events = error.before, self._events.rest, None
         return b"".join([*(event for event in events if not _has_only_usage(event)), rest])
@@ -246,7 +251,7 @@ class Exchange:
             for event in self._events.feed(data):
                 self._last_event = self._last_event if event.isspace() else event[-_TAIL:]
                 self._event(data_of(event), time)
-        except EventTooLargeError:
+        except EventSizeError:
             self.give_up("too_large")
 
     def _event(self, data: bytes, time: float) -> None:

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from .routes import ROUTES, route_of
@@ -74,7 +75,7 @@ def parse_rule(text: str) -> TypeRule:
     return TypeRule(name, where, pattern)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Classification:
     """How requests are classified."""
 
@@ -84,6 +85,12 @@ class Classification:
     #: The configured tenants; every other becomes `OTHER`, so that no name of a user is stored unless the
     #: operator has configured it.
     tenants: frozenset[str] = frozenset()
+
+    @cached_property
+    def headers(self) -> frozenset[str]:
+        """The request headers (lower case) that are read."""
+        of_rules = (rule.where.removeprefix("header.") for rule in self.rules)
+        return frozenset({self.type_header, self.tenant_header, *of_rules})
 
     def type_of(self, path: str, headers: Mapping[str, str], request: RequestFields) -> str:
         """Return a request's type; the names of its headers are in lower case."""

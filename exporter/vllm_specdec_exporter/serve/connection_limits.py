@@ -22,6 +22,7 @@ from . import logs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aiohttp.streams import StreamReader
     from aiohttp.typedefs import Handler
 
 #: Part of the connections and concurrent requests that one client address (in IPv6: one /64 network) may
@@ -38,6 +39,8 @@ REQUEST_SECONDS = 10.0
 #: Limit of the head of a request, in bytes. Beyond it nothing is read, until the deadline.
 MAX_HEAD = 32 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
+_READ = memoryview(bytearray(16 * 1024))  # receives bytes, of any connection, before they are copied
+_BODY_PIECE = 4096  # bytes of a body that are passed on at once; the last ones may begin the next request
 #: Longest idle time between two requests, in seconds: longer than Prometheus keeps a connection.
 IDLE_SECONDS = 330.0
 RESPONSE_SECONDS = 30.0  # deadline for a client to receive a response, in seconds
@@ -59,6 +62,7 @@ class _State:
     head_since: float | None = None  # when the head that is being received began; ``None`` between heads
     head_bytes: int = 0  # how much of it was received
     head_end: bytes = b""  # its last bytes
+    body: StreamReader | None = None  # the body that follows the last head, once its request is processed
     is_busy: bool = False  # whether a complete head has been received and its request is not answered
     waits: bool = False  # whether that request waits for its turn
     aborted: bool = False  # whether it is closed for a new one
@@ -131,7 +135,7 @@ class ConnectionLimiter:
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
-        return AdmissionProtocol(self.admit, lambda: _HeadLimit(self))
+        return AdmissionProtocol(self.admit, lambda: _OneByOne(self))
 
     # --- connections
 
@@ -157,25 +161,37 @@ class ConnectionLimiter:
         self._begin_head(transport, state)
         return True
 
-    def takes(self, transport: asyncio.Transport, data: bytes) -> bool:
-        """Return whether received bytes are read: all but those of too large a head."""
+    def readable(self, transport: asyncio.Transport, data: bytes) -> int:
+        """Return how many of these bytes may be read before the current request is answered, 0 for none."""
         state = self._state(transport)
-        if state.is_busy:
-            return True
+        if state.body is not None and not state.body.is_eof():
+            return min(len(data), _BODY_PIECE)
+        if state.is_busy or not data:
+            return 0
+        if not state.head_bytes and data[0] in b"\r\n":
+            return len(data) - len(data.lstrip(b"\r\n"))  # empty lines may precede a request
         if state.head_since is None:
             self._begin_head(transport, state)
-        state.head_bytes += len(data)
-        if _END_OF_HEAD in state.head_end + data[:MAX_HEAD]:
-            state.head_since, state.is_busy = None, True
-            return True
-        state.head_end = (state.head_end + data)[-len(_END_OF_HEAD) :]
-        return state.head_bytes <= MAX_HEAD
+        end = (state.head_end + data).find(_END_OF_HEAD)
+        size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(state.head_end)
+        if state.head_bytes + size > MAX_HEAD:
+            return 0
+        if end < 0:
+            state.head_bytes += size
+            state.head_end = (state.head_end + data)[1 - len(_END_OF_HEAD) :]
+        else:  # the deadline is kept until the request is processed
+            state.head_bytes, state.head_end, state.body, state.is_busy = 0, b"", None, True
+        return size
 
     def _begin_head(self, transport: asyncio.Transport, state: _State) -> None:
-        state.head_since, state.head_bytes, state.head_end = time.monotonic(), 0, b""
-        asyncio.get_running_loop().call_later(
-            REQUEST_SECONDS, self._abort_slow, ref(transport), state.head_since
-        )
+        since = state.head_since = time.monotonic()
+        loop = asyncio.get_running_loop()
+        loop.call_later(REQUEST_SECONDS, self._abort_slow, ref(transport), since)
+
+    def _pass_on(self, transport: asyncio.Transport) -> None:
+        protocol = transport.get_protocol()
+        if isinstance(protocol, _OneByOne) and not transport.is_closing():
+            protocol.pass_on()
 
     def is_busy(self, transport: asyncio.Transport) -> bool:
         """Return whether a request on a connection is being processed."""
@@ -198,8 +214,9 @@ class ConnectionLimiter:
     async def _limit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.transport is None:
             return web.Response()  # the client has disconnected
-        state = self._state(request.transport)
-        state.head_since, state.is_busy = None, True
+        transport, state = request.transport, self._state(request.transport)
+        state.head_since, state.is_busy, state.body = None, True, request.content
+        self._pass_on(transport)
         peer, probe = state.peer, request.path in PROBES
         state.waits = True
         await self._turns.wait(peer, probe=probe)
@@ -226,6 +243,7 @@ class ConnectionLimiter:
                 del self._active_by_peer[peer]
             state.is_busy = False
             state.since = time.monotonic()
+            self._pass_on(transport)
 
     def _is_full(self, peer: str) -> bool:
         """Return whether one more request exceeds the limit of all clients or of its own."""
@@ -269,12 +287,14 @@ async def _send(request: web.Request, response: web.StreamResponse) -> None:
             request.transport.abort()
 
 
-class _HeadLimit(asyncio.Protocol):
-    """A connection to aiohttp's server that passes on what the limiter takes."""
+class _OneByOne(asyncio.BufferedProtocol):
+    """A connection to aiohttp's server that reads the next request after the answer to the one before."""
 
     def __init__(self, limiter: ConnectionLimiter) -> None:
         self._limiter = limiter
         self._inner = limiter.server()
+        self._ahead = b""  # received, and not passed on yet
+        self._waits = False  # whether nothing is received until that is passed on
         self.connection_lost = self._inner.connection_lost  # type: ignore[method-assign]
         self.eof_received = self._inner.eof_received  # type: ignore[method-assign]
         self.pause_writing = self._inner.pause_writing  # type: ignore[method-assign]
@@ -286,12 +306,25 @@ class _HeadLimit(asyncio.Protocol):
         self._transport = transport
         self._inner.connection_made(transport)
 
-    def data_received(self, data: bytes) -> None:
-        """Pass them on, unless they belong to too large a head."""
-        if self._limiter.takes(self._transport, data):
-            self._inner.data_received(data)
-        else:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return `_READ`."""
+        return _READ
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what may be read."""
+        self._ahead += _READ[:nbytes]
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Pass on what may be read now, and receive nothing more while something waits."""
+        while size := self._limiter.readable(self._transport, self._ahead):
+            part, self._ahead = self._ahead[:size], self._ahead[size:]
+            self._inner.data_received(part)
+        waited, self._waits = self._waits, bool(self._ahead)
+        if self._waits:
             self._transport.pause_reading()
+        elif waited:
+            self._transport.resume_reading()
 
 
 class AdmissionProtocol(asyncio.Protocol):

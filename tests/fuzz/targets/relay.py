@@ -31,8 +31,8 @@ from tap.streams import (
 from vllm_specdec_exporter.requests.exchange import (
     MAX_BODY,
     MAX_EVENT,
+    EventSizeError,
     EventSplitter,
-    EventTooLargeError,
     UsageEventFilter,
     data_of,
 )
@@ -82,7 +82,7 @@ def _check_events(data: bytes, way: int) -> None:
     for piece in pieces(data, way):
         try:
             found += splitter.feed(piece)
-        except EventTooLargeError as error:
+        except EventSizeError as error:
             found += error.before
             large = True
             break

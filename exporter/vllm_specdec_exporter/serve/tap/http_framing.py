@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ...requests.exchange import MOST_LACKING, SMALL
+
 #: Limit of a head, in bytes.
 MAX_HEAD = 64 * 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -78,9 +80,12 @@ def _parse(head: bytes) -> tuple[str, dict[str, str]] | None:
 
 #: Limit of the line with the size of a chunk, in bytes.
 MAX_SIZE_LINE = 4096
-_SIZE = re.compile(rb"[0-9A-Fa-f]{1,15}")
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]*)?\r\n")
-_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n]*\r\n")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+#: Stricter than the standard: what other parsers reject must not become valid.
+_SIZE = re.compile(
+    rb"([0-9A-Fa-f]{1,15})(?:;%(token)b(?:=(?:%(token)b|\"[!#-\[\]-~]*\"))?)*" % {b"token": _TOKEN}
+)
+_TRAILER = re.compile(rb"%b:[^\r\n]*\r\n" % _TOKEN)
 
 
 class AmbiguousFramingError(ValueError):
@@ -89,8 +94,8 @@ class AmbiguousFramingError(ValueError):
 
 def read_size(line: bytes) -> int | None:
     """Return the size of a chunk from its line without the line end; ``None`` if it is invalid."""
-    size = line.partition(b";")[0].strip()
-    return int(size, 16) if _SIZE.fullmatch(size) else None
+    found = _SIZE.fullmatch(line)
+    return int(found[1], 16) if found else None
 
 
 def chunk(content: bytes) -> bytes:
@@ -119,6 +124,7 @@ class ChunkedEnd:
         self._line = bytearray()
         self._left = 0
         self._trailers = 0
+        self._lacking = 0
         self.done = False
 
     def feed(self, data: bytes) -> int:
@@ -142,8 +148,10 @@ class ChunkedEnd:
         return at
 
     def _take_line(self, line: bytes) -> None:
-        if self._next is _Next.SIZE and (size := _SIZE_LINE.fullmatch(line)):
-            self._left = int(size[1], 16)
+        size = read_size(line[:-2]) if self._next is _Next.SIZE and line.endswith(b"\r\n") else None
+        if size is not None and self._lacking <= MOST_LACKING:
+            self._left = size
+            self._lacking = max(0, self._lacking + SMALL - size)
             self._next = _Next.AFTER if self._left else _Next.TRAILER
         elif self._next is _Next.AFTER and line == b"\r\n":
             self._next = _Next.SIZE
@@ -152,5 +160,5 @@ class ChunkedEnd:
         elif self._next is _Next.TRAILER and _TRAILER.fullmatch(line) and self._trailers <= MAX_HEAD:
             self._trailers += len(line)
         else:
-            msg = "invalid chunked encoding"
+            msg = "invalid chunked encoding, or many tiny chunks"
             raise AmbiguousFramingError(msg)

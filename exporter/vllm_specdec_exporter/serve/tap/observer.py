@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from ...requests.exchange import Exchange
+from ...requests.exchange import MOST_LACKING, SMALL, Exchange
 from .. import logs
 from .http_framing import MAX_HEAD
 
@@ -30,18 +30,22 @@ if TYPE_CHECKING:
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
 _MAX_LOGGED = 100  # limit of different defects in the log
+#: Headers that are read of any request or response; those of the classification are read too.
+_HEADERS = frozenset(
+    {"content-type", "content-encoding", "content-length", "transfer-encoding", "x-request-id"}
+)
 _BODILESS = (204, 304)  # statuses whose responses have no body
 
 #: Why a request for text may pass without an observation: values of the label `reason`.
 UNOBSERVED = {
     "aborted": "the client or the server closed the connection before the response was complete",
     "busy": "the limit of buffered bodies was reached",
-    "connection": "the connection cannot be followed: pipelined requests, or no HTTP/1.1",
+    "connection": "the connection cannot be followed: pipelined requests, no HTTP/1.1, or many tiny chunks",
     "encoded": "the response is compressed",
     "internal": "a defect of the tap; see its log",
     "malformed": "the request or the response is not the expected JSON",
     "refused": "the server returned an error",
-    "too_large": "the request or the response is too large to buffer",
+    "too_large": "the request or the response is too large to buffer, or has many tiny events",
 }
 
 
@@ -74,6 +78,11 @@ class Observer:
         self._awaits_response = False  # its response is not complete
         self._until_end = False  # the response ends with the connection
         self.blind = False
+
+    @property
+    def classification(self) -> Classification:
+        """How requests are classified."""
+        return self._context.classification
 
     @property
     def busy(self) -> bool:
@@ -226,7 +235,7 @@ def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -
 
 
 class _Parser:
-    """A parser of httptools with a limit, `MAX_HEAD`, on heads, trailers and the lines between chunks."""
+    """A parser of httptools with limits on tiny chunks, and on heads, trailers and lines between chunks."""
 
     def __init__(
         self, observer: Observer, callbacks: type[_Callbacks], parser: Callable[[object], Any]
@@ -235,7 +244,7 @@ class _Parser:
         self._parser = self._callbacks.parser = parser(self._callbacks)
 
     def feed(self, data: bytes) -> bool:
-        """Parse bytes; return whether the limit holds.
+        """Parse bytes; return whether the limits hold.
 
         httptools joins the pieces of a name, a value or a path, which takes quadratic time without a limit.
         """
@@ -244,13 +253,7 @@ class _Parser:
             callbacks.collected += len(data)
             self._parser.feed_data(data)
             return callbacks.collected <= MAX_HEAD
-        for start in range(0, len(data), MAX_HEAD):
-            piece = data[start : start + MAX_HEAD]
-            callbacks.collected += len(piece)
-            self._parser.feed_data(piece)
-            if callbacks.collected > MAX_HEAD:
-                return False
-        return True
+        return all(self.feed(data[start : start + MAX_HEAD]) for start in range(0, len(data), MAX_HEAD))
 
 
 class _Callbacks:
@@ -258,26 +261,37 @@ class _Callbacks:
 
     Attributes:
         parser: the parser that calls.
-        collected: bytes since the last end of a head, piece of a body or end of a message.
+        collected: bytes since the last end of a head, piece of a body or end of a message; too many after
+            many tiny pieces.
     """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._headers: dict[str, str] = {}
-        self._path = b""
-        self._status = 0
+        self._also_kept: frozenset[str] = frozenset()
         self.parser: Any = None
         self.collected = 0
+        self._lacking = 0
 
     def on_message_begin(self) -> None:
+        self._also_kept = self._observer.classification.headers
         self._headers = {}
-        self._path = b""
+        self._lacking = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        key = name.decode("latin-1").lower()
+        if key in _HEADERS or key in self._also_kept:
+            self._headers[key] = value.decode("latin-1")
+
+    def _count_small(self, data: bytes) -> None:
+        self._lacking = max(0, self._lacking + SMALL - len(data))
+        if self._lacking > MOST_LACKING:
+            self.collected = MAX_HEAD + 1
 
 
 class _RequestCallbacks(_Callbacks):
+    _path = b""
+
     def on_url(self, url: bytes) -> None:
         self._path += url
 
@@ -285,9 +299,12 @@ class _RequestCallbacks(_Callbacks):
         self.collected = 0
         method, upgrades = self.parser.get_method().decode("latin-1"), self.parser.should_upgrade()
         self._observer.begin_request(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
+        self._headers, self._path = {}, b""
 
     def on_body(self, data: bytes) -> None:
         self.collected = 0
+        if len(data) < SMALL or self._lacking:
+            self._count_small(data)
         self._observer.request_data(data)
 
     def on_message_complete(self) -> None:
@@ -303,6 +320,8 @@ class _ResponseCallbacks(_Callbacks):
 
     def on_body(self, data: bytes) -> None:
         self.collected = 0
+        if len(data) < SMALL or self._lacking:
+            self._count_small(data)
         self._observer.response_data(data)
 
     def on_message_complete(self) -> None:

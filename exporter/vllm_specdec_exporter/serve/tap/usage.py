@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 from enum import Enum, auto
 
-from ...requests.exchange import Exchange, UsageEventFilter
+from ...requests.exchange import MOST_LACKING, SMALL, Exchange, UsageEventFilter
 from ...requests.openai_api import add_include_usage
 from . import http_framing as http
 
 #: Bytes of a request body that may be held back until it is complete; larger requests stay unchanged.
 MAX_HELD_BODY = 8 * 1024 * 1024
-SMALL_CHUNK = 16  # bytes of a chunk; a smaller one lacks the rest of them
-#: Bytes that small chunks may lack, less what larger ones have beyond; rewriting more takes too much time.
-MOST_LACKING = 160_000
 _LENGTH = re.compile(rb"(?im)^(content-length:[ \t]*)(\d+)([ \t]*\r?)$")
 _ANY_LENGTH = re.compile(rb"(?im)^content-length:[^\r\n]*")
 _ACCEPT_ENCODING = re.compile(rb"(?im)^(accept-encoding:)[^\r\n]*")
@@ -224,8 +221,8 @@ class UsageEventRemover:
     def feed(self, data: bytes) -> bytes:
         """Return what to send to the client for `data` from the server."""
         part = http.only_chunk(data) if self._part is _Part.SIZE and not self._buffer else b""
-        if len(part) >= SMALL_CHUNK:  # nearly always; several times faster
-            self._lacking = max(0, self._lacking + SMALL_CHUNK - len(part))
+        if part and self._lacking <= MOST_LACKING:  # nearly always; several times faster
+            self._lacking = max(0, self._lacking + SMALL - len(part))
             passes = self._filter.feed(part)
             return data if passes == part else http.chunk(passes)
         out = bytearray()
@@ -324,7 +321,7 @@ class UsageEventRemover:
                 self._stop(out)
             return False
         size = http.read_size(self._buffer[self._at : end])
-        self._lacking = max(0, self._lacking + SMALL_CHUNK - (size or 0))
+        self._lacking = max(0, self._lacking + SMALL - (size or 0))
         if not size or self._lacking > MOST_LACKING:
             # The last chunk, no valid size, or many tiny chunks: all passes unchanged from here on.
             self._stop(out)
