@@ -14,6 +14,7 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
       --require-hashes --only-binary :all: --requirement requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY release/readme.py release/
 COPY alerts/rules alerts/rules
 COPY dashboards/json dashboards/json
 COPY exporter/vllm_specdec_exporter exporter/vllm_specdec_exporter

@@ -119,6 +119,20 @@ PLACES = (
     Place("IMAGE_REGISTRY: ", (".github/workflows/*.yml",), "registry", value=r"\S+", after="$"),
     Place("IMAGE: ", (".github/workflows/*.yml",), "reference", value=r"\S+", after="$"),
     Place(r"^maintainers:\n  - name: ", (_CHART,), "index-account", value=r"\S+", after="$"),
+    Place(
+        r"\bhelm (?:install|upgrade|upgrade --install) specdec ",
+        _DOCUMENTS,
+        "chart",
+        value=rf"(?:helm/{_NAME}|oci://\S+ --version {VERSION})",
+        after="(?= )",
+    ),
+    Place(
+        rf"name: {_NAME}\n +version: {VERSION}\n +repository: ",
+        _DOCUMENTS,
+        "dependency",
+        value=r"\S+",
+        after="$",
+    ),
     _quoted("_PUBLISHED_REGISTRY", "helm/chart_table/sidecar.py", "published registry"),
     _quoted("_PUBLISHED_REPOSITORY", "helm/chart_table/sidecar.py", "published image"),
     _quoted("_PUBLISHED_RUNBOOKS", "helm/chart_table/telling.py", "published runbooks"),
@@ -137,7 +151,8 @@ _INSTALLING = """Install the package, or run the image:
 <!-- not run: needs the package index, and a Docker engine -->
 ```sh
 pip install vllm-specdec-exporter   # add matplotlib for plots in reports
-docker run --rm --network host --read-only {reference}:{version} --vllm.url=http://127.0.0.1:8000
+docker run --rm --network host --read-only {reference}:{version} \\
+    --vllm.url=http://127.0.0.1:8000 --web.listen-address=127.0.0.1:9850
 ```
 
 Or build them from this repository:
@@ -162,11 +177,14 @@ def facts(version: str, publish: Mapping[str, str]) -> dict[str, str]:
             msg = f"{PUBLISH.name}: {key} is {publish[key]!r}; wanted {meaning}"
             raise ValueError(msg)
     reference = f"{publish['registry']}/{publish['image']}"
+    charts = f"oci://{publish['registry']}/charts"
     shown = not placeholders(publish)
     return {
         **publish,
         "version": version,
         "reference": reference,
+        "chart": f"{charts}/{_NAME} --version {version}" if shown else f"helm/{_NAME}",
+        "dependency": charts if shown else f"file://../{_NAME}",
         "published registry": publish["registry"] if shown else "",
         "published image": publish["image"] if shown else "",
         "published runbooks": f"{publish['repository']}/blob/main/alerts/runbooks" if shown else "",

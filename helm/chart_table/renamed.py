@@ -13,8 +13,13 @@ _CONTAINER = (
     *("extraArgs", "extraEnv", "extraEnvFrom", "extraVolumes", "extraVolumeMounts"),
     *("livenessProbe", "resources", "securityContext"),
 )
+_MONITOR = (
+    *("authorization", "basicAuth", "honorLabels", "jobLabel", "labelLimit"),
+    *("podTargetLabels", "relabelings", "sampleLimit", "scrapeTimeout", "targetLabels"),
+)
 _ONE = "leave it out: the standalone exporter is one pod, made anew by Recreate, because two would count every engine twice (standalone.enabled)"
 _ACCOUNT = "the exporter never calls the API server, and mounts no token: name an account that exists in standalone.serviceAccountName"
+_OWN = "this PodMonitor is as plain as it can be: write your own into extraManifests"
 _JOB = "keep the job: rules and dashboards select it. Other labels: {}.relabelings"
 
 #: What to do instead, by path.
@@ -47,10 +52,14 @@ RENAMED: dict[str, str] = {
     "image.sha": "use image.digest",
     **{
         f"{part}.additionalLabels": f"use {part}.labels"
-        for part in ("podMonitor", "serviceMonitor", "vllmPodMonitor", "prometheusRule", "dashboards")
+        for part in (
+            *("podMonitor", "serviceMonitor", "vllmPodMonitor"),
+            *("prometheusRule", "dashboards", "alertmanagerConfig"),
+        )
     },
     **{f"{part}.jobLabel": _JOB.format(part) for part in ("podMonitor", "serviceMonitor")},
-    "serviceMonitor.targetLabels": "use serviceMonitor.podTargetLabels",
+    **{f"{part}.targetLabels": f"use {part}.podTargetLabels" for part in ("podMonitor", "serviceMonitor")},
+    **{f"vllmPodMonitor.{name}": _OWN for name in _MONITOR},
     "prometheusRule.additionalGroups": "use prometheusRule.extraGroups",
     "prometheusRule.rules": "use prometheusRule.extraGroups",
     "prometheusRule.additionalRuleLabels": "use prometheusRule.extraLabels",

@@ -36,7 +36,8 @@ def values_yaml(sections: Sequence[Section], first: Sequence[str]) -> str:
     seen: set[str] = set()
     open_levels: list[str] = []
     for section in sections:
-        lines += ["", f"# ---- {section.title}: {_plain(section.about).split('. ')[0].rstrip('.')}."]
+        about = _plain(section.about).split(". ")[0].rstrip(".")
+        lines += ["", f"# ---- {section.title}{about and f': {about}'}."]
         for value in section.values:
             *levels, _ = value.path.split(".")
             for depth in range(_shared(levels, open_levels), len(levels)):

@@ -86,8 +86,8 @@ EXTRA = Section(
         Value(
             "extraManifests",
             [],
-            {"type": "array", "items": {"type": ["object", "string"]}},
-            "Further objects; templates in them are evaluated.",
+            {"type": "array", "items": {"type": ["object", "string"], "required": ["apiVersion", "kind"]}},
+            "Further objects, or text that is YAML of some; templates in them are evaluated.",
         ),
     ),
 )

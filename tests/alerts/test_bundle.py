@@ -147,6 +147,12 @@ def test_links_lead_to_the_runbooks_and_the_grafana_that_are_given(tmp_path: Pat
         assert rule.annotations["dashboard_url"].startswith(f"{grafana}/d/vllm-specdec-")
     texts = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
     assert "example.com" not in texts
+    # The committed files say whose place it holds.
+    for path in lint.RULES.glob("*.yml"):
+        head, _, rules = path.read_text("utf-8").replace("\n# ", " ").partition("\ngroups:")
+        assert ("https://grafana.example.com stands for your Grafana" in head) == ("example.com" in rules), (
+            path
+        )
     without_links = [
         {**rule.body, "annotations": {k: v for k, v in rule.annotations.items() if not k.endswith("_url")}}
         for rule in (*BUNDLE.rules, *moved.rules)

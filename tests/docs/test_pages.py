@@ -116,12 +116,17 @@ def test_no_page_asks_an_index_for_what_is_not_there() -> None:
 
 
 def test_what_the_exporter_takes_is_what_is_measured_and_pinned() -> None:
-    """The page of deployment has the goals that `make bench` holds, and the number of pinned packages."""
+    """The page of deployment has the goals that `make bench` holds, and the number of pinned packages.
+
+    The same memory stands wherever people size a container.
+    """
     text = read("deployment.md")
     measured = read("reference/performance.md")
     for figure in ("below 42 MiB", "at most 0.2 of what"):
         assert figure in text
         assert figure in measured
+    for place in ("docs/operations.md", "helm/vllm-specdec-exporter/values.yaml"):
+        assert "below 42 MiB" in (ROOT / place).read_text("utf-8"), place
     pinned = re.findall(
         r"^[\w-]+==", (ROOT / "requirements" / "runtime.txt").read_text("utf-8"), re.MULTILINE
     )

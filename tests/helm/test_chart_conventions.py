@@ -120,6 +120,11 @@ REFUSED = {
     "prometheusRule.additionalGroups": "prometheusRule.extraGroups",
     "prometheusRule.rules": "prometheusRule.extraGroups",
     "serviceMonitor.targetLabels": "serviceMonitor.podTargetLabels",
+    "podMonitor.targetLabels": "podMonitor.podTargetLabels",
+    "vllmPodMonitor.relabelings": "extraManifests",
+    "vllmPodMonitor.scrapeTimeout": "extraManifests",
+    "vllmPodMonitor.sampleLimit": "extraManifests",
+    "alertmanagerConfig.additionalLabels": "alertmanagerConfig.labels",
     "serviceMonitor.jobLabel": "serviceMonitor.relabelings",
     "extraObjects": "extraManifests",
     "extraDeploy": "extraManifests",
@@ -199,7 +204,7 @@ def test_pods_of_a_leaderworkerset_are_left_alone_while_there_is_a_liveness_prob
 def test_the_registry_of_a_parent_chart_is_used() -> None:
     """`global.imageRegistry` overrides the chart's own, as in other charts."""
     container, _ = named_templates(merged(IMAGE, nested(("global", "imageRegistry"), "mirror.test/team")))
-    assert container["image"].startswith("mirror.test/team/vllm-specdec-exporter:")
+    assert container["image"].startswith(f"mirror.test/team/{IMAGE['image']['repository']}:")
 
 
 @pytest.mark.full

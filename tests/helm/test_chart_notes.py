@@ -41,7 +41,7 @@ def test_what_is_missing_is_said() -> None:
         ("exporter.specConfig is empty", merged(INJECTION, unknown), INJECTION),
         (tapped, merged(STANDALONE, TAP_ALONE), merged(STANDALONE, TAP_ALONE, ample)),
         (tapped, merged(INJECTION, TAP), merged(INJECTION, TAP, ample)),
-        ("prometheusRule.runbookUrl", RULES, EVERYTHING_BESIDE),
+        ("prometheusRule.runbookUrl", merged(RULES, at(prometheusRule__runbookUrl="")), EVERYTHING_BESIDE),
         ("prometheusRule.grafanaUrl", RULES, EVERYTHING_BESIDE),
         ("alertmanagerConfigMatcherStrategy", EVERYTHING_BESIDE, RULES),
         ("Push: ", merged(INJECTION, PUSH), INJECTION),

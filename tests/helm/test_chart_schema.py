@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 from .charts import RenderError, render, render_files, render_helm3
@@ -96,6 +97,14 @@ NONSENSE: tuple[tuple[str, Any], ...] = (
     ("exporter.port", 0),
     ("exporter.port", 65536),
     ("exporter.vllmUrls", []),
+    *(
+        ("exporter.vllmUrls", [url])
+        for url in (
+            *("vllm:8000", "dns:vllm", "http://a b", "dns+vllm:8000", "unix:run/vllm.sock", "http://a#b"),
+            *("dnssrv+http://x:80", "dnssrv+http://u:p@x:80", "srv+http://x"),
+        )
+    ),
+    ("extraManifests", [{"data": {"a": "b"}}]),
     ("exporter.thresholds", {"no_such_threshold": 1}),
     ("exporter.settings", {"no.such.setting": 1}),
     ("podMonitor.interval", "15"),
@@ -126,6 +135,22 @@ def test_nonsense_is_refused_by_name() -> None:
     """With the value's path."""
     for path, value in NONSENSE:
         assert f"/{path.replace('.', '/')}" in refusal(nested(tuple(path.split(".")), value))
+
+
+def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
+    """By the schema as by the flag, and the other way round."""
+    schema = jsonschema.Draft7Validator(SCHEMA["properties"]["exporter"]["properties"]["vllmUrls"])
+    refused = [value[0] for path, value in NONSENSE if path == "exporter.vllmUrls" and value]
+    taken = (
+        *("http://127.0.0.1:8000", "https://u:p@vllm/own/metrics?a=b", "http://[::1]:8000", "http://a?b=c"),
+        *("unix:/run/vllm.sock:/metrics", "dns+http://vllm:8000", "dnssrv+https://u:p@_http._tcp.vllm"),
+    )
+    for url in taken:
+        assert schema.is_valid([url]), url
+        assert parse_servers(url)
+    for url in refused:
+        with pytest.raises(ValueError, match=r"\w"):
+            parse_servers(url)
 
 
 def test_every_option_of_the_exporter_has_a_place() -> None:

@@ -192,14 +192,14 @@ def test_the_tap_is_all_that_its_recipe_adds() -> None:
     assert deployment == plain
 
 
-def test_recipes_name_no_registry_but_ours_and_a_mirror() -> None:
-    """Images are Docker Hub's short names, that of release/publish.toml, or of a mirror of the reader's."""
+def test_recipes_name_no_registry_but_ours_and_nvidias() -> None:
+    """Images are Docker Hub's short names, that of release/publish.toml, or the one of Dynamo's own."""
     for path in EXAMPLES.rglob("*"):
         if path.is_file():
             hosts = re.findall(
                 r"(?:image|repository): ([a-z0-9.-]+\.[a-z]+(?::\d+)?)/", path.read_text(encoding="utf-8")
             )
-            assert set(hosts) <= {REGISTRY.partition("/")[0], "mirror.example.com"}, path
+            assert set(hosts) <= {REGISTRY.partition("/")[0], "nvcr.io"}, path
 
 
 def test_the_admission_policy_adds_what_kustomize_adds() -> None:

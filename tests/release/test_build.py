@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import sysconfig
 import zipfile
 from collections.abc import Iterator
@@ -140,12 +141,26 @@ def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile, metadata: Metadata) -
     assert set(metadata.classifiers or ()) <= classifiers
     assert metadata.summary
     assert metadata.description_content_type == "text/markdown"
-    assert metadata.description == (ROOT / "README.md").read_text("utf-8")
     assert str(metadata.requires_python) == ">=3.11"
     tags = message_from_bytes(wheel.read(f"{DIST_INFO}/WHEEL"))
     assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")
     entry = wheel.read(f"{DIST_INFO}/entry_points.txt").decode()
     assert entry.split() == ["[console_scripts]", "vllm-specdec-exporter", "=", f"{PACKAGE}.cli:main"]
+
+
+def test_the_page_at_the_index_is_the_readme_with_whole_links(metadata: Metadata) -> None:
+    """No file is beside it there: each leads to the release's tag, pictures to their bytes."""
+    assert metadata.project_urls is not None
+    assert metadata.description is not None
+    tree = f"{metadata.project_urls['Repository']}/{{}}/v{__version__}/"
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)#][^)]*)\)", metadata.description)
+    assert len(links) > 20
+    for picture, link in links:
+        assert link.startswith(tree.format("raw" if picture else "blob")), link
+    text = metadata.description
+    for kind in ("raw", "blob"):
+        text = text.replace(f"]({tree.format(kind)}", "](")
+    assert text == (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_wheel_needs_what_is_locked(metadata: Metadata) -> None:

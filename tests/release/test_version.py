@@ -67,7 +67,9 @@ def test_everything_says_the_next_one(bumped: Path, built: Path, tmp_path: Path)
     """Every file that said the version before, after one line was changed and the generators ran."""
     before = saying(repository(built, tmp_path), __version__)
     assert len(before) > 20
-    assert saying(bumped, NEXT) == before | {"README.md"}  # it names the image, which has an address
+    # These name image and chart, which have an address.
+    published = {"README.md", "helm/vllm-specdec-exporter/README.md"}
+    assert saying(bumped, NEXT) == before | published
     assert saying(bumped, __version__) == set()
 
 
@@ -135,7 +137,7 @@ def test_addresses_arrive_everywhere(bumped: Path) -> None:
 
     readme = read("README.md")
     assert "\npip install vllm-specdec-exporter " in readme
-    assert re.search(rf"\ndocker run .* {IMAGE}:{NEXT} ", readme)
+    assert re.search(rf"\ndocker run .* {IMAGE}:{NEXT} \\\n.* --web.listen-address=127.0.0.1:9850\n", readme)
     assert "published yet" not in readme
     chart = yaml.safe_load(read("helm/vllm-specdec-exporter/Chart.yaml"))
     assert (chart["home"], chart["sources"]) == (PAGE, [PAGE])
@@ -143,6 +145,14 @@ def test_addresses_arrive_everywhere(bumped: Path) -> None:
     assert chart["icon"] == f"{PAGE}/raw/main/docs/images/icon.svg"
     (image,) = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
     assert image == {"name": "vllm-specdec-exporter", "image": f"{IMAGE}:{NEXT}"}
+    # Whoever reads them has no repository: Artifact Hub shows the chart's.
+    charts = "oci://images.example.org:5000/team/charts"
+    for page in ("helm/vllm-specdec-exporter/README.md", "docs/deployment.md"):
+        sources = re.findall(
+            r"helm (?:install|upgrade|upgrade --install) specdec (.+) --namespace", read(page)
+        )
+        assert set(sources) == {f"{charts}/vllm-specdec-exporter --version {NEXT}"}, page
+    assert f"\n    repository: {charts}\n" in read("docs/deployment.md")
     values = yaml.safe_load(read("helm/vllm-specdec-exporter/values.yaml"))
     assert f"{values['image']['registry']}/{values['image']['repository']}" == IMAGE
     runbooks = f"{PAGE}/blob/main/alerts/runbooks"
@@ -155,6 +165,14 @@ def test_addresses_arrive_everywhere(bumped: Path) -> None:
     workflow = yaml.safe_load(read(".github/workflows/image.yml"))
     assert workflow["env"] == {"IMAGE_REGISTRY": "images.example.org:5000/team", "IMAGE": IMAGE}
     assert f"image: {IMAGE}:{NEXT}" in read("helm/examples/deployment.yaml")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_chart_and_documents_hold_with_addresses(bumped: Path) -> None:
+    """What the workflow runs on the tag: placeholders take other ways through the chart and its notes."""
+    chosen = ("-q", "-p", "no:cacheprovider", "-n", "2", "-m", "not full", "tests/helm", "tests/docs")
+    succeed(python("-m", "pytest", *chosen), bumped)
 
 
 @pytest.mark.full

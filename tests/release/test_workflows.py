@@ -156,11 +156,13 @@ def _ran(where: str, job: str) -> set[str]:
 
 
 def test_every_script_has_a_caller_and_every_call_a_script() -> None:
-    """Of release/: in a workflow, the Makefile, or another script."""
+    """Of release/: in a workflow, the Makefile, the build backend's settings, or another script."""
     folder = ROOT / "release"
     scripts = {f"release/{path.name}" for path in folder.iterdir() if path.suffix in (".py", ".sh")}
     callers = [step.run for step in steps()]
-    callers += [path.read_text("utf-8") for path in (ROOT / "Makefile", *folder.glob("*.sh"))]
+    callers += [
+        path.read_text("utf-8") for path in (ROOT / "Makefile", ROOT / "pyproject.toml", *folder.glob("*.sh"))
+    ]
     called = {one for text in callers for one in re.findall(r"\brelease/[a-z]+\.(?:sh|py)", text)}
     assert called == scripts
     assert all(path.stat().st_mode & 0o111 for path in folder.glob("*.sh"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-_SECONDS = 600.0
+_SECONDS = 1800.0
 
 
 def environment(root: Path, **more: str) -> dict[str, str]:

@@ -126,7 +126,7 @@ def test_help() -> None:
 
 #: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or errors only.
 LATE = (
-    *("bcrypt", "difflib", "httptools", "yaml"),
+    *("bcrypt", "bz2", "difflib", "httptools", "lzma", "yaml"),
     *("economics.architecture", "economics.baseline", "exposition.protobuf", "publish.status_page"),
     *("requests.aggregation", "requests.judgement", "requests.openai_api", "requests.push_schema"),
     *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),

@@ -334,6 +334,7 @@ webConfig:
 {{- define "vllm-specdec-exporter.renamed" -}}
 additionalLabels: use commonLabels
 affinity: use standalone.affinity
+alertmanagerConfig.additionalLabels: use alertmanagerConfig.labels
 args: use exporter.extraArgs
 config: use exporter.settings
 containerSecurityContext: use exporter.securityContext
@@ -364,6 +365,7 @@ podDisruptionBudget: 'leave it out: the standalone exporter is one pod, made ane
 podLabels: use standalone.podLabels
 podMonitor.additionalLabels: use podMonitor.labels
 podMonitor.jobLabel: 'keep the job: rules and dashboards select it. Other labels: podMonitor.relabelings'
+podMonitor.targetLabels: use podMonitor.podTargetLabels
 podSecurityContext: use standalone.podSecurityContext
 priorityClassName: use standalone.priorityClassName
 prometheus: use podMonitor.enabled for sidecars, serviceMonitor.enabled for the standalone exporter
@@ -402,4 +404,14 @@ strategy: 'leave it out: the standalone exporter is one pod, made anew by Recrea
 tolerations: use standalone.tolerations
 topologySpreadConstraints: use standalone.topologySpreadConstraints
 vllmPodMonitor.additionalLabels: use vllmPodMonitor.labels
+vllmPodMonitor.authorization: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.basicAuth: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.honorLabels: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.jobLabel: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.labelLimit: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.podTargetLabels: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.relabelings: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.sampleLimit: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.scrapeTimeout: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
+vllmPodMonitor.targetLabels: 'this PodMonitor is as plain as it can be: write your own into extraManifests'
 {{- end }}

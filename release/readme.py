@@ -1,0 +1,30 @@
+"""The README as the page at the package index, where links into the repository have to be whole addresses.
+
+The build backend calls it; nobody else does.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+#: A link or a picture of a file: what stands before its path, and the path.
+_LINK = re.compile(r"(?P<before>(?P<picture>!?)\[[^\]]*\]\()(?![a-z]+:|#)(?P<path>[^)]+)")
+
+
+class Readme(MetadataHookInterface):
+    """Fills in the metadata's `readme`."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Link to the files as they are at the release's tag."""
+        page, tag = metadata["urls"]["Repository"], f"v{metadata['version']}"
+
+        def whole(found: re.Match[str]) -> str:
+            kind = "raw" if found["picture"] else "blob"
+            return f"{found['before']}{page}/{kind}/{tag}/{found['path']}"
+
+        text = Path(self.root, "README.md").read_text("utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": _LINK.sub(whole, text)}
