@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from faults.rig import COUNTED, connect, cpu_seconds, get, grown, limited, read_answer, vllm
 from support.commands import run_here
+from support.copies import replace
 from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port

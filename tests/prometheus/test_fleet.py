@@ -35,8 +35,8 @@ def test_the_rules_mean_the_same_for_every_engine() -> None:
         prometheus = stack.enter_context(
             PrometheusServer({"fleet": exporter.address}, interval="500ms", config=config, files=RULES)
         )
-        seen = prometheus.wait_for(f"{LENGTH} and on () (count({LENGTH}) == {len(DIALECTS)})", 120)
-        assert list(seen.values()) == pytest.approx([3.3] * len(DIALECTS), rel=0.05)
+        # The first rates are of few drafts.
+        prometheus.wait_for(f"count(abs({LENGTH} / 3.3 - 1) < 0.05) == {len(DIALECTS)}", 120)
         known = prometheus.query("count by (dialect) (vllm_specdec_info)")
         assert sorted(dict(series)["dialect"] for series in known) == ["llamacpp", "sglang", "vllm-v1"]
         assert prometheus.query('vllm_specdec_activity{state="active"} == 0') == {}

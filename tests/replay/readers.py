@@ -125,5 +125,5 @@ THIRD = (
     ),
 )  # fmt: skip
 HISTORIES = (*FIRST, *SECOND, *THIRD)
-#: Notifications of all of them.
+#: Notifications of all of them, on a quiet machine.
 HISTORIES_TOLD = 35
