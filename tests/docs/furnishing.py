@@ -17,7 +17,7 @@ from vllm_specdec_exporter.cli import PROGRAM
 _FINDINGS = {"check": (1, 3), "compare": (1,), "plan": (1,), "requests": (1, 3)}
 #: What of the repository commands name.
 _SHOWN = (
-    *("alerts", "bench", "dashboards", "docs", "exporter", "helm", "requirements", "tests"),
+    *("alerts", "bench", "dashboards", "docs", "exporter", "helm", "release", "requirements", "tests"),
     *("Makefile", "pyproject.toml", "LICENSE", "README.md"),
 )
 #: Where nothing listens: for addresses of others that a command only remembers.
