@@ -1,7 +1,7 @@
 """Single requests in a running exporter: what is known of them, what a reload changes, and their options."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -224,15 +224,17 @@ class TestSGLang:
                 running.now += 5
                 server.behaviour = answer(self.metrics(*poll))
                 await poller.poll()
+            record = read_record(self.COUNTS)
             for name in ("m", "an adapter"):
-                running.observe(0, record=read_record(self.COUNTS), model_name=name)
+                running.observe(0, record=record, model_name=name)
+            running.observe(0, record=replace(record, configured_k=False), model_name="of vLLM beside it")
             server.behaviour = answer(b"nothing")
             running.now += 5
             await poller.poll()  # what was known while the server answered still holds
             running.observe(0, record=read_record(self.COUNTS))
             await poller.close()
         counted = {found.record: found.requests for found in running.known.observations if found.requests}
-        assert counted == {"detailed" if believed else "none": 3}
+        assert counted == ({"detailed": 4} if believed else {"none": 3, "detailed": 1})
 
 
 class TestAdvice:

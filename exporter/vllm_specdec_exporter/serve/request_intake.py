@@ -108,10 +108,11 @@ class RequestIntake:
             self._sglang_k_at = now
         known = self._sglang_k
         model = observation.model_name
-        if model not in known and len(known) == 1:
-            (model,) = known  # an adapter of the only model
-        if model not in known and not record.configured_k:
-            return True
+        if model not in known:
+            if not record.configured_k:
+                return True  # of another engine
+            if len(known) == 1:
+                (model,) = known  # an adapter of the only model
         k = known.get(model)
         return k is not None and record.draft_tokens == k * record.drafts
 
