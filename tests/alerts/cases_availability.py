@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .case import Case, cases
 from .histories import pods, replica
 from .world import JOB, Phase, ServerPhase, World
@@ -90,25 +92,24 @@ def outside_of_kubernetes() -> World:
 
 def blind() -> World:
     """The exporter publishes one threshold until minute 40, and all from then on."""
-    world = World(without=frozenset({"vllm_specdec_threshold"}))
-    replica(world, 1, Phase(60))
-    world.without = frozenset()
-    target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "pod": "vllm-1"}
-    for name, value in world.thresholds.items():
-        start = 0 if name == "harmful_speedup" else 40
-        world.put("vllm_specdec_threshold", {**target, "name": name}, start, [value] * (60 - start))
-    return world
+    return _with_thresholds(60, lambda name: 0 if name == "harmful_speedup" else 40)
 
 
 def blind_to_requests() -> World:
     """The exporter publishes all thresholds but one of those of single requests."""
+    return _with_thresholds(40, lambda name: 40 if name == "unrecorded_requests_ratio" else 0)
+
+
+def _with_thresholds(minutes: int, since: Callable[[str], int]) -> World:
+    """A world whose exporter publishes each threshold since a minute of its own."""
     world = World(without=frozenset({"vllm_specdec_threshold"}))
-    replica(world, 1, Phase(40))
+    replica(world, 1, Phase(minutes))
     world.without = frozenset()
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "pod": "vllm-1"}
     for name, value in world.thresholds.items():
-        if name != "unrecorded_requests_ratio":
-            world.put("vllm_specdec_threshold", {**target, "name": name}, 0, [value] * 40)
+        if (start := since(name)) < minutes:
+            labels = {**target, "name": name}
+            world.put("vllm_specdec_threshold", labels, start, [value] * (minutes - start))
     return world
 
 

@@ -128,7 +128,8 @@ class Loaded:
         missing = _protections(old.config) - on - stated
         if "tls_server_config" not in on and "tls_server_config" in stated:
             missing &= {"basic_auth_users"}
-        for name in sorted(missing, key=list(_PROTECTIONS).index):
+        if missing:
+            name = min(missing, key=list(_PROTECTIONS).index)
             off = f", or until it contains `{name.rpartition('.')[2]}: {_PROTECTIONS[name]}`"
             raise WebConfigError(
                 f"it no longer has {name}; the old configuration stays until the next start"
