@@ -9,6 +9,9 @@ LLAMACPP := .venv-llamacpp
 BUILD_VENV := .venv-build
 STAMP := $(VENV)/.installed
 
+# The tests start hundreds of processes; without its bytecode each compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp bench check wheel dist release-check fuzz lock clean
 
