@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -101,14 +102,6 @@ def test_another_architecture_hints_at_another_family() -> None:
 # --- memory
 
 
-def test_a_draft_that_does_not_fit_fails() -> None:
-    plan = make_plan(replace(GOOD, gpus=Gpus(2, 80e9, 0.9)))
-    assert "does not fit at all" in check(plan, "kv_budget").text
-    assert check(plan, "kv_budget").verdict is Verdict.FAIL
-    assert leave_off(plan, "memory_bound").holds is Answer.YES
-    assert plan.conclusion is Conclusion.LEAVE_OFF
-
-
 def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() -> None:
     alone = check(make_plan(replace(GOOD, gpus=Gpus(1, 80e9, 0.9))), "kv_budget")
     assert "the target alone does not fit" in alone.text
@@ -117,73 +110,33 @@ def test_a_target_that_does_not_fit_or_leaves_no_room_for_one_request_fails() ->
     assert "not even one request of 131,072 tokens" in found.text
 
 
-def test_a_batch_that_no_longer_fits_is_a_reason_to_leave_it_off() -> None:
-    plan = make_plan(replace(GOOD, gpus=Gpus(2, 141e9, 0.9), load=PlannedLoad(8192, 32)))
-    assert check(plan, "batch_fits").verdict is Verdict.WARN
-    assert use(plan, "headroom").holds is Answer.NO
-    assert leave_off(plan, "memory_bound").holds is Answer.YES
-    assert "nor without it" not in leave_off(plan, "memory_bound").text
-    assert plan.conclusion is Conclusion.LEAVE_OFF
-
-
-def test_lookup_is_never_bound_by_memory_of_its_own() -> None:
-    question = replace(
-        GOOD, method=METHODS["ngram"], draft=None, gpus=Gpus(2, 141e9, 0.9), load=PlannedLoad(131072, 64)
-    )
-    plan = make_plan(question)
-    assert leave_off(plan, "memory_bound").holds is Answer.NO
-    names = {c.name for c in plan.checks}
-    assert not names & {"size_ratio", "draft_share", "same_family", "same_tokenizer"}
-
-
 # --- temperature and the other facts
 
 
 YES, NO = Answer.YES, Answer.NO
+#: Temperatures, and whether they speak for speculation and against it: they must be low and alike.
+TEMPERATURES = {
+    (0.5,): (YES, NO),
+    (0.6,): (NO, NO),
+    (0.7,): (NO, NO),
+    (0.71,): (NO, YES),
+    (0.1, 0.3): (YES, NO),  # 0.3 - 0.1 is more than 0.2 in binary
+    (0.1, 0.4): (NO, YES),
+    (0.7, 0.8, 0.8): (NO, YES),
+    (): (Answer.UNKNOWN, Answer.UNKNOWN),
+}
+#: Speculation is for output tokens, not for the first.
+OBJECTIVES = {Objective.TPOT: (YES, NO), Objective.THROUGHPUT: (YES, NO), Objective.TTFT: (NO, YES)}
 
 
-@pytest.mark.parametrize(
-    ("use_name", "leave_off_name", "field", "answers"),
-    [
-        # Temperature must be low and alike.
-        (
-            "temperature",
-            "temperature",
-            "temperatures",
-            {
-                (0.0,): (YES, NO),
-                (0.5,): (YES, NO),
-                (0.6,): (NO, NO),
-                (0.7,): (NO, NO),
-                (0.71,): (NO, YES),
-                (0.1, 0.3): (YES, NO),  # 0.3 - 0.1 is more than 0.2 in binary
-                (0.1, 0.4): (NO, YES),
-                (0.0, 1.0): (NO, YES),
-                (0.7, 0.8, 0.8): (NO, YES),
-                (): (Answer.UNKNOWN, Answer.UNKNOWN),
-            },
-        ),
-        # Speculation is for output tokens, not for the first.
-        (
-            "objective",
-            "ttft_bound",
-            "objective",
-            {
-                Objective.TPOT: (YES, NO),
-                Objective.THROUGHPUT: (YES, NO),
-                Objective.TTFT: (NO, YES),
-            },
-        ),
-    ],
-)
-def test_what_the_traffic_is_for(
-    use_name: str, leave_off_name: str, field: str, answers: dict[object, tuple[Answer, Answer]]
-) -> None:
-    found = {}
-    for value in answers:
-        plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **{field: value})))
-        found[value] = (use(plan, use_name).holds, leave_off(plan, leave_off_name).holds)
-    assert found == answers
+def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
+    def answers(use_name: str, leave_off_name: str, **fact: Any) -> tuple[Answer, Answer]:
+        plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **fact)))
+        return use(plan, use_name).holds, leave_off(plan, leave_off_name).holds
+
+    found = {values: answers("temperature", "temperature", temperatures=values) for values in TEMPERATURES}
+    assert found == TEMPERATURES
+    assert {value: answers("objective", "ttft_bound", objective=value) for value in OBJECTIVES} == OBJECTIVES
 
 
 def test_unmonitored_is_a_reason_to_leave_it_off_and_unvalidated_is_not() -> None:

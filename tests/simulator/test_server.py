@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
-from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
@@ -125,13 +124,3 @@ async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:
             status = await answer.json()
         assert (status["phase"], status["phase_seconds"]) == ("collapse", 9)
         assert server.simulation.phase.parameters["acceptance"] == 0.3
-
-
-async def test_phases_are_announced_once_each() -> None:
-    names = []
-    simulation = Simulation(SimulationConfig(scenario=SCENARIOS["collapse"]), seed=1)
-    server = SimulatorServer(simulation, speed=0, on_phase=lambda phase: names.append(phase.kind.name))
-    async with server:
-        for seconds in (100, 10, 50, 200):
-            await server.advance(seconds)
-    assert names == ["healthy", "collapse", "healthy"]
