@@ -16,25 +16,14 @@ from vllm_specdec_exporter.economics.statistics import (
     TimeSummary,
     cluster_interval,
     distribution,
-    percentile,
     t_quantile,
 )
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.measures.history import Delta
 
-TIMES = st.lists(st.floats(0, 1e3), min_size=1, max_size=50)
 CLUSTERS = st.lists(
     st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))), min_size=2, max_size=40
 )
-
-
-@given(TIMES, st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_percentile_is_no_lower(times: list[float], one: float, other: float) -> None:
-    ordered = sorted(times)
-    low, high = percentile(ordered, min(one, other)), percentile(ordered, max(one, other))
-    assert ordered[0] <= low
-    assert low <= high * (1 + 1e-12) + 1e-12
-    assert high <= ordered[-1] * (1 + 1e-12)
 
 
 def test_percentiles_are_interpolated() -> None:
