@@ -7,7 +7,6 @@ import json
 import math
 import os
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -201,17 +200,11 @@ LABELLED = {
 
 @dataclass(frozen=True)
 class Observation:
-    """What the exporter published after some requests, and what these add up to.
-
-    Attributes:
-        before: what it published before them.
-        seconds: since it first showed this server.
-    """
+    """What the exporter published before and after some requests, and what these add up to."""
 
     before: Metrics
     scrape: Metrics
     truth: Truth
-    seconds: float
 
     def increase(self, label: str, name: str) -> dict[str, float]:
         """What the requests added to a counter, by a label."""
@@ -219,17 +212,14 @@ class Observation:
         return {key: value - before.get(key, 0.0) for key, value in by(self.scrape, label, name).items()}
 
 
-def wait_until_up(running: RunningExporter) -> tuple[Metrics, float]:
+def wait_until_up(running: RunningExporter) -> Metrics:
     """Let the exporter find the server, so that its windows begin before the requests do."""
-    return scrape_when(running, is_up), time.monotonic()
+    return scrape_when(running, is_up)
 
 
-def observe(
-    running: RunningExporter, told: list[Told], begin: tuple[Metrics, float], before: Metrics | None = None
-) -> Observation:
+def observe(running: RunningExporter, told: list[Told], before: Metrics) -> Observation:
     """Let the exporter see the end of the requests and keep what it then publishes."""
-    sums, (at_first, since) = truth(told), begin
-    before = at_first if before is None else before
+    sums = truth(told)
 
     def complete(scrape: Metrics) -> bool:
         """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
@@ -239,8 +229,7 @@ def observe(
         )
         return (tokens, drafts) == (sums.completion_tokens, sums.drafts)
 
-    scrape = scrape_when(running, complete)
-    return Observation(before, scrape, sums, time.monotonic() - since)
+    return Observation(before, scrape_when(running, complete), sums)
 
 
 def is_up(scrape: Metrics) -> bool:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
-WATCHED, DRIVEN = 30, 20.0
+WATCHED, DRIVEN = 20, 12.0
 CONCURRENCY = 6
 # Two servers and their clients share two cores, so tokens reach the clients' clocks late, and unevenly so.
 TOLERANCE = 0.2
-TRAFFIC: dict[str, Any] = {"concurrency": CONCURRENCY, "max_tokens": 24}
+TRAFFIC: dict[str, Any] = {"concurrency": CONCURRENCY, "max_tokens": 16}
 K = 4
 PLAIN, DRAFTING = "plain", "drafting"
 
@@ -109,12 +109,8 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     return Story(process.returncode, error, document, told, saved, page.read_text() if page.exists() else "")
 
 
-def test_comes_to_a_conclusion(story: Story) -> None:
-    assert (story.code, story.error) == (0, "")
-    assert story.document["format"] == "vllm-specdec-compare/1"
-
-
 def test_every_request_of_the_clients_is_counted(story: Story) -> None:
+    assert (story.code, story.error) == (0, "")
     for name, told in story.told.items():
         assert len(told) >= 10
         assert story.latency(name, "time_per_output_token")["requests"] == len(told)
