@@ -7,9 +7,10 @@ import json
 import math
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .server import Told, Truth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-POLL_INTERVAL = 1.0
+POLL_INTERVAL = 1
 WINDOWS = ("10s", "5m")
 #: How many servers run at once: of each, its memory is a gigabyte.
 MOST_SERVERS = 4
@@ -111,14 +112,12 @@ def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @contextlib.contextmanager
-def exporter(
-    server: VllmServer, *flags: str, polls: str = "1s", config: bool = True
-) -> Iterator[RunningExporter]:
-    """Run an exporter beside a server, which it is told the speculation of unless without `config`."""
-    told = ("--spec.config", json.dumps(server.speculation)) if config and server.speculation else ()
+def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
+    """Run an exporter beside a server, which it is told the speculation of."""
+    told = ("--spec.config", json.dumps(server.speculation)) if server.speculation else ()
     windows = [part for window in WINDOWS for part in ("--window", window)]
     with running_exporter(
-        *("--vllm.url", server.url, "--poll.interval", polls, "--poll.timeout", "900ms"),
+        *("--vllm.url", server.url, "--poll.interval", f"{POLL_INTERVAL}s", "--poll.timeout", "900ms"),
         *(*windows, *told, *flags),
         fast=False,
     ) as running:
@@ -154,30 +153,23 @@ def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, f
     return found
 
 
-class Watch:
-    """Scrapes an exporter four times a second for as long as the block runs."""
+@contextlib.contextmanager
+def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
+    """Scrape an exporter four times a second for as long as the block runs: it has to answer each time."""
+    scrapes: list[Metrics] = []
+    end = threading.Event()
 
-    def __init__(self, running: RunningExporter) -> None:
-        self.scrapes: list[Metrics] = []
-        self.errors: list[Exception] = []
-        self._exporter = running
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def watch() -> None:
+        while not end.wait(0.25):
+            scrapes.append(running.metrics())
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._end.wait(0.25):
-            try:
-                self.scrapes.append(self._exporter.metrics())
-            except (OSError, AssertionError, ValueError) as error:
-                self.errors.append(error)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(watch)
+        try:
+            yield scrapes
+        finally:
+            end.set()
+        done.result()
 
 
 # --- what was published, beside the truth

@@ -5,7 +5,6 @@ The truth is the record in each answer, read by the client from the very bytes t
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from bisect import bisect_left
@@ -35,13 +34,6 @@ EASY = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3])
 BUCKETS = {None: "unset", 0.0: "0", 0.4: "0-0.5", 0.6: "0.5-0.7", 1.0: "0.7-1", 1.3: "1+"}
 
 
-def outcome(told: Told) -> str | None:
-    """The zone of a request's acceptance."""
-    if told.ratio is None:
-        return None
-    return "loses" if told.ratio < 0.5 else "break_even" if told.ratio <= 0.65 else "gains"
-
-
 @pytest.fixture(scope="module")
 def server(servers: Servers) -> VllmServer:
     (running,) = servers.running("target", servers.drafter("draft-0.02", K))
@@ -55,7 +47,6 @@ class Story:
     told: list[Told]
     silent: list[Told]
     scrape: Metrics
-    snapshot: Any
 
     def groups(self) -> dict[tuple[str, str], list[Told]]:
         """What was told, by temperature and type as they are counted."""
@@ -91,17 +82,17 @@ def story(server: VllmServer) -> Story:
         wanted = len(asks) + len(silent)
         scrape_when(running, lambda found: total(found, "request_observations_total") == wanted)
         time.sleep(1.1)  # what is judged is drawn once a second
-        return Story(told, quiet, running.metrics(), running.snapshot())
+        return Story(told, quiet, running.metrics())
 
 
 def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     assert len(story.groups()) >= 12
-    assert {outcome(one) for one in story.told} >= {"loses", "gains"}
-    drafted = sum(one.ratio is not None for one in story.told)
+    ratios = [one.ratio for one in story.told if one.ratio is not None]
+    assert min(ratios) < 0.5 < 0.65 < max(ratios)
     recorded = len(story.records())
     assert by(story.scrape, "record", "request_observations_total", source="tap").items() >= {
-        ("detailed", drafted),
-        ("not_drafted", recorded - drafted),
+        ("detailed", len(ratios)),
+        ("not_drafted", recorded - len(ratios)),
         ("none", len(story.silent) + len(story.told) - recorded),
         ("malformed", 0),
     }
@@ -144,20 +135,6 @@ def test_positions_have_the_drafts_that_reached_them_as_denominator(story: Story
         assert ratio == pytest.approx(accepted[position] / drafted[position])
 
 
-def test_outcomes_and_their_tokens_follow_the_published_zones(story: Story) -> None:
-    requests, tokens = Counter[str](), Counter[str]()
-    for one in story.told:
-        if zone := outcome(one):
-            requests[zone] += 1
-            tokens[zone] += one.tokens or 0
-    for zone in ("loses", "break_even", "gains"):
-        assert total(story.scrape, "request_outcomes_total", outcome=zone) == requests[zone]
-        assert total(story.scrape, "request_generation_tokens_total", outcome=zone) == tokens[zone]
-    for name, counted in (("losing", requests), ("losing_tokens", tokens)):
-        share = counted["loses"] / counted.total()
-        assert story.scrape.value(f"request_{name}_ratio") == pytest.approx(share)
-
-
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
     streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(streamed)
@@ -168,17 +145,6 @@ def test_streams_have_times_and_the_others_none(story: Story) -> None:
     assert found is not None
     # The clients' threads wait for the processor too, and on a busy machine longer than for the server.
     assert 0.05 * seen < found <= seen
-
-
-def test_snapshot_names_the_worst_requests_without_saying_what_they_said(story: Story) -> None:
-    (model,) = story.snapshot["requests"]["models"]
-    long = [one for one in story.told if one.record is not None and one.record["num_spec_steps"] >= 5]
-    ratios = sorted(one.ratio for one in long if one.ratio is not None)
-    worst = [request["acceptance_ratio"] for request in model["worst"]]
-    assert worst == pytest.approx(ratios[: len(worst)])
-    assert all(request["request_id"] for request in model["worst"])
-    text = json.dumps(story.snapshot)
-    assert not any(prompt[:20] in text for prompt in REPETITIVE_PROMPTS)
 
 
 # --- transparency
