@@ -21,11 +21,11 @@ async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 
 
 @contextlib.asynccontextmanager
 async def serving(
-    simulation: Simulation | None = None, *, speed: float = 0, dialect: str = "vllm"
+    simulation: Simulation | None = None,
 ) -> AsyncIterator[tuple[SimulatorServer, aiohttp.ClientSession]]:
-    """A server whose clock stands unless told otherwise, and a client of it."""
+    """A server whose clock stands, and a client of it."""
     async with (
-        SimulatorServer(simulation or Simulation(seed=1), speed=speed, dialect=dialect) as server,
+        SimulatorServer(simulation or Simulation(seed=1), speed=0) as server,
         aiohttp.ClientSession(server.url) as client,
     ):
         yield server, client
@@ -53,21 +53,6 @@ async def test_paths() -> None:
     assert status["phase"] == "healthy"
     assert status["elapsed_seconds"] == pytest.approx(30)
     assert status["truth"]["drafts"] == simulation.truth.drafts
-
-
-async def test_dialects() -> None:
-    openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    for dialect, content_type, version in (
-        ("vllm", "text/plain; version=1.0.0; charset=utf-8", 200),
-        ("vllm-rust", openmetrics, 200),
-        ("vllm-underscore", openmetrics, 200),
-        ("vllm-v0", "text/plain; version=0.0.4; charset=utf-8", 200),
-        ("llamacpp", "text/plain; version=0.0.4", 404),
-    ):
-        async with serving(dialect=dialect) as (_, client):
-            async with client.get("/metrics") as answer:
-                assert answer.headers["Content-Type"] == content_type, dialect
-            assert await status_of(client, "/version") == version, dialect
 
 
 async def test_a_restart_closes_the_port_and_opens_it_again() -> None:

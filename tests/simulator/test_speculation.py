@@ -81,11 +81,6 @@ def test_lengths_beyond_k_are_not_drafted() -> None:
     assert DraftModel((1.0,), length_weights=(0, 0, 1)).lengths(2) == [0.0, 1.0]
 
 
-def test_without_speculation_nothing_is_drafted() -> None:
-    assert sample_drafts(Random(2), 1000, DraftModel((1.0,)), 0).drafts == 0
-    assert DraftModel((1.0,)).mean_draft_tokens(0) == 0
-
-
 # --- draws
 
 
