@@ -26,11 +26,10 @@ def reckon(
     target: Model,
     draft: Model | None,
     gpus: Gpus,
-    load: PlannedLoad | None = None,
+    load: PlannedLoad = PlannedLoad(),  # noqa: B008 - frozen
     drafter: Drafter = Drafter.MODEL,
-    kv_bytes: float = 2,
 ) -> Memory:
-    return account(target, draft, drafter, gpus, load or PlannedLoad(), kv_bytes)
+    return account(target, draft, drafter, gpus, load, 2)
 
 
 @given(

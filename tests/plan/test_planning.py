@@ -8,18 +8,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan.configs import DEEPSEEK_V3, LLAMA_8B, MIXTRAL, QWEN_7B, QWEN_HALF_B
-from plan.questions import BF16, GOOD, GOOD_FACTS, check, leave_off, use
+from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
 from vllm_specdec_exporter.commands.plan.checklist import Answer, Facts, Objective
-from vllm_specdec_exporter.commands.plan.checks import Verdict
+from vllm_specdec_exporter.commands.plan.checks import Check, Verdict
 from vllm_specdec_exporter.commands.plan.estimates import Gpus, PlannedLoad
 from vllm_specdec_exporter.commands.plan.methods import METHODS
-from vllm_specdec_exporter.commands.plan.planning import Conclusion, Question, make_plan, speculative_config
+from vllm_specdec_exporter.commands.plan.planning import (
+    Conclusion,
+    Plan,
+    Question,
+    make_plan,
+    speculative_config,
+)
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.model import from_architecture, from_parameters
 from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
+BF16 = PRECISIONS["bf16"]
 T70 = from_parameters(70 * 10**9, BF16)
+GOOD_FACTS = Facts((0.0, 0.2), Objective.TPOT, True, True, True, True, True)
+#: A question that nothing speaks against, to change in one point.
+GOOD = Question(
+    method=METHODS["draft_model"],
+    target=from_architecture(read_architecture(LLAMA_70B), BF16),
+    draft=from_architecture(read_architecture(LLAMA_8B), BF16),
+    gpus=Gpus(4, 80e9, 0.9),
+    kv_precision=BF16,
+    k=3,
+    acceptance=0.8,
+    load=PlannedLoad(4096, 32),
+    facts=GOOD_FACTS,
+    drafter_name="meta-llama/Llama-3.1-8B",
+)
+
+
+def check(plan: Plan, name: str) -> Check:
+    """Return the check of this name."""
+    (found,) = (check for check in plan.checks if check.name == name)
+    return found
 
 
 def test_nothing_that_is_not_said_is_assumed() -> None:
@@ -131,8 +157,9 @@ OBJECTIVES = {Objective.TPOT: (YES, NO), Objective.THROUGHPUT: (YES, NO), Object
 
 def test_what_the_traffic_is_for_speaks_for_or_against() -> None:
     def answers(use_name: str, leave_off_name: str, **fact: Any) -> tuple[Answer, Answer]:
-        plan = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **fact)))
-        return use(plan, use_name).holds, leave_off(plan, leave_off_name).holds
+        checklist = make_plan(replace(GOOD, facts=replace(GOOD_FACTS, **fact))).checklist
+        use, leave_off = ({i.name: i.holds for i in items} for items in (checklist.use, checklist.leave_off))
+        return use[use_name], leave_off[leave_off_name]
 
     found = {values: answers("temperature", "temperature", temperatures=values) for values in TEMPERATURES}
     assert found == TEMPERATURES

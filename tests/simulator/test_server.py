@@ -2,21 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 30) -> None:
-    """Wait until a condition holds."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await condition():
-        assert asyncio.get_running_loop().time() < deadline, "it never happened"
-        await asyncio.sleep(0.02)
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +62,11 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
                 return True
             return False
 
-        await eventually(refused)
+        for _ in range(1500):
+            if await refused():
+                break
+            await asyncio.sleep(0.02)
+        assert await refused()
         port = server.port
         await server.advance(5)
         assert server.port == port
