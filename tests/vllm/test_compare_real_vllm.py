@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
-WATCHED, DRIVEN = 20, 12.0
+WATCHED, DRIVEN = 22, 14.0
 CONCURRENCY = 6
 # Two servers and their clients share two cores, so tokens reach the clients' clocks late, and unevenly so.
 TOLERANCE = 0.2
-TRAFFIC: dict[str, Any] = {"concurrency": CONCURRENCY, "max_tokens": 16}
+TRAFFIC: dict[str, Any] = {"concurrency": CONCURRENCY, "max_tokens": 24}
 K = 4
 PLAIN, DRAFTING = "plain", "drafting"
 
