@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,8 +21,6 @@ from paging.stack import Stack, seconds, stack
 from .server import Told, VllmServer, drive, truth
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .conftest import Servers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -40,24 +39,11 @@ class Traffic:
     server: VllmServer
     temperature: float = 0.0
     told: list[Told] = field(default_factory=list)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(60)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self.told += drive(
-                self.server, 4, temperature=self.temperature, concurrency=4, max_tokens=60, stop=self._stop
-            )
+    def run(self, stop: threading.Event) -> None:
+        """Send requests until `stop` is set."""
+        while not stop.is_set():
+            self.told += drive(self.server, 4, temperature=self.temperature, max_tokens=60, stop=stop)
 
     def acceptance(self) -> float:
         """Return the acceptance rate of the requests so far at the present temperature, by vLLM's records."""
@@ -77,15 +63,20 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     speculation = servers.drafter("deep-draft-0.0", K)
     (server,) = servers.running("deep", speculation)
     flags = [part for one in THRESHOLDS for part in ("--threshold", one)]
+    traffic, stop = Traffic(server), threading.Event()
     with (
-        Traffic(server) as traffic,
+        ThreadPoolExecutor(1) as pool,
         stack(tmp_path_factory.mktemp("paging"), server.url, speculation, *flags) as running,
     ):
-        yield tell(traffic, running)
+        pool.submit(traffic.run, stop)
+        try:
+            return tell(traffic, running)
+        finally:
+            stop.set()
 
 
 def tell(traffic: Traffic, running: Stack) -> Story:
