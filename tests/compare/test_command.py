@@ -100,10 +100,8 @@ def test_the_html_report_is_written_unless_matplotlib_is_missing(
 UNREADABLE: list[tuple[tuple[str, ...], str]] = [
     (("{plain}", "/nowhere/x.json"), 'side B ("/nowhere/x.json"): cannot be read: No such file'),
     (("{plain}", "localhost:8000"), "an address would begin with http://"),
-    (("{plain}", "/tmp"), 'side B ("/tmp"): cannot be read: Is a directory'),
     (("{plain}", __file__), "not a snapshot as check --json and compare --save write it: "),
     (("{plain}", "old={down}"), "): refused: nothing listens at the address"),
-    (("{plain}", "/dev/null"), 'side B ("/dev/null"): not a snapshot'),
 ]
 
 
@@ -125,44 +123,24 @@ def test_servers_that_do_not_listen_end_with_4_at_once_and_are_all_named() -> No
 #: Bad usage: 2 and one line.
 USAGE: list[tuple[tuple[str, ...], str]] = [
     (("{plain}",), "1 sides given; allowed: 2 to 26"),
-    ((), "the following arguments are required: SIDE"),
     (("{plain}",) * 27, "27 sides given; allowed: 2 to 26"),
     (("{plain}", "x={plain}"), "sides A and x are the same: "),
     (("http://a:1", "http://a:1/metrics"), "sides A and B are the same: http://a:1"),
     (("B={plain}", "{few}"), 'two sides are called "B"'),
-    (("{plain}", "={few}"), "a name has 1 to 24 characters"),
     (("{plain}", "x" * 25 + "={few}"), "a name has 1 to 24 characters"),
-    (
-        ("{plain}", "ftp://x"),
-        'side B, URL "ftp://x": not an address; allowed: http://host:port',
-    ),
+    (("{plain}", "ftp://x"), 'side B, URL "ftp://x": not an address; allowed: http://host:port'),
     (("{plain}", "http://u:geheim@ho st:1"), 'side B, URL "'),
     (("{plain}", "{two}"), "holds 2 servers; write FILE#ADDRESS with one of http://a:1, "),
-    (
-        ("{plain}", "{two}#http://c"),
-        'has no server "http://c"; it has http://a:1, http://b:1',
-    ),
+    (("{plain}", "{two}#http://c"), 'has no server "http://c"; it has http://a:1, http://b:1'),
     (("{plain}", "{models}"), "side B serves several models; choose one with --model: "),
-    (
-        ("{plain}", "{few}", "--model", "x"),
-        '--model "x": side A does not serve it; it serves',
-    ),
-    (
-        ("{plain}", "{few}", "--claim", "fast"),
-        '--claim "fast": allowed: a speedup above 0',
-    ),
+    (("{plain}", "{few}", "--model", "x"), '--model "x": side A does not serve it; it serves'),
     (("{plain}", "{few}", "--claim", "0"), '--claim "0": allowed: a speedup above 0'),
-    (("{plain}", "{few}", "--claim", "inf"), '--claim "inf": allowed'),
-    (("{plain}", "{few}", "--for", "10"), '--for "10": a duration needs a unit'),
     (("{plain}", "{few}", "--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
     (("{plain}", "{few}", "--save", "x"), '--save "x": no side is watched'),
     (("{plain}", "http://a:1", "--save", "/nowhere/x"), '--save "/nowhere/x": cannot be'),
     (("{plain}", "{few}", "--html", "/tmp"), '--html "/tmp": cannot be written'),
     (("{plain}", "http://a:1", "--threshold", "x=1"), "unknown threshold 'x'"),
-    (("{plain}", "http://a:1", "--cost.profile", "x"), '--cost.profile "x": no such'),
-    (("{plain}", "http://a:1", "--vllm.cert-file", "{few}"), "go together"),
     (("{plain}", "https://a:1", "--vllm.ca-file", "{few}"), "no certificates in it"),
-    (("{plain}", "{few}", "--spec.config", "{{}}"), "unrecognized arguments"),
 ]
 
 
@@ -177,53 +155,48 @@ def test_bad_usage_ends_with_2_and_one_line(files: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
-    """Two simulated servers, twenty times as fast as the clock, under the same load."""
-    flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5")
+    """Simulated servers, twenty times as fast as the clock, under the same load."""
+    flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5", "--num-speculative-tokens")
     with (
-        simulator(*flags, "--num-speculative-tokens", "0") as plain,
-        simulator(*flags, "--num-speculative-tokens", "3") as drafting,
+        simulator(*flags, "0") as plain,
+        simulator(*flags, "3") as drafting,
+        simulator(*flags, "3", "--dialect", "sglang") as sglang,
     ):
         time.sleep(1.5)  # half a minute of theirs: requests that came together finish apart
-        yield {"plain": plain, "drafting": drafting}
+        yield {"plain": plain, "drafting": drafting, "sglang": sglang}
 
 
-def test_two_servers_are_watched_at_the_same_time(servers: dict[str, str], tmp_path: Path) -> None:
-    """What was watched can be saved and be a side later."""
+def test_servers_are_watched_at_the_same_time_whatever_their_engine(
+    servers: dict[str, str], tmp_path: Path
+) -> None:
+    """What was watched can be saved and be a side later.
+
+    SGLang under the same traffic has the same measures, without drafts by position or accepted tokens.
+    """
     saved = tmp_path / "before.json"
     outcome = compared(*servers.values(), "--for", "3s", "--json", "--save", str(saved))
     assert outcome.code == 0
     document = json.loads(outcome.out)
-    plain, drafting = document["sides"]
-    (pair,) = document["pairs"]
-    assert (plain["speculating"], drafting["speculating"]) == (False, True)
-    assert drafting["num_speculative_tokens"] == 3
+    plain, drafting, sglang = document["sides"]
+    pair, _ = document["pairs"]
+    assert [side["speculating"] for side in document["sides"]] == [False, True, True]
+    assert drafting["num_speculative_tokens"] == sglang["num_speculative_tokens"] == 3
+    for measure in ("acceptance_ratio", "mean_acceptance_length"):
+        assert sglang[measure]["value"] == pytest.approx(drafting[measure]["value"], rel=0.05)
     assert plain["live"]
     # The simulator's own costs and acceptance: 3.3 tokens a step that takes 1.3 as long.
     assert 2.0 < pair["speed"]["speedup"]["value"] < 3.2
     assert pair["speed"]["outcome"] == "faster"
     assert pair["gain"]["speculating"] == "B"
-    assert document["warnings"] == []  # not of another period either
+    assert "period" not in " ".join(document["warnings"])
     again = json.loads(compared(*(f"{saved}#{address}" for address in servers.values()), "--json").out)
     assert again["pairs"] == document["pairs"]
     assert not again["sides"][0]["live"]
 
 
-def test_engines_of_two_kinds_are_compared_by_the_same_measures(servers: dict[str, str]) -> None:
-    """The same traffic as vLLM and as SGLang, which counts neither drafts by position nor accepted tokens."""
-    flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5", "--num-speculative-tokens", "3")
-    with simulator("--dialect", "sglang", *flags) as sglang:
-        time.sleep(1.5)
-        outcome = compared(f"vllm={servers['drafting']}", f"sglang={sglang}", "--for", "3s", "--json")
-    vllm, other = json.loads(outcome.out)["sides"]
-    assert [side["name"] for side in (vllm, other)] == ["vllm", "sglang"]
-    assert [side["num_speculative_tokens"] for side in (vllm, other)] == [3, 3]
-    for measure in ("acceptance_ratio", "mean_acceptance_length"):
-        assert other[measure]["value"] == pytest.approx(vllm[measure]["value"], rel=0.05)
-
-
 def test_a_snapshot_beside_a_server_is_told_to_be_of_another_period(
     servers: dict[str, str], files: dict[str, str]
 ) -> None:
-    outcome = compared(files["plain"], servers["drafting"], "--for", "2s")
+    outcome = compared(files["plain"], servers["drafting"], "--for", "1s")
     assert outcome.code in (0, 1)
     assert "warning: not over the same period (A 2026-" in " ".join(outcome.out.split())

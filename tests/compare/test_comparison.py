@@ -172,13 +172,12 @@ def test_the_html_report_holds_verdicts_warnings_plots_and_tables() -> None:
     assert "&lt;b&gt;on&lt;/b&gt; is 1.41 times as fast per output token as off (1.35 to 1.47)." in page
     assert "the claim of 1.3x is confirmed" in page
     assert "<script" not in page
-    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://off:8000", "").replace(
-        "http://k=5:8000", ""
-    ).replace("http://&lt;b&gt;on&lt;/b&gt;:8000", "")
+    assert {address.lower() for address in re.findall(r"http://(\S+?)[/\"<:]", page)} <= {
+        *("www.w3.org", "off", "k=5", "&lt;b&gt;on&lt;")
+    }
     for title in ("Speed", "Load", "Speculation"):
         assert f"<h2>{title}</h2>" in page
     assert "time per output token, P50 ~" in page
-    assert page == render_page(comparison)
 
 
 def test_the_html_report_of_sides_that_tell_nothing_has_no_empty_plot() -> None:

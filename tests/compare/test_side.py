@@ -113,23 +113,15 @@ def test_pooled_mean_and_deviation_are_those_of_all_requests(groups: list[list[f
     assert pooled.deviation_seconds == pytest.approx(whole.deviation_seconds, abs=1e-6)
 
 
-@given(st.integers(1, 5))
-def test_equal_engines_pool_to_ratios_of_one_and_rates_of_all(number: int) -> None:
-    one = measures(0.02, 400.0, **DRAFTING)
-    pooled = pool([one] * number)
-    assert pooled.acceptance_ratio == pytest.approx(one.acceptance_ratio)
-    assert pooled.mean_acceptance_length == pytest.approx(one.mean_acceptance_length)
-    assert pooled.position_acceptance_ratio == pytest.approx(one.position_acceptance_ratio)
-    assert pooled.coverage_ratio == pytest.approx(one.coverage_ratio)
-    assert pooled.estimate.speedup == pytest.approx(1.5)
-    assert pooled.drafts == pytest.approx(number * (one.drafts or 0))
-    assert pooled.drafts_per_second == pytest.approx(number * (one.drafts_per_second or 0))
-
-
-def test_pooling_engines_of_which_one_does_not_draft_keeps_the_drafts_of_the_other() -> None:
-    pooled = pool([measures(**DRAFTING), measures()])
-    assert pooled.drafts == 30_000
-    assert pooled.mean_acceptance_length == pytest.approx(2.25)
+def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft() -> None:
+    pooled = pool(
+        [measures(**DRAFTING), measures(positions=(0.8, 0.4), drafts=10_000.0, speedup=1.1), measures()]
+    )
+    accepted = 30_000 * 1.25 + 10_000 * 1.2
+    assert (pooled.drafts, pooled.drafts_per_second) == (40_000, pytest.approx(40_000 / SPAN))
+    assert pooled.mean_acceptance_length == pytest.approx(1 + accepted / 40_000)
+    assert pooled.coverage_ratio == pytest.approx((accepted + 40_000) / (3 * 80_000))
+    assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)
 
 
 # --- several models and servers

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from plan.configs import DEEPSEEK_V3, GEMMA2_9B, LLAMA_8B, LLAMA_70B, MIXTRAL
-from vllm_specdec_exporter import cli
+from support.commands import Outcome, run_here, wrong_refusals
 from vllm_specdec_exporter.economics.profiles import deployed
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.serve.configuration import load
-
-#: Runs `plan`; returns exit code, standard output and standard error.
-Run = Callable[..., tuple[int, str, str]]
 
 HERE = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
@@ -29,19 +26,12 @@ FACTS = (
 )
 
 
-@pytest.fixture
-def plan(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `plan` with these words; return exit code, standard output and standard error."""
+def plan(*words: str) -> Outcome:
+    return run_here("plan", *words)
 
-    def run(*words: str) -> tuple[int, str, str]:
-        try:
-            code = cli.main(["plan", *words])
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
 
-    return run
+def document_of(*words: str) -> Any:
+    return json.loads(plan(*words, "--json").out)
 
 
 @pytest.fixture
@@ -56,11 +46,11 @@ def config(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_gpu_is_the_hardware_that_serve_is_given(plan: Run) -> None:
+def test_gpu_is_the_hardware_that_serve_is_given() -> None:
     """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in the table."""
     for size, gpus in (("8B", 1), ("70B", 4)):
         words = ("--target-params", size, "--gpu", "h100", "--gpus", str(gpus), "--method", "eagle3")
-        document = json.loads(plan(*words, "--num-speculative-tokens", "3", "--json")[1])
+        document = document_of(*words, "--num-speculative-tokens", "3")
         spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
         flags = {"cost.hardware": f"{gpus}xh100", "cost.model": size, "spec.config": spec.document}
         profile = deployed(load(flags, {}).settings.costs, spec, "")
@@ -105,24 +95,24 @@ def words_of(name: str, config: Callable[..., str]) -> list[str]:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_the_report_is_the_golden_file_and_the_json_says_the_same(
-    name: str, plan: Run, config: Callable[..., str]
+    name: str, config: Callable[..., str]
 ) -> None:
     """Every byte, every sentence, and one exit code.
 
     `UPDATE_GOLDEN=1 pytest tests/plan` writes the files anew; look at the difference.
     """
     words = words_of(name, config)
-    code, text, err = plan(*words)
+    outcome = plan(*words)
+    text = outcome.out
     path = HERE / f"{name}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8")
-    assert err == ""
+    assert outcome.err == ""
     assert max(len(line) for line in text.splitlines() if "--speculative-config" not in line) <= 100
 
-    json_code, out, _ = plan(*words, "--json")
-    document = json.loads(out)
-    assert code == json_code == (1 if document["conclusion"] == "leave_off" else 0)
+    document = document_of(*words)
+    assert outcome.code == (1 if document["conclusion"] == "leave_off" else 0)
     flat = " ".join(text.split())
     items = [*document["checks"], *document["checklist"]["use"], *document["checklist"]["leave_off"]]
     assert [item["text"] for item in items if item["text"] not in flat] == []
@@ -141,17 +131,16 @@ def test_the_documented_example_is_real() -> None:
     assert tuple(files.get(word, word) for word in command[2:]) == REPORTS["llama-70b-8b"]
 
 
-def test_the_documented_ways_out_are_real(plan: Run, config: Callable[..., str]) -> None:
+def test_the_documented_ways_out_are_real(config: Callable[..., str]) -> None:
     """Shorter requests or a smaller cache make the documented batch fit."""
     for change in (("--context", "4096"), ("--kv-precision", "fp8")):
-        code, out, _ = plan(*words_of("llama-70b-8b", config), *change)
-        assert (code, out.split()[0]) == (0, "USE"), change
+        assert plan(*words_of("llama-70b-8b", config), *change).out.split()[0] == "USE", change
 
 
-def test_the_published_arithmetic_is_in_the_json(plan: Run) -> None:
+def test_the_published_arithmetic_is_in_the_json() -> None:
     """70B + 8B in BF16 at 0.9: on two cards of 80 GB 4 GB and -12 GB, on two of 141 GB 113.8 and 97.8."""
     for gpus, usable, before, after in ((H100, 144e9, 4e9, -12e9), (H200, 253.8e9, 113.8e9, 97.8e9)):
-        memory = json.loads(plan(*SIZES, *gpus, "--json")[1])["memory"]
+        memory = document_of(*SIZES, *gpus)["memory"]
         assert memory["target_weights_bytes"] == 140e9
         assert memory["draft_weights_bytes"] == 16e9
         assert memory["usable_bytes"] == pytest.approx(usable)
@@ -159,129 +148,92 @@ def test_the_published_arithmetic_is_in_the_json(plan: Run) -> None:
         assert memory["after"]["kv_budget_bytes"] == pytest.approx(after)
 
 
-# --- exit codes
-
-
-def test_the_exit_code_tells_whether_anything_speaks_against_it(plan: Run) -> None:
-    lookup = ("--target-params", "70B", *H200, "--method")
-    codes: dict[tuple[str, ...], int] = {
-        (*SIZES, *H200): 0,
-        (*SIZES, *H200, *FACTS): 0,
-        (*SIZES, *H100): 1,
-        (*SIZES, *H200, "--temperature", "0.9"): 1,
-        (*SIZES, *H200, "--temperature", "0", "--temperature", "1"): 1,
-        (*SIZES, *H200, "--objective", "ttft"): 1,
-        (*SIZES, *H200, "--monitored", "no"): 1,
-        (*SIZES, *H200, "--uniform-batch", "no"): 0,
-        (*SIZES, *H200, "--same-family", "no"): 1,
-        (*SIZES, *H200, "--same-tokenizer", "no"): 1,
-        (*SIZES, *H200, "--acceptance", "0.05"): 1,
-        ("--target-params", "8B", "--draft-params", "70B", "--gpu-memory", "1TB"): 1,
-        **{(*lookup, method): 0 for method in ("ngram", "suffix", "medusa")},
-    }
-    assert {words: plan(*words)[0] for words in codes} == codes
+def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
+    told = (
+        *(("--temperature", "0.9"), ("--objective", "ttft"), ("--monitored", "no")),
+        *(("--same-family", "no"), ("--same-tokenizer", "no"), ("--acceptance", "0.05")),
+    )
+    assert [plan(*SIZES, *H200, *words).code for words in told] == [1] * len(told)
+    assert plan(*SIZES, *H200, "--uniform-batch", "no").code == 0
 
 
 # --- options
 
 
-def test_precisions_come_from_the_flag_then_from_the_file(plan: Run, config: Callable[..., str]) -> None:
+def test_precisions_come_from_the_flag_then_from_the_file(config: Callable[..., str]) -> None:
     path = config({**LLAMA_70B, "quantization_config": {"quant_method": "fp8"}})
-    common = ("--target-config", path, "--draft-params", "8B", *H200, "--json")
-    document = json.loads(plan(*common)[1])
+    common = ("--target-config", path, "--draft-params", "8B", *H200)
+    document = document_of(*common)
     assert document["target"]["precision"] == "fp8"
     assert document["draft"]["precision"] == "bf16"  # vLLM does not quantize the draft with the target
     assert document["memory"]["kv_precision"] == "bf16"
-    document = json.loads(plan(*common, "--target-precision", "int4", "--draft-precision", "fp8")[1])
-    assert document["target"]["precision"] == "int4"
-    assert document["draft"]["precision"] == "fp8"
+    document = document_of(*common, "--target-precision", "int4", "--draft-precision", "fp8")
+    assert (document["target"]["precision"], document["draft"]["precision"]) == ("int4", "fp8")
 
 
-def test_a_profile_can_be_named(plan: Run) -> None:
+def test_a_profile_can_be_named() -> None:
     for flag in ("--cost.profile", "--cost-profile"):
-        document = json.loads(plan(*SIZES, *H200, flag, "chinchilla-70b-draft-4b", "--json")[1])
+        document = document_of(*SIZES, *H200, flag, "chinchilla-70b-draft-4b")
         assert document["speedup"]["profile"].startswith("chinchilla-70b-draft-4b"), flag
 
 
 # --- bad usage: one line that names the option, the value and what is allowed
 
-
-def assert_refused(outcome: tuple[int, str, str], *parts: str) -> None:
-    code, out, err = outcome
-    assert (code, out) == (2, "")
-    assert err.startswith("vllm-specdec-exporter plan: error: ")
-    assert err.count("\n") == 1
-    assert [part for part in parts if part not in err] == [], err
-
-
-#: Words beside the sizes and GPUs of a good plan, and parts of the line that refuses them.
-BESIDE: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    (("--gpus", "0"), ('--gpus "0"', "from 1")),
-    (("--gpu-memory-utilization", "1.1"), ('"1.1"', "at most 1")),
-    (("--gpu-memory-utilization", "nan"), ('"nan"', "above 0")),
-    (("--target-precision", "bf8"), ('--target-precision "bf8"', "bf16, fp16")),
-    (("--draft-precision", "x"), ('--draft-precision "x"', "allowed: fp32")),
-    (("--kv-precision", ""), ('--kv-precision ""', "allowed: fp32")),
-    (("--context", "0"), ('--context "0"', "from 1")),
-    (("--batch", "1.5"), ('--batch "1.5"', "a whole number")),
-    (("--batch", "9" * 400), ("--batch", "a whole number")),
-    (("--num-speculative-tokens", "0"), ('--num-speculative-tokens "0"', "1 to 256")),
-    (("--acceptance", "60"), ('--acceptance "60"', "from 0 to 1")),
-    (("--acceptance", "nan"), ('--acceptance "nan"', "from 0 to 1")),
-    (("--temperature", "-1"), ("--temperature",)),
-    (("--temperature", "warm"), ('--temperature "warm"',)),
-    (("--monitored", "maybe"), ("--monitored", "maybe", "yes")),
-    (("--objective", "fun"), ("--objective", "fun", "tpot")),
-    (("--method", "magic"), ("--method", "magic", "eagle3")),
-    (("--cost-profile", "none"), ("--cost-profile", "none", "ngram")),
-    (("--unknown",), ("--unknown",)),
-    (("--method", "ngram"), ('--draft-params "8B"', "ngram has no draft model")),
+#: Words beside the sizes and GPUs of a good plan, and what the line that refuses them has.
+BESIDE: list[tuple[tuple[str, ...], str]] = [
+    (("--gpus", "0"), '--gpus "0": allowed: a whole number from 1'),
+    (("--gpu-memory-utilization", "nan"), "above 0"),
+    (("--target-precision", "bf8"), '--target-precision "bf8": allowed: fp32, bf16, fp16'),
+    (("--kv-precision", ""), '--kv-precision "": allowed: fp32'),
+    (("--batch", "9" * 400), "a whole number"),
+    (("--num-speculative-tokens", "0"), "1 to 256"),
+    (("--acceptance", "60"), "from 0 to 1"),
+    (("--temperature", "-1"), "--temperature"),
+    (("--monitored", "maybe"), "yes"),
+    (("--objective", "fun"), "tpot"),
+    (("--method", "magic"), "eagle3"),
+    (("--cost-profile", "none"), "ngram"),
+    (("--method", "ngram"), '--draft-params "8B": ngram has no draft model'),
 ]
-ALONE: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
-    ((), ("--target-params or --target-config is missing",)),
-    (("--target-params", "70B"), ("--draft-params or --draft-config is missing",)),
-    (SIZES, ("--gpu-memory is missing",)),
-    (("--target-params", "0B", *H200), ('--target-params "0B"', "allowed: a number of parameters")),
-    (("--target-params", "-70B", *H200), ("--target-params",)),
-    (("--target-params", "70B", "--draft-params", "0", *H200), ('--draft-params "0"', "allowed")),
-    ((*SIZES, "--gpu-memory", "80"), ('--gpu-memory "80"', "80GB (80e9 bytes)")),
+ALONE: list[tuple[tuple[str, ...], str]] = [
+    ((), "--target-params or --target-config is missing"),
+    (("--target-params", "70B"), "--draft-params or --draft-config is missing"),
+    (SIZES, "--gpu-memory is missing"),
+    (("--target-params", "0B", *H200), '--target-params "0B": allowed: a number of parameters'),
+    ((*SIZES, "--gpu-memory", "80"), '--gpu-memory "80": allowed: memory with its unit'),
     (
         ("--target-params", "70B", *H200, "--method", "suffix", "--draft-model", "x"),
-        ('--draft-model "x"', "suffix has no draft model"),
+        '--draft-model "x": suffix has no draft model',
     ),
-    (("--target-params", "70B", "--target-config", "x", *H200), ("--target-params and --target-config",)),
-    ((*SIZES, "--draft-config", "x", *H200), ("--draft-params and --draft-config",)),
-    (("--target-config", "/nowhere/config.json"), ('"/nowhere/config.json"', "No such file")),
-    (("--target-config", "/"), ("--target-config", "Is a directory")),
-    (("--target-config", "a\0b"), ("--target-config", "cannot be read")),
-    (("--target-config", "/dev/zero"), ("larger than 16 MiB",)),
+    (("--target-params", "70B", "--target-config", "x", *H200), "--target-params and --target-config"),
+    ((*SIZES, "--draft-config", "x", *H200), "--draft-params and --draft-config"),
+    (("--target-config", "/nowhere/config.json"), '"/nowhere/config.json": cannot be read: No such file'),
+    (("--target-config", "/dev/zero"), "larger than 16 MiB"),
 ]
 
 
-def test_bad_usage_is_one_line(plan: Run) -> None:
-    for words, parts in (*(((*SIZES, *H200, *words), parts) for words, parts in BESIDE), *ALONE):
-        assert_refused(plan(*words), *parts)
+def test_bad_usage_is_one_line() -> None:
+    beside = [((*SIZES, *H200, *words), told) for words, told in BESIDE]
+    assert wrong_refusals("plan", [*beside, *ALONE]) == []
 
 
-def test_a_bad_config_is_named_in_one_line(tmp_path: Path, plan: Run) -> None:
+def test_a_bad_config_is_named_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    for content, part in (
-        (b"", "not JSON"),
+    words = ("--target-config", str(path), *H200)
+    for content, told in (
         (b"\xff\xfe{}x", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"{}", "model_type is missing"),
         (b'{"model_type": "llama\\n\\u001b[31m"}', "is an architecture"),
     ):
         path.write_bytes(content)
-        outcome = plan("--target-config", str(path), *H200)
-        assert_refused(outcome, f'--target-config "{path}"', part)
-        assert "\x1b" not in outcome[2]
+        assert wrong_refusals("plan", [(words, f'--target-config "{path}"'), (words, told)]) == []
+        assert "\x1b" not in plan(*words).err
 
 
-def test_a_quantization_that_is_not_understood_asks_for_the_precision(
-    plan: Run, config: Callable[..., str]
-) -> None:
+def test_a_quantization_that_is_not_understood_asks_for_the_precision(config: Callable[..., str]) -> None:
     path = config({**LLAMA_70B, "quantization_config": {"quant_method": "novel"}})
     words = ("--target-config", path, "--draft-params", "8B", *H200)
-    assert_refused(plan(*words), "quantization_config is not understood; give --target-precision")
-    assert plan(*words, "--target-precision", "int4")[0] == 0
+    told = "quantization_config is not understood; give --target-precision"
+    assert wrong_refusals("plan", [(words, told)]) == []
+    assert plan(*words, "--target-precision", "int4").code == 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from plan.configs import LLAMA_8B, LLAMA_70B
 from vllm_specdec_exporter.commands.plan.estimates import Gpus, Memory, PlannedLoad, account
 from vllm_specdec_exporter.commands.plan.methods import METHODS, Drafter, estimate_head
 from vllm_specdec_exporter.economics.architecture import read_architecture
@@ -26,28 +26,10 @@ def reckon(
     target: Model,
     draft: Model | None,
     gpus: Gpus,
-    load: PlannedLoad | None = None,
+    load: PlannedLoad = PlannedLoad(),  # noqa: B008 - frozen
     drafter: Drafter = Drafter.MODEL,
-    kv_bytes: float = 2,
 ) -> Memory:
-    return account(target, draft, drafter, gpus, load or PlannedLoad(), kv_bytes)
-
-
-@given(
-    target=st.integers(10**9, 10**12),
-    draft=st.integers(10**6, 10**11),
-    gpus=st.integers(1, 64),
-    memory=st.floats(8e9, 3e11),
-    utilization=st.floats(0.01, 1),
-)
-def test_the_draft_shrinks_the_budget_one_for_one(
-    target: int, draft: int, gpus: int, memory: float, utilization: float
-) -> None:
-    found = reckon(
-        from_parameters(target, BF16), from_parameters(draft, BF16), Gpus(gpus, memory, utilization)
-    )
-    assert found.after is not None
-    assert found.before.budget - found.after.budget == pytest.approx(2 * draft, rel=1e-3)
+    return account(target, draft, drafter, gpus, load, 2)
 
 
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
@@ -71,12 +53,6 @@ def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
     assert memory.before.bytes_per_token is not None
     assert memory.after is not None
     assert memory.after.bytes_per_token == memory.before.bytes_per_token * 81 / 80
-
-
-def test_a_latent_cache_is_copied_to_every_gpu() -> None:
-    """61 layers of 576 numbers, in 2 bytes, on each of 8 GPUs: not the 64 KB a layer of full heads."""
-    memory = reckon(model(DEEPSEEK_V3), None, Gpus(8, 200e9, 0.9), drafter=Drafter.LOOKUP)
-    assert memory.before.bytes_per_token == 61 * 576 * 2 * 8
 
 
 def test_what_is_not_known_stays_unknown() -> None:

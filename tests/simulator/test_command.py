@@ -82,12 +82,8 @@ def test_a_faulty_scenario_ends_with_status_2(capsys: pytest.CaptureFixture[str]
 def test_faulty_flags_end_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     for flags, message in (
         (("--engines", "0"), '"0": a whole number of at least 1 is expected'),
-        (("--engines", "x"), '"x": a whole number of at least 1 is expected'),
         (("--num-speculative-tokens", "-1"), '"-1": a whole number of at least 0 is expected'),
-        (("--speed", "0"), '"0": a number of at least 0.001 is expected'),
-        (("--speed", "fast"), '"fast": a number of at least 0.001 is expected'),
         (("--speed", "inf"), '"inf": a number of at least 0.001 is expected'),
-        (("--web.listen-address", "8000"), '"8000": allowed: host:port'),
         (("--web.listen-address", "a:70000"), '"a:70000": allowed: host:port'),
         (("--dialect", "x"), "invalid choice: 'x'"),
         (("--scenario", "idle", "--scenario.file", "x"), "not allowed with argument"),

@@ -10,20 +10,11 @@ from vllm_specdec_exporter.commands.simulate.speculation import Totals
 
 def change(simulation: Simulation, seconds: float) -> Totals:
     """Let time pass; return what was drafted and generated in it."""
-    before = simulation.truth
+    before = vars(simulation.truth)
     simulation.advance(seconds)
-    after = simulation.truth
-    positions = len(after.accepted_per_position)
-    padded = before.accepted_per_position + [0] * (positions - len(before.accepted_per_position))
-    return Totals(
-        after.drafts - before.drafts,
-        after.draft_tokens - before.draft_tokens,
-        after.accepted_tokens - before.accepted_tokens,
-        [a - b for a, b in zip(after.accepted_per_position, padded, strict=True)],
-        [],
-        after.generation_tokens - before.generation_tokens,
-        after.finished_requests - before.finished_requests,
-    )
+    moved = simulation.truth
+    moved.add(Totals(**{k: [-n for n in v] if isinstance(v, list) else -v for k, v in before.items()}))
+    return moved
 
 
 def length(truth: Totals) -> float:

@@ -4,6 +4,7 @@ import itertools
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
+from vllm_specdec_exporter.commands.simulate.phases import PHASES
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, parse_scenario
 
 
@@ -16,8 +17,8 @@ def test_counters_only_grow_except_across_restarts() -> None:
     simulation = Simulation(SimulationConfig(scenario=SCENARIOS["tour"]), seed=2)
     previous: dict[tuple[str, object], float] = {}
     restarts = 0
-    for _ in range(100):
-        simulation.advance(12)
+    for _ in range(50):
+        simulation.advance(24)
         if not simulation.serving:
             continue
         metrics = published(simulation)
@@ -79,10 +80,11 @@ def test_a_scenario_can_begin_with_a_restart_or_without_speculation() -> None:
 
 
 def test_a_server_without_speculation_stays_without() -> None:
-    config = SimulationConfig(scenario=SCENARIOS["tour"], num_speculative_tokens=0)
-    simulation = Simulation(config, seed=1)
-    simulation.advance(1200)
-    assert simulation.truth.drafts == 0
+    simulation = Simulation(SimulationConfig(num_speculative_tokens=0), seed=1)
+    for phase in PHASES:
+        simulation.set_phase(phase)
+        simulation.advance(20)
+    assert simulation.truth.generation_tokens > simulation.truth.drafts == 0
     assert simulation.num_speculative_tokens is None
 
 

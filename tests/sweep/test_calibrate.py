@@ -9,7 +9,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from support.commands import Outcome, run_here
+from support.commands import Outcome, run_here, wrong_refusals
 from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
@@ -120,16 +120,13 @@ async def test_a_context_that_the_server_does_not_take_ends_it_at_once(server: F
     assert server.measured == []
 
 
-async def test_bad_numbers_are_refused() -> None:
-    for flag, value in (("--context", "0,x"), ("--context", "-1"), ("--concurrency", "0")):
-        outcome = await calibrate("http://127.0.0.1:9", flag, value)
-        assert outcome.code == 2, value
-        assert f"{flag} " in outcome.err
-        assert "allowed: whole numbers" in outcome.err
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    out = tmp_path / "no-such-folder" / "calibrated.yaml"
-    outcome = run_here("calibrate", "http://127.0.0.1:9", "--out", str(out))
-    assert outcome.code == 2
-    assert f'--out "{out}": cannot be written: No such file or directory' in outcome.err
+def test_bad_usage_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    numbers, out = "allowed: whole numbers", str(tmp_path / "no-such-folder" / "calibrated.yaml")
+    table = {
+        ("--context", "0,x"): numbers,
+        ("--context", "-1"): numbers,
+        ("--concurrency", "0"): f'--concurrency "0": {numbers}',
+        ("--out", out): f'--out "{out}": cannot be written: No such file or directory',
+    }
+    words = [(("http://127.0.0.1:9", *flag), told) for flag, told in table.items()]
+    assert wrong_refusals("calibrate", words) == []

@@ -1,7 +1,7 @@
 """The HTML report: self-contained, escaped, and readable in a real browser."""
 
+import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,39 +11,21 @@ from sweep.records import PUBLISHED, published, record, result
 from vllm_specdec_exporter.commands.sweep import page as sweep_page
 from vllm_specdec_exporter.commands.sweep.grid import Zones
 from vllm_specdec_exporter.commands.sweep.record import ServerIdentity, Status
-from vllm_specdec_exporter.publish.markup import Section, bullets, data_table, page
+from vllm_specdec_exporter.publish.markup import Section, bullets, page
 
 EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
 
 
-class Elements(HTMLParser):
-    """Collects elements with their attributes, and identifiers."""
-
-    def __init__(self, document: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(document)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def test_a_page_holds_everything_and_forbids_the_rest() -> None:
     document = sweep_page.render(published(), Zones())
-    assert document == sweep_page.render(published(), Zones())
-    elements = Elements(document).found
-    names = {name for name, _ in elements}
-    assert not names & {"script", "link", "img", "iframe", "object", "base", "form"}
-    for _, attributes in elements:
-        assert (attributes.get("href") or "#").startswith("#")
-        assert "src" not in attributes
-        assert not any(name.startswith("on") for name in attributes)
-    policy = next(a["content"] for n, a in elements if n == "meta" and a.get("http-equiv"))
-    assert policy is not None
-    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
-    assert not re.search(r"@import|url\((?!#)", document)
-    ids = [attributes["id"] for _, attributes in elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
+    assert not set(re.findall(r"<(\w+)", document)) & {
+        *("script", "link", "img", "iframe", "object", "base", "form")
+    }
+    assert not re.search(r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', document)
+    assert html.unescape(policy).startswith("default-src 'none'; style-src 'unsafe-inline';")
+    ids = re.findall(r'\sid="([^"]*)"', document)
+    assert len(ids) == len(set(ids)) > 0
 
 
 def test_names_and_errors_from_outside_are_escaped() -> None:
@@ -80,12 +62,6 @@ def test_load_is_the_axis_where_only_load_was_varied() -> None:
 
 def test_a_page_of_a_record_without_cells_says_so() -> None:
     assert "No cell was measured." in sweep_page.render(record(), Zones())
-
-
-def test_tables_say_in_words_what_does_not_exist() -> None:
-    table = data_table(("a", "b"), [("x", None)], label="what it shows")
-    assert 'aria-label="what it shows"' in table
-    assert "none: no value" in table
 
 
 def test_content_that_is_no_html_is_escaped() -> None:

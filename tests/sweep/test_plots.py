@@ -68,12 +68,6 @@ def test_two_plots_in_a_page_share_no_identifier_and_style_nothing_else() -> Non
         assert "<style" not in svg
 
 
-def test_a_plot_loads_and_runs_nothing() -> None:
-    for svg in (draw(), bars_with_intervals("bars", BARS, x_label="x")):
-        assert not re.search(r'(?:href|src)="(?!#)|url\((?!#)|<script|<image|<metadata|<!', svg)
-        assert set(re.findall(r'https?://[^"\s]+', svg)) == {"http://www.w3.org/2000/svg"}
-
-
 def test_names_from_outside_are_text_and_no_formula() -> None:
     name = "<b>$x_{1$ & \x07 \u4e2d"
     svg = lines("t", [Series(name, SERIES[0].points), SERIES[1]], x_label="$", y_label="\\alpha")

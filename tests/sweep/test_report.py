@@ -4,10 +4,7 @@ import csv
 import io
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sweep.records import PUBLISHED, published, record, result
 from vllm_specdec_exporter.commands.sweep import report
@@ -92,14 +89,6 @@ def test_each_set_and_load_has_a_conclusion_of_its_own() -> None:
     ]
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_every_acceptance_has_one_zone_in_order(one: float, other: float, ratio: float) -> None:
-    zones = Zones(min(one, other), max(one, other))
-    order = [Zone.DISABLE, Zone.NEAR_BREAK_EVEN, Zone.LIKELY_BENEFIT]
-    assert order.index(zones.of(ratio)) <= order.index(zones.of(min(1.0, ratio + 0.1)))
-    assert (zones.of(ratio) is Zone.DISABLE) == (ratio < zones.disable_below)
-
-
 def test_the_published_bounds_belong_to_the_zone_in_the_middle() -> None:
     assert [ZONES.of(r) for r in (0.499, 0.5, 0.65, 0.651)] == [
         Zone.DISABLE,
@@ -139,7 +128,6 @@ def test_no_field_of_the_csv_is_a_formula() -> None:
 
 def test_the_json_has_zones_and_conclusions_beside_the_record() -> None:
     found = report.document(published(), ZONES)
-    assert msgspec.json.decode(msgspec.json.encode(found)) == found
     assert [cell["zone"] for cell in found["cells"]] == [
         "likely benefit",
         "likely benefit",

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from support.builders import refusal
 from vllm_specdec_exporter.commands.sweep.client import Stream, StreamedDrafts, StreamError, error_message
 
 
@@ -111,10 +112,21 @@ def test_an_answer_without_a_usable_record_is_an_answer() -> None:
         assert read((100.2, chunk("a")), (100.5, usage(9, metrics=metrics))).drafts is None
 
 
-def test_an_error_within_the_stream_is_told() -> None:
+def read_line(line: bytes) -> None:
     stream = Stream(0.0)
-    with pytest.raises(StreamError, match=r"^engine is dead$"):
-        stream.feed(b'data: {"error": {"message": "engine\\n is dead"}}', 1.0)
+    stream.feed(line, 1.0)
+    stream.answer(0, 0, 1.0)
+
+
+def test_a_broken_stream_is_told() -> None:
+    for line, words in (
+        (b"data: {broken", "an event of the stream is not JSON"),
+        (b"data: [1]", "an event of the stream is no object"),
+        (b'data: {"error": {"message": "engine\\n is dead"}}', "engine is dead"),
+        (b"data: [DONE]", "the stream ended without usage"),
+        (b'data: {"usage": {"completion_tokens": -3}, "choices": []}', "no token counts"),
+    ):
+        assert words in refusal(StreamError, read_line, line)
 
 
 def test_error_documents_are_read_in_every_form() -> None:
@@ -125,6 +137,5 @@ def test_error_documents_are_read_in_every_form() -> None:
         ({"detail": "Not Found"}, "Not Found"),
         ({"detail": [{"loc": ["body"]}]}, ""),
         ([], ""),
-        ("text", ""),
     ):
         assert error_message(document) == words

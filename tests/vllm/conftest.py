@@ -7,10 +7,10 @@ import json
 import math
 import os
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .server import Told, Truth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-POLL_INTERVAL = 1.0
+POLL_INTERVAL = 1
 WINDOWS = ("10s", "5m")
 #: How many servers run at once: of each, its memory is a gigabyte.
 MOST_SERVERS = 4
@@ -112,14 +112,12 @@ def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @contextlib.contextmanager
-def exporter(
-    server: VllmServer, *flags: str, polls: str = "1s", config: bool = True
-) -> Iterator[RunningExporter]:
-    """Run an exporter beside a server, which it is told the speculation of unless without `config`."""
-    told = ("--spec.config", json.dumps(server.speculation)) if config and server.speculation else ()
+def exporter(server: VllmServer, *flags: str) -> Iterator[RunningExporter]:
+    """Run an exporter beside a server, which it is told the speculation of."""
+    told = ("--spec.config", json.dumps(server.speculation)) if server.speculation else ()
     windows = [part for window in WINDOWS for part in ("--window", window)]
     with running_exporter(
-        *("--vllm.url", server.url, "--poll.interval", polls, "--poll.timeout", "900ms"),
+        *("--vllm.url", server.url, "--poll.interval", f"{POLL_INTERVAL}s", "--poll.timeout", "900ms"),
         *(*windows, *told, *flags),
         fast=False,
     ) as running:
@@ -155,30 +153,23 @@ def by(metrics: Metrics, label: str, name: str, /, **labels: str) -> dict[str, f
     return found
 
 
-class Watch:
-    """Scrapes an exporter four times a second for as long as the block runs."""
+@contextlib.contextmanager
+def watched(running: RunningExporter) -> Iterator[list[Metrics]]:
+    """Scrape an exporter four times a second for as long as the block runs: it has to answer each time."""
+    scrapes: list[Metrics] = []
+    end = threading.Event()
 
-    def __init__(self, running: RunningExporter) -> None:
-        self.scrapes: list[Metrics] = []
-        self.errors: list[Exception] = []
-        self._exporter = running
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def watch() -> None:
+        while not end.wait(0.25):
+            scrapes.append(running.metrics())
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join(30)
-
-    def _run(self) -> None:
-        while not self._end.wait(0.25):
-            try:
-                self.scrapes.append(self._exporter.metrics())
-            except (OSError, AssertionError, ValueError) as error:
-                self.errors.append(error)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(watch)
+        try:
+            yield scrapes
+        finally:
+            end.set()
+        done.result()
 
 
 # --- what was published, beside the truth
@@ -201,17 +192,11 @@ LABELLED = {
 
 @dataclass(frozen=True)
 class Observation:
-    """What the exporter published after some requests, and what these add up to.
-
-    Attributes:
-        before: what it published before them.
-        seconds: since it first showed this server.
-    """
+    """What the exporter published before and after some requests, and what these add up to."""
 
     before: Metrics
     scrape: Metrics
     truth: Truth
-    seconds: float
 
     def increase(self, label: str, name: str) -> dict[str, float]:
         """What the requests added to a counter, by a label."""
@@ -219,17 +204,14 @@ class Observation:
         return {key: value - before.get(key, 0.0) for key, value in by(self.scrape, label, name).items()}
 
 
-def wait_until_up(running: RunningExporter) -> tuple[Metrics, float]:
+def wait_until_up(running: RunningExporter) -> Metrics:
     """Let the exporter find the server, so that its windows begin before the requests do."""
-    return scrape_when(running, is_up), time.monotonic()
+    return scrape_when(running, is_up)
 
 
-def observe(
-    running: RunningExporter, told: list[Told], begin: tuple[Metrics, float], before: Metrics | None = None
-) -> Observation:
+def observe(running: RunningExporter, told: list[Told], before: Metrics) -> Observation:
     """Let the exporter see the end of the requests and keep what it then publishes."""
-    sums, (at_first, since) = truth(told), begin
-    before = at_first if before is None else before
+    sums = truth(told)
 
     def complete(scrape: Metrics) -> bool:
         """Tell whether the last token is in, which may come after the last draft where drafts are rare."""
@@ -239,8 +221,7 @@ def observe(
         )
         return (tokens, drafts) == (sums.completion_tokens, sums.drafts)
 
-    scrape = scrape_when(running, complete)
-    return Observation(before, scrape, sums, time.monotonic() - since)
+    return Observation(before, scrape_when(running, complete), sums)
 
 
 def is_up(scrape: Metrics) -> bool:

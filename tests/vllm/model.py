@@ -118,16 +118,18 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def make_target(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Make the target. Its head size is 64, because vLLM's CPU attention has no smaller kernel."""
+def make_llama(
+    tokenizer: PreTrainedTokenizerFast, hidden: int, intermediate: int, layers: int, heads: int
+) -> LlamaForCausalLM:
+    """Make a random model. Its head size is 64, because vLLM's CPU attention has no smaller kernel."""
     torch.manual_seed(SEED)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2,
         max_position_embeddings=CONTEXT,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -137,24 +139,12 @@ def make_target(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 def make_deep(tokenizer: PreTrainedTokenizerFast) -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
     """Make the deep target, and its first layer as a model of its own."""
-    torch.manual_seed(SEED)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=512,
-        intermediate_size=1536,
-        num_hidden_layers=DEEP_LAYERS,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=CONTEXT,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    target = LlamaForCausalLM(config).to(torch.bfloat16)
+    target = make_llama(tokenizer, 512, 1536, DEEP_LAYERS, 8)
     with torch.no_grad():
         for layer in target.model.layers[1:]:
             layer.self_attn.o_proj.weight.mul_(DEEP_SHARE)
             layer.mlp.down_proj.weight.mul_(DEEP_SHARE)
-    draft = LlamaForCausalLM(LlamaConfig(**{**config.to_dict(), "num_hidden_layers": 1}))
+    draft = LlamaForCausalLM(LlamaConfig(**{**target.config.to_dict(), "num_hidden_layers": 1}))
     draft = draft.to(torch.bfloat16)
     wanted = draft.state_dict()
     draft.load_state_dict({name: value for name, value in target.state_dict().items() if name in wanted})
@@ -179,7 +169,7 @@ def make_draft(target: LlamaForCausalLM, noise: float) -> LlamaForCausalLM:
 def make_models(directory: Path) -> None:
     """Write the target and each draft model, with the tokenizer, under the directory."""
     tokenizer = make_tokenizer()
-    target = make_target(tokenizer)
+    target = make_llama(tokenizer, 256, 512, 2, 4)
     named = {"target": target}
     named |= {f"draft-{noise}": make_draft(target, noise) for noise in DRAFT_NOISE}
     deep, first_layer = make_deep(tokenizer)

@@ -245,24 +245,17 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request to make.
-
-    Attributes:
-        kind: what the client calls its type, in a header; empty for none.
-        include_usage: whether the last event of a stream is to carry usage and speculation.
-        stop_at: a string at which the answer ends; see `truth` for what that does to the record.
-    """
+    """A request to make."""
 
     prompt: str
     temperature: float | None = 0.0
-    kind: str = ""
+    kind: str = ""  # what the client calls its type, in a header; empty for none
     api: str = "completions"
     stream: bool = True
-    include_usage: bool = True
+    include_usage: bool = True  # whether the last event of a stream is to carry usage and speculation
     choices: int = 1
     seed: int = 0
     max_tokens: int = 48
-    stop_at: str | None = None
 
     def body(self) -> bytes:
         """Return it as JSON."""
@@ -279,8 +272,6 @@ class Ask:
             body["n"] = self.choices
         if self.stream and self.include_usage:
             body["stream_options"] = {"include_usage": True}
-        if self.stop_at is not None:
-            body["stop"] = [self.stop_at]
         if self.api == "chat":
             body["messages"] = [{"role": "user", "content": self.prompt}]
         else:
@@ -294,21 +285,13 @@ class Ask:
 
 @dataclass(frozen=True)
 class Told:
-    """What the client of a finished request was told.
-
-    Attributes:
-        record: vLLM's record of the speculation; `None` if the server has none, see `truth`.
-        tokens: how many were generated, if the answer says so.
-        ttft: seconds until the first token of a stream.
-        decode_seconds: between the first and the last token of a stream.
-    """
+    """What the client of a finished request was told."""
 
     ask: Ask
-    record: dict[str, Any] | None
-    tokens: int | None
-    ttft: float | None = None
-    decode_seconds: float = 0.0
-    text: str = ""
+    record: dict[str, Any] | None  # vLLM's, of the speculation; `None` if the server has none, see `truth`
+    tokens: int | None  # how many were generated, if the answer says so
+    ttft: float | None = None  # seconds until the first token of a stream
+    decode_seconds: float = 0.0  # between the first and the last token of a stream
 
     @property
     def ratio(self) -> float | None:
@@ -336,7 +319,7 @@ def send(port: int, ask: Ask) -> Told:
             raise ServerError(f"{ask.path} answered {answer.status}: {answer.read(2000)!r}")
         if not ask.stream:
             return _told(ask, json.loads(answer.read()))
-        times, texts, last = [], [], {}
+        times, last = [], {}
         for line in answer:
             if not line.startswith(b"data: {"):
                 continue
@@ -346,8 +329,7 @@ def send(port: int, ask: Ask) -> Told:
             # A chat stream opens with an event that carries no token yet.
             if any("role" not in choice.get("delta", {}) for choice in last["choices"]):
                 times.append(time.monotonic())  # also without text: a token may end within a character
-                texts += [c.get("text") or c.get("delta", {}).get("content") or "" for c in last["choices"]]
-        return _told(ask, last, times[0] - started, times[-1] - times[0], "".join(texts))
+        return _told(ask, last, times[0] - started, times[-1] - times[0])
     finally:
         connection.close()
 

@@ -17,21 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.commands import run
 from support.programs import COMMAND, clean_environment
 
 from .server import drive, truth
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .conftest import Servers
     from .server import Told
 
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
-WATCHED, DRIVEN = 30, 20.0
+WATCHED, DRIVEN = 22, 14.0
 CONCURRENCY = 6
 # Two servers and their clients share two cores, so tokens reach the clients' clocks late, and unevenly so.
 TOLERANCE = 0.2
@@ -48,8 +45,6 @@ class Story:
     error: str
     document: Any
     told: dict[str, list[Told]]
-    saved: Path
-    page: str
 
     @property
     def pair(self) -> Any:
@@ -75,13 +70,11 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    directory = tmp_path_factory.mktemp("compare")
+def story(servers: Servers) -> Story:
     drafting, plain = servers.running("deep", servers.drafter("deep-draft-0.0", K), None)
     both = {PLAIN: plain, DRAFTING: drafting}
-    saved, page = directory / "saved.json", directory / "report.html"
     command = [COMMAND, "compare", *(f"{name}={server.url}" for name, server in both.items())]
-    command += ["--for", f"{WATCHED}s", "--json", "--save", str(saved), "--html", str(page), "--claim", "30"]
+    command += ["--for", f"{WATCHED}s", "--json", "--claim", "30"]
     for server in both.values():  # the first steps are slower than all later ones
         drive(server, CONCURRENCY, **TRAFFIC)
     before = {name: server.polls() for name, server in both.items()}
@@ -105,16 +98,11 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
             out, error = process.communicate(timeout=60)
         finally:
             process.kill()
-    document = json.loads(out) if out else None
-    return Story(process.returncode, error, document, told, saved, page.read_text() if page.exists() else "")
-
-
-def test_comes_to_a_conclusion(story: Story) -> None:
-    assert (story.code, story.error) == (0, "")
-    assert story.document["format"] == "vllm-specdec-compare/1"
+    return Story(process.returncode, error, json.loads(out) if out else None, told)
 
 
 def test_every_request_of_the_clients_is_counted(story: Story) -> None:
+    assert (story.code, story.error) == (0, "")
     for name, told in story.told.items():
         assert len(told) >= 10
         assert story.latency(name, "time_per_output_token")["requests"] == len(told)
@@ -156,11 +144,3 @@ def test_one_side_is_off_and_the_other_drafts_as_its_records_say(story: Story) -
     assert length["value"] == pytest.approx(1 + sums.accepted_tokens / sums.drafts, rel=1e-9)
     assert ratio["low"] < ratio["value"] < ratio["high"]
     assert length["low"] < length["value"] < length["high"]
-
-
-def test_the_report_and_the_saved_sides_tell_the_same(story: Story) -> None:
-    assert story.pair["speed"]["text"] in story.page
-    sides = [f"{side['name']}={story.saved}#{side['source']}" for side in story.document["sides"]]
-    again = run("compare", "--json", *sides)
-    assert (again.code, again.err) == (0, "")
-    assert json.loads(again.out)["pairs"][0]["speed"] == story.pair["speed"]

@@ -21,8 +21,8 @@ def test_engines_are_apart_and_add_up_to_the_records(servers: Servers) -> None:
     """Each has vLLM's own counters and measures of its own; together they are what the requests recorded."""
     server = servers.new("target", ngram(3), "--data-parallel-size", "2")
     with server, exporter(server) as running:
-        begin = wait_until_up(running)
-        observation = observe(running, drive(server, 24), begin)
+        before = wait_until_up(running)
+        observation = observe(running, drive(server, 16), before)
         upstream = Metrics(server.metrics())
     scrape, sums = observation.scrape, observation.truth
     assert by(scrape, "engine", "num_speculative_tokens") == {"0": 3, "1": 3}

@@ -30,9 +30,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 K = 4
 DRAFTERS = {"good": 0.0, "poor": 0.4}
 # How many requests it takes for enough drafts, and of how many tokens: a good drafter needs fewer drafts.
-REQUESTS = {"good": (12, 80), "poor": (8, 48)}
+REQUESTS = {"good": (8, 72), "poor": (8, 24)}
 # A minute of a tiny server's life is little: less than in production must do.
-THRESHOLDS = ("--threshold", "advice_minimum_drafts=200", "--threshold", "measurement_minimum_requests=8")
+THRESHOLDS = ("--threshold", "advice_minimum_drafts=100", "--threshold", "measurement_minimum_requests=8")
 WINDOW = "5m"
 
 
@@ -50,16 +50,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Story:
-    """What happened, in order: no speculation, recorded as the baseline; then two drafters in turn.
-
-    Attributes:
-        off: what an exporter made of the server without speculation before.
-    """
+    """What happened, in order: no speculation, recorded as the baseline; then two drafters in turn."""
 
     baseline_file: Path
     baseline_output: str
     plain: list[Told]
-    off: Observation
+    off: Observation  # what an exporter made of the server without speculation before
     trials: dict[str, Trial]
 
 
@@ -73,8 +69,8 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
     file = tmp_path_factory.mktemp("payoff") / "baseline.json"
     (server,) = servers.running("deep", None)
     with exporter(server) as running:
-        begin = wait_until_up(running)
-        off = observe(running, traffic(server, 4, 24), begin)
+        before = wait_until_up(running)
+        off = observe(running, traffic(server, 2, 8), before)
     plain, output = record(server, file)
     trials = {}
     for name, noise in DRAFTERS.items():
@@ -96,8 +92,8 @@ def record(server: VllmServer, file: Path) -> tuple[list[Told], str]:
     )
     try:
         server.wait_until_watched(process, before)
-        told = traffic(server, 10, 80)
-        time.sleep(2)
+        told = traffic(server, 10, 40)
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=20)
     finally:
@@ -151,30 +147,20 @@ def test_payoff_goes_by_the_speedup_that_the_clients_saw(story: Story, drafter: 
 
 
 def test_a_good_drafter_pays_and_a_poor_one_pays_far_less(story: Story) -> None:
-    """A tenth of the target's work for four tokens, of which three in four are accepted, or nearly none."""
-    good, poor = story.trials["good"].engine["payoff"], story.trials["poor"].engine["payoff"]
-    assert good["verdict"] == "beneficial"
-    assert poor["speedup"] < good["speedup"] / 1.5
+    """A tenth of the target's work for four tokens, of which three in four are accepted, or nearly none.
 
-
-def test_drafters_are_ranked_by_worth(story: Story) -> None:
-    """Acceptance length, estimated and measured speedup put the good drafter first."""
-    windows = [story.trials[drafter].window for drafter in DRAFTERS]
-    for values in (
-        [w["mean_acceptance_length"] for w in windows],
-        [w["estimate"]["speedup"] for w in windows],
-        [w["measured"]["speedup"] for w in windows],
-    ):
-        assert values == sorted(values, reverse=True)
-
-
-def test_advice_is_to_draft_less_the_worse_the_drafter(story: Story) -> None:
-    """A poor drafter is not worth K=4."""
-    advised = [story.trials[drafter].engine["advice"] for drafter in DRAFTERS]
+    Acceptance length, estimated and measured speedup put the good drafter first; a poor one is not worth K=4.
+    """
+    good, poor = (story.trials[drafter] for drafter in DRAFTERS)
+    assert good.engine["payoff"]["verdict"] == "beneficial"
+    assert poor.engine["payoff"]["speedup"] < good.engine["payoff"]["speedup"] / 1.5
+    assert poor.window["mean_acceptance_length"] < good.window["mean_acceptance_length"]
+    for basis in ("estimate", "measured"):
+        assert poor.window[basis]["speedup"] < good.window[basis]["speedup"]
+    advised = [trial.engine["advice"] for trial in (good, poor)]
     ks = [advice["num_speculative_tokens"] for advice in advised]
     assert None not in ks, [advice["reason"] for advice in advised]
-    assert ks[0] > ks[1]
-    assert ks[1] < K
+    assert ks[1] < min(K, ks[0])
 
 
 def test_a_server_without_speculation_is_off_and_has_no_acceptance(story: Story) -> None:

@@ -5,7 +5,6 @@ The truth is the record in each answer, read by the client from the very bytes t
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from bisect import bisect_left
@@ -35,13 +34,6 @@ EASY = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3])
 BUCKETS = {None: "unset", 0.0: "0", 0.4: "0-0.5", 0.6: "0.5-0.7", 1.0: "0.7-1", 1.3: "1+"}
 
 
-def outcome(told: Told) -> str | None:
-    """The zone of a request's acceptance."""
-    if told.ratio is None:
-        return None
-    return "loses" if told.ratio < 0.5 else "break_even" if told.ratio <= 0.65 else "gains"
-
-
 @pytest.fixture(scope="module")
 def server(servers: Servers) -> VllmServer:
     (running,) = servers.running("target", servers.drafter("draft-0.02", K))
@@ -55,7 +47,6 @@ class Story:
     told: list[Told]
     silent: list[Told]
     scrape: Metrics
-    snapshot: Any
 
     def groups(self) -> dict[tuple[str, str], list[Told]]:
         """What was told, by temperature and type as they are counted."""
@@ -78,9 +69,9 @@ def story(server: VllmServer) -> Story:
             api=("completions", "chat")[(index // 2) % 2],
             stream=bool(index % 2),
             seed=index,
-            max_tokens=32,
+            max_tokens=24,
         )
-        for index in range(72)
+        for index in range(48)
     ]
     silent = [
         *(Ask(EASY[0], stream=True, include_usage=False, seed=seed) for seed in range(2)),
@@ -91,30 +82,17 @@ def story(server: VllmServer) -> Story:
         wanted = len(asks) + len(silent)
         scrape_when(running, lambda found: total(found, "request_observations_total") == wanted)
         time.sleep(1.1)  # what is judged is drawn once a second
-        return Story(told, quiet, running.metrics(), running.snapshot())
-
-
-def test_server_samples_at_the_temperature_that_it_is_asked_for(server: VllmServer) -> None:
-    """Without which a mixed load would not be one; see `plugin/vllm_cpu_sampling.py`."""
-
-    def ask(temperature: float) -> list[Told]:
-        asks = [Ask(EASY[0], temperature=temperature, seed=seed, max_tokens=24) for seed in range(4)]
-        return send_all(server.port, asks, concurrency=1)
-
-    cold, hot = ask(0.001), ask(1.0)
-    assert min(one.ratio or 0.0 for one in cold) > 0.3, "next to nothing is next to greedy"
-    assert max(one.ratio or 0.0 for one in hot) < 0.1, "at 1, a random model hardly prefers a token"
-    assert [one.record for one in ask(1.0)] == [one.record for one in hot], "it keeps to no seed"
+        return Story(told, quiet, running.metrics())
 
 
 def test_every_request_of_a_mixed_load_is_observed_once(story: Story) -> None:
     assert len(story.groups()) >= 12
-    assert {outcome(one) for one in story.told} >= {"loses", "gains"}
-    drafted = sum(one.ratio is not None for one in story.told)
+    ratios = [one.ratio for one in story.told if one.ratio is not None]
+    assert min(ratios) < 0.5 < 0.65 < max(ratios)
     recorded = len(story.records())
     assert by(story.scrape, "record", "request_observations_total", source="tap").items() >= {
-        ("detailed", drafted),
-        ("not_drafted", recorded - drafted),
+        ("detailed", len(ratios)),
+        ("not_drafted", recorded - len(ratios)),
         ("none", len(story.silent) + len(story.told) - recorded),
         ("malformed", 0),
     }
@@ -157,20 +135,6 @@ def test_positions_have_the_drafts_that_reached_them_as_denominator(story: Story
         assert ratio == pytest.approx(accepted[position] / drafted[position])
 
 
-def test_outcomes_and_their_tokens_follow_the_published_zones(story: Story) -> None:
-    requests, tokens = Counter[str](), Counter[str]()
-    for one in story.told:
-        if zone := outcome(one):
-            requests[zone] += 1
-            tokens[zone] += one.tokens or 0
-    for zone in ("loses", "break_even", "gains"):
-        assert total(story.scrape, "request_outcomes_total", outcome=zone) == requests[zone]
-        assert total(story.scrape, "request_generation_tokens_total", outcome=zone) == tokens[zone]
-    for name, counted in (("losing", requests), ("losing_tokens", tokens)):
-        share = counted["loses"] / counted.total()
-        assert story.scrape.value(f"request_{name}_ratio") == pytest.approx(share)
-
-
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
     streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(streamed)
@@ -183,50 +147,13 @@ def test_streams_have_times_and_the_others_none(story: Story) -> None:
     assert 0.05 * seen < found <= seen
 
 
-def test_snapshot_names_the_worst_requests_without_saying_what_they_said(story: Story) -> None:
-    (model,) = story.snapshot["requests"]["models"]
-    long = [one for one in story.told if one.record is not None and one.record["num_spec_steps"] >= 5]
-    ratios = sorted(one.ratio for one in long if one.ratio is not None)
-    worst = [request["acceptance_ratio"] for request in model["worst"]]
-    assert worst == pytest.approx(ratios[: len(worst)])
-    assert all(request["request_id"] for request in model["worst"])
-    text = json.dumps(story.snapshot)
-    assert not any(prompt[:20] in text for prompt in REPETITIVE_PROMPTS)
-
-
-def test_sixty_forty_looks_healthy_on_the_mean_and_is_flagged(server: VllmServer) -> None:
-    """Prose is sampled, so its drafts are rejected; short, or its many drafts would dominate the mean."""
-    asks = [
-        Ask(EASY[index % 2], kind="code", seed=index, max_tokens=80)
-        if index % 5 < 3
-        else Ask(EASY[0], kind="prose", temperature=1.0, seed=index, max_tokens=7)
-        for index in range(60)
-    ]
-    with tap(server) as (port, running):
-        told = send_all(port, asks)
-        scrape_when(running, lambda found: total(found, "request_outcomes_total") == len(asks))
-        time.sleep(1.1)  # what is judged is drawn once a second
-        scrape, snapshot = running.metrics(), running.snapshot()
-    ratios = [(one.ask.kind, one.ratio) for one in told if one.ratio is not None]
-    assert min(ratio for kind, ratio in ratios if kind == "code") > 0.65
-    assert max(ratio for kind, ratio in ratios if kind == "prose") < 0.5
-    (model,) = snapshot["requests"]["models"]
-    assert model["acceptance_ratio"] >= 0.6, "the mean does not look healthy"
-    assert scrape.value("request_workload_mixed") == 1
-    found = " ".join(finding["text"] for finding in model["findings"])
-    assert "looks healthy and describes neither" in found
-    assert "40% of the requests lose" in found
-    assert model["routing"]["request_types"] == ["prose"]
-    assert model["routing"]["requests_ratio"] == pytest.approx(0.4)
-
-
 # --- transparency
 
 
-def ask_openai(client: openai.OpenAI, api: str, *, stream: bool, **options: Any) -> list[Any]:
+def ask_openai(client: openai.OpenAI, api: str, *, stream: bool, temperature: float) -> list[Any]:
     """Return the events of an answer."""
-    more: dict[str, Any] = {"model": MODEL_NAME, "max_tokens": 32, "seed": 5, "stream": stream, **options}
-    more["extra_body"] = {"ignore_eos": True}
+    more: dict[str, Any] = {"model": MODEL_NAME, "max_tokens": 32, "seed": 5, "stream": stream}
+    more |= {"temperature": temperature, "extra_body": {"ignore_eos": True}}
     if api == "chat":
         messages: Any = [{"role": "user", "content": REPETITIVE_PROMPTS[0]}]
         answer = client.chat.completions.create(messages=messages, **more)
@@ -251,25 +178,21 @@ def steady(events: list[Any]) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("asking", ["false", "true"])
-def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer, asking: str) -> None:
-    """Greedy and sampled, also where the tap asks the server for more than the client did."""
-    with tap(server, "--tap.ask-for-usage", asking) as (port, _):
+def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer) -> None:
+    """Greedy and sampled, though the tap asks the server for more than the client did."""
+    with tap(server, "--tap.ask-for-usage", "true") as (port, _):
         direct, tapped = (
             openai.OpenAI(base_url=f"http://{HOST}:{at}/v1", api_key="none", max_retries=0)
             for at in (server.port, port)
         )
         for api, temperature in (("chat", 0.8), ("completions", 0.0)):
             ask_openai(direct, api, stream=False, temperature=temperature)  # it fills the prefix cache
-            for options in (
-                {"stream": False},
-                {"stream": True},
-                {"stream": True, "stream_options": {"include_usage": True}},
-            ):
+            for stream in (False, True):
                 one, other = (
-                    ask_openai(client, api, temperature=temperature, **options) for client in (direct, tapped)
+                    steady(ask_openai(client, api, temperature=temperature, stream=stream))
+                    for client in (direct, tapped)
                 )
-                assert steady(other) == steady(one), (api, temperature, options)
+                assert other == one, (api, temperature, stream)
         assert [model.id for model in tapped.models.list()] == [MODEL_NAME]
         errors = []
         for client in (direct, tapped):
