@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 
 # Long enough for a conclusion on a slow processor, such as one without AVX-512.
-WATCHED, DRIVEN = 22, 14.0
+WATCHED, DRIVEN = 30, 20.0
 CONCURRENCY = 6
 # Two servers and their clients share two cores, so tokens reach the clients' clocks late, and unevenly so.
 TOLERANCE = 0.2

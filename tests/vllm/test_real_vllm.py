@@ -374,3 +374,11 @@ def expected_measures(sums: Truth) -> dict[str, float]:
         decay = (positions[-1] / positions[0]) ** (1 / (len(positions) - 1))
         measures["position_decay_ratio"] = decay
     return measures
+
+
+def test_rates_are_over_the_span_of_the_window(observation: Observation) -> None:
+    sums, scrape = observation.truth, observation.scrape
+    span = scrape.value("window_span_seconds", window=WHOLE) or 0
+    rates = [(scrape.value(name, window=WHOLE) or 0) * span for name in RATES]
+    expected = [sums.drafts, sums.draft_tokens, sums.accepted_tokens, sums.completion_tokens]
+    assert rates == pytest.approx(expected, rel=1e-9)
