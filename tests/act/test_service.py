@@ -6,7 +6,6 @@ import gzip
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 from collections.abc import Iterator
@@ -226,22 +225,6 @@ def test_what_ran_when_the_process_died_counts_as_failed(tmp_path: Path, record:
     with act(*flags) as running:
         running.post(DISABLE)
         assert "given up after 3 failures" in running.events(1)[0]["why"]
-
-
-def test_nothing_is_done_that_could_not_be_remembered(tmp_path: Path, program: str, record: Path) -> None:
-    """The folder is gone, or the disk full: the command is not run, and the next repeat tries again."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with act("--script", program, "--execute", "--state.file", str(folder / "state.json")) as running:
-        shutil.rmtree(folder)
-        running.post(DISABLE)
-        (event,) = running.events(1)
-        assert (event["event"], calls_in(record)) == ("skipped", [])
-        assert "--state.file" in event["why"]
-        assert "cannot be written: No such file or directory" in running.said()
-        folder.mkdir()
-        running.post(DISABLE)
-        assert running.kinds(2)[1] == "acted"
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, program: str, record: Path) -> None:
