@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from act.webhook import STARTS_AT, alert_document, alert_of, body_of, decision_of
+from act.webhook import alert_document, alert_of, body_of, decision_of
 from vllm_specdec_exporter.commands.act.decision import (
     AlertAction,
-    Decision,
     EventKind,
     NoAction,
     PayloadError,
@@ -22,15 +21,8 @@ from vllm_specdec_exporter.commands.act.decision import (
 
 def test_every_shipped_action_is_understood() -> None:
     """Action, K and the model come from the labels."""
-    expected = {
-        "disable": 0,
-        "enable": 3,
-        "increase_k": 5,
-        "decrease_k": 2,
-        "switch_method": None,
-        "measure": None,
-    }
-    for action, k in expected.items():
+    numbers = {"disable": 0, "enable": 3, "increase_k": 5, "decrease_k": 2}
+    for action, k in {**numbers, "switch_method": None, "measure": None}.items():
         found = decision_of(action, namespace="prod", cluster="eu")
         assert (found.action, found.recommended_k) == (AlertAction(action), k)
         assert found.model == ("eu", "prod", "llama")
@@ -42,7 +34,6 @@ REFUSED: list[tuple[str, dict[str, str], EventKind, str]] = [
     ("reboot", {}, SKIPPED, "unknown action 'reboot'"),
     ("\x1b[2J", {}, SKIPPED, "unknown action '\\x1b[2J'"),
     ("enable", {"recommended_k": ""}, REJECTED, "enable needs a whole number from 1 to 999"),
-    ("increase_k", {"recommended_k": "5.0"}, REJECTED, "recommended_k '5.0'"),
     ("increase_k", {"recommended_k": "+5"}, REJECTED, "recommended_k '+5'"),
     ("increase_k", {"recommended_k": "٥"}, REJECTED, "a whole number"),
     ("increase_k", {"recommended_k": "5\n"}, REJECTED, "a whole number"),
@@ -50,14 +41,11 @@ REFUSED: list[tuple[str, dict[str, str], EventKind, str]] = [
     ("disable", {"recommended_k": "2"}, REJECTED, "with disable it is 0"),
     ("measure", {"recommended_k": "2"}, REJECTED, "measure has none"),
     ("disable", {"model_name": "--all"}, REJECTED, "label model_name '--all' begins with -"),
-    ("disable", {"namespace": "-n"}, REJECTED, "label namespace '-n' begins with -"),
     ("disable", {"cluster": "a\nb"}, REJECTED, "contains control characters"),
-    ("disable", {"model_name": "a\0b"}, REJECTED, "contains control characters"),
     ("disable", {"model_name": "a\u202eb"}, REJECTED, "contains control characters"),
     ("disable", {"model_name": "m" * 1025}, REJECTED, "longer than 1024"),
     ("disable", {"alertname": "\x1b]0;x"}, REJECTED, "label alertname"),
     ("disable", {"alertname": "VLLMSpecDecodeHarmful"}, REJECTED, "may not request disable"),
-    ("enable", {"alertname": "VLLMSpecDecodeDisable"}, REJECTED, "may not request enable"),
     ("disable", {"starts_at": "soon"}, REJECTED, "startsAt 'soon' is no RFC 3339 time"),
     ("disable", {"starts_at": "0001-01-01T00:00:00+09:00"}, REJECTED, "startsAt"),
 ]
@@ -71,16 +59,6 @@ def test_what_cannot_be_acted_upon_says_why() -> None:
         assert (found.kind, why in found.why) == (kind, True), found
         assert found.why.isascii()
         assert found.why.isprintable()
-
-
-def test_a_resolved_alert_is_never_acted_upon() -> None:
-    """It is noted as resolved, with the decision that it ends."""
-    (request,) = evaluate([alert_of("disable", status="resolved")])
-
-    assert request.no_action is not None
-    assert request.no_action.kind is EventKind.RESOLVED
-    assert request.decision is not None
-    assert request.decision.key == decision_of("disable").key
 
 
 def test_a_repeat_is_the_same_decision_and_a_new_firing_is_another() -> None:
@@ -153,34 +131,7 @@ def test_of_alerts_that_ask_for_the_same_the_oldest_is_acted_upon() -> None:
     assert [request.same_as for request in requests[2:]] == [requests[0].decision.key] * 2
 
 
-@given(st.dictionaries(st.sampled_from(["action", "model_name", "namespace", "recommended_k"]), st.text()))
-def test_whatever_labels_come_in_only_checked_values_are_decided_upon(labels: dict[str, str]) -> None:
-    """Nothing that looks like an option, or that cannot be printed, is in a decision."""
-    try:
-        found = decide(alert_of(**{"action": "measure", "recommended_k": "", **labels}))
-    except ValueError:  # lone surrogates are no JSON
-        return
-    if isinstance(found, Decision):
-        assert all(part.isprintable() and not part.startswith("-") for part in found.model)
-    else:
-        assert found.why.isprintable()
-
-
 # --- the payload
-
-
-def test_alerts_come_in_order_with_what_they_say() -> None:
-    """Status, labels and begin are read; the body is the alert as it came."""
-    first, second = alert_document("disable"), alert_document("measure", status="resolved")
-    found = decode(body_of(first, second))
-
-    assert [(alert.firing, alert.label("action")) for alert in found] == [
-        (True, "disable"),
-        (False, "measure"),
-    ]
-    assert found[0].starts_at == STARTS_AT
-    assert [json.loads(alert.body) for alert in found] == [first, second]
-    assert found[0].label("namespace") == ""
 
 
 def test_a_key_that_stands_twice_is_the_same_to_the_script_and_to_the_decision() -> None:
@@ -193,14 +144,11 @@ def test_a_key_that_stands_twice_is_the_same_to_the_script_and_to_the_decision()
 
 
 REFUSED_PAYLOADS = [
-    (b"", "not a webhook payload"),
     (b"{", "not a webhook payload"),
     (b"[]", "Expected `object`"),
-    (b"\xff", "not a webhook payload"),
     (b'"\\ud800"', "not a webhook payload"),
     (b"[" * 100_000, "not a webhook payload"),
     (b'{"version":"4"}', "missing required field `alerts`"),
-    (b'{"alerts":[]}', "missing required field `version`"),
     (body_of(version="3"), "its version is '3', and version 4 is understood"),
     (b'{"version":"4","alerts":[{}]}', "alert 0 (from 0) is not understood"),
     (body_of({**alert_document(), "status": "odd"}), "alert 0 (from 0) is not understood: Invalid enum"),

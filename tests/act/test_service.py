@@ -1,14 +1,13 @@
 """The receiver as a whole: a real process, real HTTP, real programs."""
 
+import asyncio
 import contextlib
 import gzip
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,9 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from act.receiver import Act, act
-from act.webhook import alert_document, body_of, calls_in, recorder
+from act.webhook import alert_document, alert_of, body_of, calls_in, recorder
 from support.commands import run_here
 from support.programs import answers, eventually
+from vllm_specdec_exporter.commands.act import runner
+from vllm_specdec_exporter.commands.act.decision import evaluate
+from vllm_specdec_exporter.commands.act.history import State
+from vllm_specdec_exporter.commands.act.process import Script
 
 FREE = ("--limit.per-model", "0s", "--limit.per-hour", "1000")
 DISABLE = body_of(alert_document("disable", namespace="prod"))
@@ -86,22 +89,25 @@ def test_a_dry_run_tells_what_would_be_done_within_the_limits_and_does_nothing(
 
 
 def test_the_program_is_run_once_however_often_the_alert_comes(program: str, record: Path) -> None:
-    """Also where it fires anew at once; arguments, alert and environment are those of the contract."""
+    """Also where it fires anew at once; every value arrives word for word, and no shell sees it."""
+    hostile = "$(touch owned) `touch owned`; touch owned | & > owned '\" \\ * ~ #é {a,b} %s !!"
+    alert = alert_document("disable", model_name=hostile, namespace="prod")
     with act("--script", program, "--execute", *FREE, VLLM_SPECDEC_URL="u", SECRET="s") as running:
         for _ in range(3):
-            running.post(DISABLE)
+            running.post(body_of(alert))
         event, *others = running.events(3)
-        running.post(DISABLE_RESOLVED)
-        running.post(body_of(alert_document("disable", starts_at="2026-03-02T00:00:00Z", namespace="prod")))
-        running.post(body_of(alert_document("disable", namespace="prod", cluster="eu")))
+        running.post(body_of({**alert, "status": "resolved"}))
+        running.post(body_of({**alert, "startsAt": "2026-03-02T00:00:00Z"}))
+        running.post(body_of({**alert, "labels": alert["labels"] | {"cluster": "eu"}}))
         assert running.kinds(6)[3:] == ["resolved", "skipped", "acted"]
     assert (event["event"], event["exit_code"], event["output"]) == ("acted", 0, "recorded\n")
     assert [other["event"] for other in others] == ["skipped", "skipped"]
     call, _ = calls_in(record)
-    assert call["argv"] == ["disable", "llama", "0", "prod", ""]
-    assert json.loads(call["stdin"])["labels"]["namespace"] == "prod"
+    assert call["argv"] == ["disable", hostile, "0", "prod", ""]
+    assert json.loads(call["stdin"]) == alert
     assert call["environment"]["VLLM_SPECDEC_URL"] == "u"
     assert "SECRET" not in call["environment"]
+    assert not Path("owned").exists()
 
 
 def test_what_several_alerts_ask_for_is_done_once_and_what_is_not_to_be_acted_upon_is_noted(
@@ -144,10 +150,10 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
     tmp_path: Path, record: Path
 ) -> None:
     """The answer is 200 all the same: only Alertmanager's next repeat tries again."""
-    end = 'test "$2" = hangs && sleep 600; echo no >&2; exit 3'
-    program = str(recorder(tmp_path / "program", record, end))
-    # The program that hangs has what it needs to begin; the others are done long before.
-    with act("--script", program, "--execute", *FREE, "--script.timeout", "6s") as running:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho >> {record}\ntest $2 = hangs && sleep 600\necho no >&2\nexit 3\n")
+    program.chmod(0o755)
+    with act("--script", str(program), "--execute", *FREE, "--script.timeout", "2s") as running:
         assert [running.post(DISABLE).status for _ in range(4)] == [200] * 4
         assert len(running.events(4)) == 4
         running.post(DISABLE_RESOLVED)
@@ -156,10 +162,10 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
         events = running.events(7)
     kinds = [event["event"] for event in events]
     assert kinds == ["failed", "failed", "failed", "skipped", "resolved", "failed", "failed"]
-    assert (events[0]["exit_code"], events[0]["output"]) == (3, "recorded\nno\n")
+    assert (events[0]["exit_code"], events[0]["output"]) == (3, "no\n")
     assert "given up after 3 failures" in events[3]["why"]
-    assert events[6]["why"] == "it took longer than 6s and was killed"
-    assert len(calls_in(record)) == 5
+    assert events[6]["why"] == "it took longer than 2s and was killed"
+    assert record.read_text().count("\n") == 5
 
 
 def test_kubectl_is_what_is_run(tmp_path: Path, record: Path) -> None:
@@ -219,22 +225,6 @@ def test_what_ran_when_the_process_died_counts_as_failed(tmp_path: Path, record:
     with act(*flags) as running:
         running.post(DISABLE)
         assert "given up after 3 failures" in running.events(1)[0]["why"]
-
-
-def test_nothing_is_done_that_could_not_be_remembered(tmp_path: Path, program: str, record: Path) -> None:
-    """The folder is gone, or the disk full: the command is not run, and the next repeat tries again."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with act("--script", program, "--execute", "--state.file", str(folder / "state.json")) as running:
-        shutil.rmtree(folder)
-        running.post(DISABLE)
-        (event,) = running.events(1)
-        assert (event["event"], calls_in(record)) == ("skipped", [])
-        assert "--state.file" in event["why"]
-        assert "cannot be written: No such file or directory" in running.said()
-        folder.mkdir()
-        running.post(DISABLE)
-        assert running.kinds(2)[1] == "acted"
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, program: str, record: Path) -> None:
@@ -307,22 +297,30 @@ def test_what_resolves_while_it_waits_is_not_done_nor_what_waits_at_the_end(
     assert len(calls_in(record)) == 2
 
 
-@pytest.mark.full
-def test_the_running_program_is_killed_after_ten_seconds(tmp_path: Path, record: Path) -> None:
-    """With all that it started, and noted as failed."""
-    program = str(recorder(tmp_path / "program", record, f"echo $$ > {tmp_path / 'pid'}; sleep 600"))
-    with act("--script", program, "--execute") as running:
-        running.post(DISABLE)
-        wait_for(record, 1)
-        begin = time.monotonic()
-        assert running.stop(signal.SIGINT) == 0
-        assert time.monotonic() - begin > 9
-        (event,) = running.events()
-    assert (event["event"], event["why"]) == (
-        "failed",
-        "it still ran when act was stopped, and was killed",
-    )
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+async def test_a_program_that_still_runs_at_the_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After ten seconds, and noted as failed."""
+    assert runner.MAX_SHUTDOWN_SECONDS == 10.0
+    monkeypatch.setattr(runner, "MAX_SHUTDOWN_SECONDS", 0.1)
+    (program := tmp_path / "program").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
+    program.chmod(0o755)
+    events: list[runner.ActEvent] = []
+    settings = runner.RunnerSettings(execute=True, executor=Script(str(program)))
+    tested = runner.Runner(settings, State(), events.append, print)
+    assert tested.offer(evaluate([alert_of("disable")]))
+    running = asyncio.create_task(tested.run())
+    pid = await asyncio.to_thread(eventually, lambda: read_once(tmp_path / "pid"))
+    await tested.stop()
+    await running
+    (event,) = events
+    assert (event.kind, event.why) == ("failed", "it still ran when act was stopped, and was killed")
+    assert not Path(f"/proc/{pid}").exists()  # noqa: ASYNC240
+
+
+def read_once(path: Path) -> str:
+    """The only line of a file; empty while it is not whole."""
+    return path.read_text().strip() if path.exists() and path.read_text().endswith("\n") else ""
 
 
 # --- HTTP
@@ -345,27 +343,17 @@ def test_payloads_are_taken_and_anything_else_is_refused_in_one_line(running: Ac
         ("GET", "/-/ready", b"", {}, 200, "ready\n"),
         ("GET", "/", b"", {}, 405, ""),
         ("PUT", "/alerts", body_of(), {}, 405, ""),
-        ("POST", "/metrics", body_of(), {}, 405, ""),
-        ("POST", "/-/ready", body_of(), {}, 405, ""),
         ("GET", "/api/v1/snapshot", b"", {}, 404, ""),
-        ("POST", "/alerts/", body_of(), {}, 404, ""),
-        ("POST", "/", b"", {}, 400, "not a webhook payload of Alertmanager"),
         ("POST", "/", b"{]", {}, 400, "not a webhook payload of Alertmanager"),
-        ("POST", "/", body_of(version="5"), {}, 400, "its version is '5', and version 4 is understood"),
         ("POST", "/", b" " * (1024 * 1024 + 1), {}, 413, "at most 1048576 bytes"),
         ("POST", "/", bomb, {"Content_Encoding": "gzip"}, 415, ""),
-        ("POST", "/", gzip.compress(body_of()), {"Content_Encoding": "gzip"}, 415, ""),
-        ("POST", "/", b"no gzip", {"Content_Encoding": "gzip"}, 415, ""),
         ("POST", "/", body_of(), {"Origin": "http://evil.example"}, 403, ""),
         ("POST", "/", body_of(), {"Content_Type": "text/plain"}, 415, ""),
     ]
-    wrong = []
     for method, path, body, headers, status, why in rows:
         answer = running.post(body, path, method, **headers)
-        one_line = not why or answer.text.count("\n") == 1
-        if answer.status != status or why not in answer.text or not one_line:
-            wrong.append((method, path, body[:30], headers, answer))
-    assert wrong == []
+        assert (answer.status, why in answer.text) == (status, True), (path, body[:30], answer)
+        assert not why or answer.text.count("\n") == 1
 
 
 def test_clients_that_talk_nonsense_or_go_away_are_no_trouble(running: Act) -> None:
@@ -417,12 +405,9 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_pa
     file.write_text("s3cret\n")
     with act("--web.token-file", str(file), "--web.listen-address", "0.0.0.0:{port}") as running:
         wrong = ("Bearer", "Bearer wrong", "Bearer s3cre", "Bearer s3crets", "Bearer s\xe9cret", "s3cret")
-        refused = [running.post(DISABLE)]
-        refused += [
-            running.post(DISABLE, Authorization=one) for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ=")
-        ]
-        assert {answer.status for answer in refused} == {401}
-        assert all(answer.headers["WWW-Authenticate"].startswith("Bearer ") for answer in refused)
+        for one in ({}, *({"Authorization": one} for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ="))):
+            refused = running.post(DISABLE, **one)
+            assert (refused.status, refused.headers["WWW-Authenticate"][:7]) == (401, "Bearer "), one
         assert running.events() == []
         assert (running.get("/-/healthy").status, running.get("/metrics").status) == (200, 200)
         assert running.post(DISABLE, Authorization="Bearer s3cret").status == 200

@@ -22,13 +22,9 @@ _STEP_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Image:
-    """What came out.
+    """What came out."""
 
-    Attributes:
-        root: the folder that stands for the root of the image.
-    """
-
-    root: Path
+    root: Path  # the folder that stands for the root of the image
 
     @property
     def environment(self) -> dict[str, str]:
@@ -57,14 +53,7 @@ def mapped(text: str, root: Path) -> str:
 
 
 def build(folder: Path) -> Image:
-    """Execute the stages, and return what the last one has.
-
-    Args:
-        folder: an empty one. Paths in it are longer than those in the image, nothing else differs.
-
-    Raises:
-        AssertionError: a step failed; the message is what it printed.
-    """
+    """Execute the stages in an empty folder, and return what the last one has."""
     programs = folder / "bin"
     programs.mkdir()
     python = programs / "python"
@@ -86,7 +75,7 @@ def _run_stage(one: Stage, roots: dict[str, Path], programs: Path) -> None:
             workdir = Path(mapped(step.text, root)) if step.text != "/" else root
             workdir.mkdir(parents=True, exist_ok=True)
         elif step.name == "COPY":
-            *sources, target = step.words
+            *sources, target = step.arguments.split()
             origin = step.flags.get("from")
             for source in sources:
                 found = Path(mapped(source, roots[origin])) if origin else ROOT / source

@@ -1,10 +1,13 @@
 """docker-compose.yml as Compose reads it: with the values of .env, and with profiles."""
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib import resources
 from typing import Any
 
+import jsonschema
 import yaml
 
 from docker.dockerfile import ROOT
@@ -13,6 +16,15 @@ COMPOSE = ROOT / "docker-compose.yml"
 DOTENV = ROOT / ".env"
 
 _VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}")
+
+
+def schema_errors(schema: str, document: Any) -> list[str]:
+    """Return what a published schema refuses in a document, by its name among those of check-jsonschema."""
+    text = (resources.files("check_jsonschema") / f"builtin_schemas/vendor/{schema}.json").read_text()
+    rules = json.loads(text)
+    return [
+        error.message for error in jsonschema.validators.validator_for(rules)(rules).iter_errors(document)
+    ]
 
 
 def dotenv() -> dict[str, str]:
@@ -28,11 +40,7 @@ def dotenv() -> dict[str, str]:
 
 
 def interpolated(value: Any, variables: Mapping[str, str]) -> Any:
-    """Return a document with the variables filled in.
-
-    Raises:
-        KeyError: one is needed and not set; the message is that of the document.
-    """
+    """Return a document with the variables filled in; KeyError if one is needed and not set."""
     if isinstance(value, dict):
         return {key: interpolated(inside, variables) for key, inside in value.items()}
     if isinstance(value, list):
@@ -63,12 +71,7 @@ def document(**variables: str) -> dict[str, Any]:
 
 
 def services(*profiles: str, **variables: str) -> dict[str, dict[str, Any]]:
-    """Return the services that are on: those without a profile, and those of these profiles.
-
-    Args:
-        profiles: as given with --profile; they take the place of COMPOSE_PROFILES, in Compose since 2.12.
-        variables: in the place of those of .env.
-    """
+    """Return the services that are on: those without a profile, and those of these or of COMPOSE_PROFILES."""
     active = set(profiles) or set(dotenv()["COMPOSE_PROFILES"].split(","))
     found: dict[str, dict[str, Any]] = document(**variables)["services"]
     return {

@@ -13,57 +13,35 @@ DOCKERFILE = ROOT / "Dockerfile"
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction.
+    """One instruction."""
 
-    Attributes:
-        name: in capitals, such as ``COPY``.
-        text: what follows, on one line.
-    """
-
-    name: str
-    text: str
+    name: str  # in capitals, such as ``COPY``
+    text: str  # what follows, on one line
 
     @property
     def flags(self) -> dict[str, str]:
         """The flags before the arguments, such as ``from`` of ``COPY --from=...``."""
-        return dict(re.findall(r"(?:^|(?<= ))--([a-z-]+)=(\S+)", self._split[0]))
+        return dict(re.findall(r"--([a-z-]+)=(\S+)", self.text.removesuffix(self.arguments)))
 
     @property
-    def words(self) -> list[str]:
-        """The arguments, without flags."""
-        return self._split[1].split()
+    def arguments(self) -> str:
+        """What follows the flags."""
+        return re.sub(r"^(--[a-z-]+=\S+ )*", "", self.text)
 
     @property
     def argv(self) -> list[str]:
-        """The arguments of the exec form, which is JSON.
-
-        Raises:
-            ValueError: it is the shell form.
-        """
-        return list(json.loads(self._split[1].removeprefix("CMD ")))
-
-    @property
-    def _split(self) -> tuple[str, str]:
-        found = re.match(r"((?:--[a-z-]+=\S+ )*)(.*)", self.text)
-        assert found is not None
-        return found[1], found[2]
+        """The arguments of the exec form, which is JSON; ValueError for the shell form."""
+        return list(json.loads(self.arguments.removeprefix("CMD ")))
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage.
+    """One stage."""
 
-    Attributes:
-        name: after ``AS``; empty for the last one.
-        base: what it begins with, arguments filled in.
-        platform: that of ``FROM``, empty for the target's.
-        instructions: all but ``FROM``.
-    """
-
-    name: str
-    base: str
-    platform: str
-    instructions: tuple[Instruction, ...]
+    name: str  # after ``AS``; empty for the last one
+    base: str  # what it begins with, arguments filled in
+    platform: str  # that of ``FROM``, empty for the target's
+    instructions: tuple[Instruction, ...]  # all but ``FROM``
 
     def all(self, name: str) -> list[Instruction]:
         """Return the instructions of a name."""
@@ -79,11 +57,6 @@ class Stage:
         """What ``ENV`` sets, unexpanded."""
         pairs = [pair for one in self.all("ENV") for pair in one.text.split()]
         return dict(pair.split("=", 1) for pair in pairs)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """What ``LABEL`` sets, unexpanded."""
-        return dict(found for one in self.all("LABEL") for found in re.findall(r'(\S+)="([^"]*)"', one.text))
 
 
 def _instructions(text: str) -> list[Instruction]:
@@ -106,7 +79,7 @@ def stages() -> tuple[Stage, ...]:
             name, _, default = one.text.partition("=")
             arguments[name] = default
         elif one.name == "FROM":
-            base, _, name = one._split[1].partition(" AS ")
+            base, _, name = one.arguments.partition(" AS ")
             found.append((name, Template(base).substitute(arguments), one.flags.get("platform", ""), []))
         else:
             found[-1][3].append(one)
@@ -122,4 +95,4 @@ def stage(name: str) -> Stage:
 def copied() -> list[str]:
     """Return every source that is copied from the build context."""
     copies = [copy for one in stages() for copy in one.all("COPY") if "from" not in copy.flags]
-    return [source for copy in copies for source in copy.words[:-1]]
+    return [source for copy in copies for source in copy.arguments.split()[:-1]]

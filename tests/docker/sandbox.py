@@ -44,41 +44,30 @@ exec "$@"
 """
 
 
-def _as_root() -> bool:
-    return os.geteuid() == 0
-
-
-def _unshare() -> list[str]:
-    """A mount namespace; for others than root within a user namespace, where they may have one."""
-    return ["unshare", "--mount"] if _as_root() else ["unshare", "--user", "--map-root-user", "--mount"]
-
-
-def _become() -> list[str]:
-    """Drop everything: as root by setpriv, else by a user namespace in which one has the number."""
-    if _as_root():
-        user = (f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
-        return ["setpriv", *user, "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-    return ["unshare", "--user", f"--map-user={USER}", f"--map-group={USER}", "setpriv", "--no-new-privs"]
+def _namespaces() -> tuple[list[str], list[str]]:
+    """Return what makes a mount namespace, and what drops everything within; not root: with two users."""
+    if os.geteuid() == 0:
+        dropped = ("--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+        return ["unshare", "--mount"], ["setpriv", f"--reuid={USER}", f"--regid={USER}", *dropped]
+    become = ["unshare", "--user", f"--map-user={USER}", f"--map-group={USER}", "setpriv", "--no-new-privs"]
+    return ["unshare", "--user", "--map-root-user", "--mount"], become
 
 
 def enclosed(
     command: Sequence[str], environment: Mapping[str, str], *, root: Path, shown: Sequence[Path]
 ) -> list[str]:
-    """Return the command that runs another one in the sandbox.
+    """Return the command that runs another one, by its path, in the sandbox, made in an empty folder.
 
-    Args:
-        command: what to run, by its path.
-        environment: all of its environment.
-        root: an empty folder to make the root in.
-        shown: folders that the command needs, besides the machine's programs.
+    It sees the `shown` folders, besides the machine's programs, and nothing but this environment.
     """
     prefix = Path(sys.base_prefix).resolve()
     folders = [Path("/usr"), Path("/etc"), *([] if prefix.is_relative_to("/usr") else [prefix]), *shown]
     variables = [f"{name}={value}" for name, value in environment.items()]
+    unshare, become = _namespaces()
     return [
-        *(*_unshare(), "sh", "-c", _SCRIPT, "sandbox", str(root)),
+        *(*unshare, "sh", "-c", _SCRIPT, "sandbox", str(root)),
         *(*map(str, folders), "--"),
-        *(*_become(), "env", "-i", *variables, *command),
+        *(*become, "env", "-i", *variables, *command),
     ]
 
 

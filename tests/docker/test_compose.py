@@ -2,37 +2,32 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-from docker.compose import COMPOSE, DOTENV, document, dotenv, names, raw, services, value_of
+from docker.compose import (
+    COMPOSE,
+    DOTENV,
+    document,
+    dotenv,
+    names,
+    raw,
+    schema_errors,
+    services,
+    value_of,
+)
 from docker.dockerfile import ROOT
 from support.commands import run_here
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 
-CHECK_JSONSCHEMA = Path(sys.executable).with_name("check-jsonschema")
-
 #: The ports that the images listen on.
-PORTS = {
-    "simulator": 8000,
-    "vllm-gpu": 8000,
-    "sglang-gpu": 8000,
-    "exporter": 9850,
-    "act": 9851,
-    "prometheus": 9090,
-}
-PORTS |= {"alertmanager": 9093, "grafana": 3000}
+PORTS = {"exporter": 9850, "act": 9851, "prometheus": 9090, "alertmanager": 9093, "grafana": 3000}
+PORTS |= {"simulator": 8000, "vllm-gpu": 8000, "sglang-gpu": 8000}
 
 EVERY = document()["services"]
 
 
 def test_it_is_a_compose_file() -> None:
     """By the schema of the Compose Specification."""
-    done = subprocess.run(
-        [CHECK_JSONSCHEMA, "--builtin-schema", "vendor.compose-spec", COMPOSE], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
+    assert schema_errors("compose-spec", raw()) == []
 
 
 def test_exactly_one_service_is_vllm() -> None:

@@ -62,7 +62,7 @@ def test_only_the_environment_goes_into_the_image() -> None:
     """Nothing of the build context, and one folder of one stage."""
     (copy,) = LAST.all("COPY")
     assert copy.flags == {"from": "environment"}
-    source, target = copy.words
+    source, target = copy.arguments.split()
     assert source == target == "/opt/vllm-specdec-exporter"
     assert LAST.environment["PATH"] == f"{target}/bin:$PATH"
     assert LAST.environment["PYTHONDONTWRITEBYTECODE"] == "1"

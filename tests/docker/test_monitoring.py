@@ -28,12 +28,6 @@ def endpoints() -> set[str]:
     return {f"{name}:{PORTS[key]}" for key, service in services().items() for name in names(key, service)}
 
 
-# --- Prometheus
-
-
-# --- Alertmanager
-
-
 def test_alertmanager_routes_as_in_production() -> None:
     """From `route:` to `receivers:` the file is alertmanager.yml, word for word: copy that part."""
 
@@ -62,9 +56,6 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
         assert not told
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
-
-
-# --- Grafana
 
 
 def test_grafana_finds_its_data_sources() -> None:

@@ -24,7 +24,7 @@ def topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
 
 
 def ask(topology: Topology, service: str, path: str, **parameters: str) -> Any:
-    url = f"{topology[service].url}{path}?{urllib.parse.urlencode(parameters)}"
+    url = f"{topology.nodes[service].url}{path}?{urllib.parse.urlencode(parameters)}"
     with urllib.request.urlopen(url, timeout=10) as answer:
         return json.load(answer)
 
@@ -36,7 +36,7 @@ def value(topology: Topology, expression: str) -> list[float]:
 
 def events(topology: Topology) -> list[dict[str, Any]]:
     """What act wrote."""
-    return [json.loads(line) for line in topology["act"].lines() if line.startswith("{")]
+    return [json.loads(line) for line in topology.nodes["act"].lines() if line.startswith("{")]
 
 
 def test_prometheus_has_the_rules(topology: Topology) -> None:
@@ -71,7 +71,7 @@ def test_a_decision_reaches_act_which_only_logs_it(topology: Topology) -> None:
     """It arrives with its action and K, nothing is executed, and its end arrives too."""
     labels = {"alertname": "VLLMSpecDecodeKChangeAdvised", "severity": "info", "subject": "decision"}
     labels |= {"model_name": "Qwen/Qwen3-8B", "action": "decrease_k", "recommended_k": "2"}
-    url = f"{topology['alertmanager'].url}/api/v2/alerts"
+    url = f"{topology.nodes['alertmanager'].url}/api/v2/alerts"
 
     def about(kind: str, **times: str) -> list[dict[str, Any]]:
         body = json.dumps([{"labels": labels, **times}]).encode()

@@ -24,9 +24,8 @@ from support.programs import COMMAND, START_SECONDS, STOP_SECONDS, answers, clea
 
 _TEXT = {".yml", ".yaml"}
 
-#: Where the images listen by themselves, without a flag in docker-compose.yml: what says so here.
-_LISTEN_FLAG = {"prometheus": "--web.listen-address", "alertmanager": "--web.listen-address"}
-_LISTEN_VARIABLE = {"exporter": "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"}
+#: The image of the exporter listens by itself, as those of Prometheus and Alertmanager do.
+_LISTEN = "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS"
 
 _INTERVALS = re.compile(
     r"(?<=scrape_interval: )15s|(?<=evaluation_interval: )15s|(?<=group_wait: )\d+s|(?<=group_interval: )\d+m"
@@ -38,21 +37,13 @@ _HEALTH_OF_OLD_PROMTOOL = ("promtool", "check", "ready")
 
 @dataclass(frozen=True)
 class Node:
-    """One service as it runs here.
-
-    Attributes:
-        name: of the service.
-        service: as docker-compose.yml has it.
-        port: on 127.0.0.1.
-        root: the folder that stands for the root of its container.
-        log: what it printed.
-    """
+    """One service as it runs here."""
 
     name: str
-    service: Mapping[str, Any]
-    port: int
-    root: Path
-    log: Path
+    service: Mapping[str, Any]  # as docker-compose.yml has it
+    port: int  # on 127.0.0.1
+    root: Path  # the folder that stands for the root of its container
+    log: Path  # what it printed
 
     @property
     def url(self) -> str:
@@ -69,10 +60,6 @@ class Topology:
     """All that runs, by service."""
 
     nodes: Mapping[str, Node]
-
-    def __getitem__(self, name: str) -> Node:
-        """Return the node of a service."""
-        return self.nodes[name]
 
     def addressed(self, text: str) -> str:
         """Return a text with the services' addresses put in the place of their names."""
@@ -104,38 +91,29 @@ class Topology:
 
     def environment(self, node: Node) -> dict[str, str]:
         """Return the environment of a service's process."""
-        listen = (
-            {_LISTEN_VARIABLE[node.name]: f"127.0.0.1:{node.port}"} if node.name in _LISTEN_VARIABLE else {}
-        )
+        listen = {_LISTEN: f"127.0.0.1:{node.port}"} if node.name == "exporter" else {}
         return clean_environment(**listen)
 
     def command(self, node: Node) -> list[str]:
         """Return what runs in the container of a service, as it is called here."""
-        image = node.service["image"].partition(":")[0]
-        program = {
-            "vllm-specdec-exporter": lambda: COMMAND,
-            "prom/prometheus": lambda: find_program("prometheus", "prometheus"),
-            "prom/alertmanager": lambda: find_program("prometheus-alertmanager", "prometheus-alertmanager"),
-        }[image]()
-        flag = _LISTEN_FLAG.get(node.name)
-        listen = [f"{flag}=127.0.0.1:{node.port}"] if flag else []
-        if node.name == "prometheus":
-            listen.append("--rules.alert.resend-delay=1s")
-        return [program, *(self.inside(node, word) for word in node.service["command"]), *listen]
+        words = [self.inside(node, word) for word in node.service["command"]]
+        listen = f"--web.listen-address=127.0.0.1:{node.port}"
+        match node.service["image"].partition(":")[0]:
+            case "prom/prometheus":
+                program = find_program("prometheus", "prometheus")
+                return [program, *words, listen, "--rules.alert.resend-delay=1s"]
+            case "prom/alertmanager":
+                program = find_program("prometheus-alertmanager", "prometheus-alertmanager")
+                return [program, *words, listen]
+        return [COMMAND, *words]
 
 
 @contextlib.contextmanager
-def started(folder: Path, *without: str, **variables: str) -> Iterator[Topology]:
-    """Start what `docker compose up` starts, and take it down again.
-
-    Args:
-        folder: an empty one.
-        without: services that this machine has no program for.
-        variables: in the place of those of .env.
-    """
+def started(folder: Path, *without: str) -> Iterator[Topology]:
+    """Start what `docker compose up` starts in an empty folder, without some services; take it down again."""
     nodes = {
         name: Node(name, service, free_port(), folder / name, folder / f"{name}.log")
-        for name, service in services(**variables).items()
+        for name, service in services().items()
         if name not in without
     }
     topology = Topology(nodes)

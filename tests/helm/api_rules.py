@@ -43,11 +43,8 @@ def pod_spec(obj: Mapping[str, Any]) -> dict[str, Any] | None:
     match obj:
         case {"kind": "Pod", "spec": spec}:
             return spec
-        case {
-            "kind": "Deployment" | "StatefulSet" | "DaemonSet" | "Job",
-            "spec": {"template": {"spec": spec}},
-        }:
-            return spec
+        case {"kind": "Deployment" | "StatefulSet" | "DaemonSet" | "Job", "spec": {"template": template}}:
+            return template.get("spec")
     return None
 
 
@@ -98,13 +95,7 @@ def _pod_problems(spec: Mapping[str, Any]) -> Iterator[str]:
     if not spec.get("containers"):
         yield "no containers"
     for container in containers:
-        name, main = container["name"], container in (spec.get("containers") or ())
-        if main and "restartPolicy" in container:
-            yield f"{name}: restartPolicy is for init containers"
-        probes = {"livenessProbe", "readinessProbe", "startupProbe", "lifecycle"} & set(container)
-        if probes and not main and container.get("restartPolicy") != "Always":
-            yield f"{name}: {sorted(probes)} of an init container that ends"
-        yield from (f"{name}: {problem}" for problem in _container_problems(container, volumes))
+        yield from (f"{container['name']}: {one}" for one in _container_problems(container, volumes))
 
 
 def _container_problems(container: Mapping[str, Any], volumes: list[str]) -> Iterator[str]:
@@ -116,15 +107,8 @@ def _container_problems(container: Mapping[str, Any], volumes: list[str]) -> Ite
     yield from _twice("the mountPath", (mount["mountPath"] for mount in mounts))
     yield from (f"there is no volume to mount: {one}" for one in mounts if one["name"] not in volumes)
     try:
-        requests, limits = (
-            {
-                name: quantity(text)
-                for name, text in ((container.get("resources") or {}).get(kind) or {}).items()
-            }
-            for kind in ("requests", "limits")
-        )
+        for amounts in (container.get("resources") or {}).values():
+            for text in amounts.values() if isinstance(amounts, dict) else ():
+                quantity(text)
     except ValueError as error:
         yield f"resources: {error}"
-        return
-    above = [name for name, amount in requests.items() if amount > limits.get(name, amount)]
-    yield from (f"resources: the request of {name} is above its limit" for name in above)

@@ -16,21 +16,15 @@ _INTEGER = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0b[01_]+|0o?[0-7_]+|0x[0-9a-fA-F
 _PREFIX = "tag:yaml.org,2002:"
 
 
-class DuplicateKeyError(ValueError):
-    """A key stands twice in one mapping: the API server would refuse it, PyYAML would take the last."""
-
-
 class _Loader(yaml.CSafeLoader):
-    """PyYAML's loader with go-yaml's idea of numbers, and no dates."""
+    """PyYAML's loader with go-yaml's idea of numbers, and no dates; no key may stand twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; see the base class."""
         seen = set()
         for key, _ in node.value:
             name = self.construct_object(key, deep=True)
             if name in seen:
-                msg = f"the key {name!r} stands twice{key.start_mark}"
-                raise DuplicateKeyError(msg)
+                raise ValueError(f"the key {name!r} stands twice{key.start_mark}")
             seen.add(name)
         return super().construct_mapping(node, deep)
 
@@ -50,8 +44,5 @@ _Loader.add_implicit_resolver(f"{_PREFIX}float", _FLOAT, list("-+0123456789."))
 def documents(text: str) -> list[dict[str, Any]]:
     """Return the objects of a YAML stream; empty documents are none."""
     found = [document for document in yaml.load_all(text, _Loader) if document is not None]
-    for document in found:
-        if not isinstance(document, dict):
-            msg = f"not an object: {str(document)[:200]!r}"
-            raise ValueError(msg)
+    assert all(isinstance(document, dict) for document in found), found
     return found

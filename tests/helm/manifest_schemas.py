@@ -1,22 +1,32 @@
 """Whether an API server would take an object, for all tests of the chart and of recipes.
 
-Kubernetes' own APIs come from strict schemas of each release, the Prometheus operator's from its package, the
-others from small strict schemas in tests/data/crds/.
+Kubernetes' own APIs come from strict schemas of each release, which refuse unknown fields; the Prometheus
+operator's from compiled JavaScript (npm `@kubernetes-models/prometheus-operator`), by one Node for all of
+the session; the others from small strict schemas in tests/data/crds/.
 """
 
+import atexit
 import functools
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+from referencing import Registry, Resource
 
 from .api_rules import rule_problems
-from .kubernetes_schemas import KUBE_VERSIONS, core_problems, is_core, versions_with
-from .operator_schemas import is_operators, operator_problems
+from .npm_packages import NpmError, node_modules
 
+#: The versions that the chart is for.
+KUBE_VERSIONS = tuple(f"1.{minor}" for minor in range(29, 38))
 CRDS = Path(__file__).parents[1] / "data" / "crds"
+_CORE = resources.files("kubernetes_validate") / "kubernetes-json-schema"
+_SCRIPT = Path(__file__).with_name("operator_schemas.mjs")
 
 
 def problems(obj: Mapping[str, Any], kube_version: str = KUBE_VERSIONS[-1]) -> list[str]:
@@ -27,24 +37,21 @@ def problems(obj: Mapping[str, Any], kube_version: str = KUBE_VERSIONS[-1]) -> l
 @functools.lru_cache(maxsize=4096)
 def _problems(text: str, kube_version: str) -> tuple[str, ...]:
     obj = json.loads(text)
-    if is_core(obj):
-        found = core_problems(obj, kube_version)
+    if _is_core(obj):
+        found = _core_problems(obj, kube_version)
     elif is_operators(obj):
-        found = operator_problems(obj)
+        found = _operator_problems(obj)
     else:
         found = _custom_problems(obj)
     return (*found, *rule_problems(obj))
 
 
 def problems_everywhere(objects: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the problems of all objects in all versions of Kubernetes that have their API.
-
-    An object whose API no version has is a problem.
-    """
+    """Return the problems of all objects in all versions of Kubernetes that have their API; one must."""
     found = []
     for obj in objects:
-        versions = versions_with(obj) if is_core(obj) else KUBE_VERSIONS[-1:]
-        for version in versions or KUBE_VERSIONS[-1:]:
+        having = [one for one in KUBE_VERSIONS if _is_core(obj) and _file(obj, one).is_file()]
+        for version in having or KUBE_VERSIONS[-1:]:
             found += [f"{title(obj)}, Kubernetes {version}: {problem}" for problem in problems(obj, version)]
     return found
 
@@ -54,21 +61,99 @@ def title(obj: Mapping[str, Any]) -> str:
     return f"{obj.get('kind')} {(obj.get('metadata') or {}).get('name')}"
 
 
-def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
-    schema = _custom_schemas().get((str(obj.get("apiVersion")), str(obj.get("kind"))))
-    if schema is None:
-        return [f"no schema of {obj.get('apiVersion')} {obj.get('kind')} in tests/data/crds/"]
-    errors = jsonschema.Draft202012Validator(schema).iter_errors(obj)
+def _validated(validator: jsonschema.Draft202012Validator, obj: Mapping[str, Any]) -> list[str]:
     return sorted(
-        f"/{'/'.join(str(part) for part in error.absolute_path)}: {error.message[:300]}" for error in errors
+        f"/{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+        for error in validator.iter_errors(obj)
     )
 
 
+# --- Kubernetes' own
+
+
+def _is_core(obj: Mapping[str, Any]) -> bool:
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    return "." not in group or group.endswith(".k8s.io")
+
+
+def _core_problems(obj: Mapping[str, Any], kube_version: str) -> list[str]:
+    if not _file(obj, kube_version).is_file():
+        return [f"Kubernetes {kube_version} has no {obj.get('apiVersion')} {obj.get('kind')}"]
+    return _validated(_core_validator(_file(obj, kube_version).name, kube_version), obj)
+
+
+def _folder(kube_version: str) -> Any:
+    return _CORE / f"v{kube_version}.0-local-strict"
+
+
+def _file(obj: Mapping[str, Any], kube_version: str) -> Any:
+    # rbac.authorization.k8s.io/v1 -> rbac-v1
+    api = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", str(obj.get("apiVersion")))
+    return _folder(kube_version) / f"{str(obj.get('kind')).lower()}-{api}.json"
+
+
 @functools.cache
-def _custom_schemas() -> dict[tuple[str, str], dict[str, Any]]:
-    schemas = {}
-    for path in sorted(CRDS.glob("*.json")):
-        schema = json.loads(path.read_text())
-        properties = schema["properties"]
-        schemas[properties["apiVersion"]["const"], properties["kind"]["const"]] = schema
-    return schemas
+def _definitions(kube_version: str) -> Registry[Any]:
+    contents = json.loads((_folder(kube_version) / "_definitions.json").read_text())
+    return Resource.from_contents(contents) @ Registry()
+
+
+@functools.cache
+def _core_validator(name: str, kube_version: str) -> jsonschema.Draft202012Validator:
+    contents = json.loads((_folder(kube_version) / name).read_text())
+    registry = Resource.from_contents(contents) @ _definitions(kube_version)
+    return jsonschema.Draft202012Validator(contents, registry=registry)
+
+
+# --- the Prometheus operator's
+
+
+def is_operators(obj: Mapping[str, Any]) -> bool:
+    """Whether an object is of the Prometheus operator's APIs, whose schemas need Node."""
+    return str(obj.get("apiVersion", "")).startswith("monitoring.coreos.com/")
+
+
+def _operator_problems(obj: Mapping[str, Any]) -> list[str]:
+    node = _node()
+    assert node.stdin is not None
+    assert node.stdout is not None
+    node.stdin.write(json.dumps([obj]) + "\n")
+    node.stdin.flush()
+    line = node.stdout.readline()
+    assert line, f"node ended with exit code {node.wait(10)}: its error stands above"
+    return list(json.loads(line)[0])
+
+
+@functools.cache
+def _node() -> subprocess.Popen[str]:
+    node_modules()
+    program = shutil.which("node") or shutil.which("nodejs")
+    if program is None:
+        raise NpmError("node is missing: install the Debian package nodejs")
+    process = subprocess.Popen(
+        (program, str(_SCRIPT)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_SCRIPT.parent
+    )
+    # The end of its input is the end of the script.
+    atexit.register(process.communicate, timeout=10)
+    return process
+
+
+# --- of others
+
+
+def _custom_problems(obj: Mapping[str, Any]) -> list[str]:
+    validator = _custom_validators().get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    if validator is None:
+        return [f"no schema of {obj.get('apiVersion')} {obj.get('kind')} in tests/data/crds/"]
+    return _validated(validator, obj)
+
+
+@functools.cache
+def _custom_validators() -> dict[tuple[str, str], jsonschema.Draft202012Validator]:
+    schemas = [json.loads(path.read_text()) for path in CRDS.glob("*.json")]
+    return {
+        (one["properties"]["apiVersion"]["const"], one["properties"]["kind"]["const"]): (
+            jsonschema.Draft202012Validator(one)
+        )
+        for one in schemas
+    }

@@ -17,8 +17,7 @@ def quantity(text: str | float) -> Fraction:
     """Return the number that a quantity such as "200m" or "128Mi" stands for."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
-        msg = f"not a quantity: {text!r}"
-        raise ValueError(msg)
+        raise ValueError(f"not a quantity: {text!r}")
     number, unit = match[1], match[2] or ""
     return Fraction(number) * (_UNITS[unit] if unit in _UNITS else Fraction(10) ** int(unit[1:]))
 

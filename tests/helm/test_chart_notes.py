@@ -28,7 +28,7 @@ def notes(values: Any, **where: str) -> str:
 
 
 def test_what_is_missing_is_said() -> None:
-    """The words are in the notes for some values, and not in those for values that have what was missing."""
+    """The words are in the notes for some values, and not in those for others."""
     amounts = {"cpu": "1", "memory": "256Mi"}
     ample = at(exporter__resources={"requests": amounts, "limits": amounts})
     unknown, tapped = (
@@ -44,7 +44,18 @@ def test_what_is_missing_is_said() -> None:
         ("prometheusRule.runbookUrl", merged(RULES, at(prometheusRule__runbookUrl="")), EVERYTHING_BESIDE),
         ("prometheusRule.grafanaUrl", RULES, EVERYTHING_BESIDE),
         ("alertmanagerConfigMatcherStrategy", EVERYTHING_BESIDE, RULES),
-        ("Push: ", merged(INJECTION, PUSH), INJECTION),
+        (
+            "POST /api/v1/requests on port 9850, with the token of key bearer in Secret specdec-push",
+            merged(INJECTION, PUSH, at(push__key="bearer")),
+            INJECTION,
+        ),
+        (
+            "Needs Kubernetes\n   1.36 or later.",
+            INJECTION,
+            merged(INJECTION, at(injection__apiVersion="v1beta1")),
+        ),
+        ("rollout restart", INJECTION, STANDALONE),
+        ("vllm-specdec-exporter/inject=enabled", INJECTION, STANDALONE),
     ):
         assert words in notes(missing), words
         assert words not in notes(there), words
@@ -88,17 +99,3 @@ def test_the_service_that_moves_to_the_tap_is_said() -> None:
     assert "in front of http://vllm-0.vllm.chat:8000" in alone
     assert "service/specdec-vllm-specdec-exporter, port 80." in alone
     assert "kubectl patch service" not in alone
-
-
-def test_push_is_told_with_its_secret() -> None:
-    """Address, port and where the token is."""
-    text = notes(merged(INJECTION, at(push__existingSecret="gateway", push__key="bearer")))
-    assert "POST /api/v1/requests on port 9850, with the token of key bearer in Secret gateway" in text
-
-
-def test_injection_says_which_kubernetes_it_needs() -> None:
-    """And that pods that run already stay as they are."""
-    for version, said in {"v1": "1.36", "v1beta1": "1.34"}.items():
-        text = notes(merged(INJECTION, at(injection__apiVersion=version)))
-        for words in (said, "rollout restart", "vllm-specdec-exporter/inject=enabled"):
-            assert words in text

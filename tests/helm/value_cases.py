@@ -88,36 +88,17 @@ PUSH = at(push__existingSecret="specdec-push")
 SIDECAR_POLICY = merged(
     on("networkPolicy"), at(networkPolicy__sidecar={"podSelector": VLLM_PODS, "keepOpen": [8000, 5557]})
 )
+_BUNDLE = (RULES, DASHBOARDS, on("dashboards.grafanaDashboard"), ALERTMANAGER, WEB_CONFIG, PUSH)
+_MONITORED = merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
 EVERYTHING_BESIDE = merged(
-    SIDECAR,
-    INJECTION,
-    RULES,
-    DASHBOARDS,
-    ALERTMANAGER,
-    WEB_CONFIG,
-    TAP,
-    PUSH,
-    SIDECAR_POLICY,
-    on("dashboards.grafanaDashboard", "vllmPodMonitor"),
-    at(vllmPodMonitor__selector=VLLM_PODS, prometheusRule__grafanaUrl="https://grafana.example.org"),
+    *(SIDECAR, INJECTION, *_BUNDLE, TAP, SIDECAR_POLICY, _MONITORED),
+    at(prometheusRule__grafanaUrl="https://grafana.example.org"),
     at(prometheusRule__runbookUrl="https://runbooks.example.org/specdec"),
 )
 EVERYTHING_ALONE = merged(
-    STANDALONE,
-    RULES,
-    DASHBOARDS,
-    ALERTMANAGER,
-    WEB_CONFIG,
-    TAP_ALONE,
-    PUSH,
-    on(
-        "serviceMonitor",
-        "networkPolicy",
-        "networkPolicy.egress",
-        "dashboards.grafanaDashboard",
-        "vllmPodMonitor",
-    ),
-    at(vllmPodMonitor__selector=VLLM_PODS, serviceMonitor__labels={"release": "kps"}),
+    *(STANDALONE, *_BUNDLE, TAP_ALONE, _MONITORED),
+    on("serviceMonitor", "networkPolicy", "networkPolicy.egress"),
+    at(serviceMonitor__labels={"release": "kps"}),
 )
 
 
@@ -299,12 +280,13 @@ def _named() -> Iterator[ValueCase]:
     yield ValueCase("injection", INJECTION)
     yield ValueCase("injection-beta", merged(INJECTION, at(injection__apiVersion="v1beta1")))
     yield ValueCase("injection-in-full", merged(INJECTION, _PARTS["injection"]))
-    for name, values in (("beside", EVERYTHING_BESIDE), ("alone", EVERYTHING_ALONE)):
-        yield ValueCase(f"everything-{name}", values)
-        yield ValueCase(f"long-names-{name}", merged(values, {"nameOverride": "n" * 63}), release="r" * 53)
-        yield ValueCase(f"long-fullname-{name}", merged(values, {"fullnameOverride": "f" * 63}))
-        labelled = merged(values, _PARTS["labelled"])
-        yield ValueCase(f"labelled-{name}", labelled, release="my-vllm-specdec-exporter")
+    yield ValueCase("everything-beside", EVERYTHING_BESIDE)
+    yield ValueCase("everything-alone", EVERYTHING_ALONE)
+    labelled = {"nameOverride": "n" * 63, **_PARTS["labelled"]}
+    yield ValueCase("long-names-beside", merged(EVERYTHING_BESIDE, labelled), release="r" * 53)
+    yield ValueCase("long-fullname-alone", merged(EVERYTHING_ALONE, {"fullnameOverride": "f" * 63}))
+    labelled = merged(EVERYTHING_ALONE, _PARTS["labelled"])
+    yield ValueCase("labelled-alone", labelled, release="my-vllm-specdec-exporter")
     for name, values in (("standalone", STANDALONE), ("injection", INJECTION)):
         for part in ("container", "container-otherwise", "tap"):
             yield ValueCase(f"{part}-{name}", merged(values, _PARTS[part]))
@@ -315,8 +297,8 @@ def _named() -> Iterator[ValueCase]:
         at(alertmanagerConfig__receivers__page=RECEIVERS["page"]),
         {"prometheusRule": {"groups": dict.fromkeys(RULE_GROUPS, False)}},
     )
-    boards = on("dashboards.grafanaDashboard")
-    part = _PARTS
+    boards, part = on("dashboards.grafanaDashboard"), _PARTS
+    policies = at(networkPolicy__sidecar__namespace="chat")
     for name, sets in {
         "spread-over-namespaces": (EVERYTHING_BESIDE, part["spread"]),
         "placed": (alone, servers, part["placed"]),
@@ -326,13 +308,7 @@ def _named() -> Iterator[ValueCase]:
         "bundle": (RULES, DASHBOARDS, ALERTMANAGER, part["bundle"]),
         "little-of-the-bundle": (RULES, DASHBOARDS, boards, on("alertmanagerConfig"), little),
         "extra-manifests": (part["extra-manifests"],),
-        "policy-sidecar": (
-            SIDECAR,
-            TAP,
-            SIDECAR_POLICY,
-            part["policy"],
-            at(networkPolicy__sidecar__namespace="chat"),
-        ),
+        "policy-sidecar": (SIDECAR, TAP, SIDECAR_POLICY, part["policy"], policies),
         "policy-standalone": (alone, part["policy"], part["policy-standalone"]),
         "policy-both": (alone, SIDECAR_POLICY),
     }.items():
@@ -343,8 +319,6 @@ def _named() -> Iterator[ValueCase]:
 
 
 CASES = tuple(_named())
-assert len({case.name for case in CASES}) == len(CASES)
-
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))

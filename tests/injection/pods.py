@@ -41,21 +41,26 @@ def _owned(kind: str, api: str) -> dict[str, Any]:
 #: What is injected into, by name.
 INJECTED: dict[str, dict[str, Any]] = {
     "bare": pod(),
-    "init-container": pod(initContainers=[DOWNLOAD]),
-    "init-container-and-native-sidecar": pod(initContainers=[DOWNLOAD, PROXY]),
-    "second-container": pod(containers=[VLLM, {"name": "log", "image": "busybox:1.37"}]),
     "no-ports": pod(containers=[{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}]),
-    "annotations-of-others": pod(metadata={"annotations": {"prometheus.io/scrape": "true"}}),
-    "volumes": pod(volumes=[{"name": "models", "emptyDir": {}}]),
+    "init-container-and-native-sidecar": pod(initContainers=[DOWNLOAD, PROXY]),
+    "second-container": pod(
+        metadata={"annotations": {"prometheus.io/scrape": "true"}},
+        containers=[VLLM, {"name": "log", "image": "busybox:1.37"}],
+        volumes=[{"name": "models", "emptyDir": {}}],
+        nodeSelector={"gpu": "h100"},
+    ),
     "deployment": pod(
         metadata=_owned("ReplicaSet", "apps/v1"),
         serviceAccountName="default",
         volumes=[{"name": "kube-api-access-x", "projected": {"sources": []}}],
         imagePullSecrets=[{"name": "theirs"}],
     ),
-    "job": pod(metadata=_owned("Job", "batch/v1"), restartPolicy="Never"),
-    "linux": pod(os={"name": "linux"}, nodeSelector={"kubernetes.io/os": "linux"}),
-    "node-selector": pod(nodeSelector={"gpu": "h100"}),
+    "linux-job": pod(
+        metadata=_owned("Job", "batch/v1"),
+        restartPolicy="Never",
+        os={"name": "linux"},
+        nodeSelector={"kubernetes.io/os": "linux"},
+    ),
 }
 
 #: What is not, by the condition that it does not meet.
@@ -81,5 +86,10 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "windows-node": ("not-windows", pod(nodeSelector={"kubernetes.io/os": "windows"})),
     "host-network": ("not-in-the-hosts-network", pod(hostNetwork=True)),
     "pod-level-resources": ("no-resources-of-the-pod", pod(resources={"limits": {"cpu": "8"}})),
+    # A restart of any container makes their whole group anew.
+    "group": (
+        "not-in-a-leaderworkerset",
+        pod(metadata={"labels": {**LABELS, "leaderworkerset.sigs.k8s.io/name": "a"}}),
+    ),
     "mirror": ("not-a-mirror", pod(metadata={"annotations": {"kubernetes.io/config.mirror": "1"}})),
 }

@@ -3,6 +3,7 @@
 What Kubernetes adds to CEL is here as its sources have it: the type JSONPatch (apiserver/pkg/cel/mutation),
 `split` and `trim` (cel-go's string extension), variables that are evaluated when they are asked for, and the
 rule that a literal's values have one type, which this CEL evaluator does not check itself (`literal_faults`).
+What an API server would refuse raises an error.
 """
 
 import copy
@@ -12,29 +13,18 @@ from typing import Any
 
 import celpy
 from celpy import celtypes
+from celpy.adapter import CELJSONEncoder
 
 from .cel_literals import literal_faults
-from .label_selectors import selects
-
-_PATCH_FIELDS = {"op", "path", "from", "value"}
-
-
-class PolicyError(Exception):
-    """An expression does not compile, or fails on this pod."""
 
 
 class JSONPatch(celtypes.MessageType):
     """The type of that name; refuses what the API server's refuses."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        unknown = set(map(str, fields)) - _PATCH_FIELDS
-        if unknown:
-            msg = f"unexpected JSONPatch field: {sorted(unknown)}"
-            raise PolicyError(msg)
+        assert set(map(str, fields)) <= {"op", "path", "from", "value"}, fields
         for name in ("op", "path"):
-            if not isinstance(fields.get(celtypes.StringType(name)), celtypes.StringType):
-                msg = f"JSONPatch needs a string as {name}"
-                raise PolicyError(msg)
+            assert isinstance(fields.get(celtypes.StringType(name)), celtypes.StringType), fields
         super().__init__(fields)
 
 
@@ -61,76 +51,46 @@ class _Variables(celtypes.MapType):
         self._scope = scope
 
     def __getitem__(self, name: Any) -> Any:
-        if str(name) not in self._expressions:
-            msg = f"no such variable: {name}"
-            raise PolicyError(msg)
         names = list(self._expressions)
         earlier = {key: self._expressions[key] for key in names[: names.index(str(name))]}
         scope = {**self._scope, "variables": _Variables(earlier, self._scope)}
-        return evaluate(self._expressions[str(name)], scope)
+        return _evaluate(self._expressions[str(name)], scope)
 
     get = __getitem__
 
 
-def evaluate(expression: str, scope: Mapping[str, Any]) -> Any:
-    """Return what an expression gives.
-
-    Raises:
-        PolicyError: it does not compile, breaks the API server's rule for literals, or fails on these values.
-    """
-    try:
-        return _program(expression).evaluate(dict(scope))
-    except celpy.CELEvalError as error:
-        msg = f"{error}\n{expression}"
-        raise PolicyError(msg) from error
+def _evaluate(expression: str, scope: Mapping[str, Any]) -> Any:
+    return _program(expression).evaluate(dict(scope))
 
 
 @functools.lru_cache(maxsize=1000)
 def _program(expression: str) -> celpy.Runner:
-    try:
-        tree = _ENVIRONMENT.compile(expression)
-    except celpy.CELParseError as error:
-        msg = f"{error}\n{expression}"
-        raise PolicyError(msg) from error
-    faults = literal_faults(tree)
-    if faults:
-        raise PolicyError("; ".join(faults))
+    tree = _ENVIRONMENT.compile(expression)
+    assert literal_faults(tree) == [], expression
     return _ENVIRONMENT.program(tree, functions=_FUNCTIONS)
 
 
 def unmet_condition(policy: Mapping[str, Any], pod: Mapping[str, Any]) -> str | None:
-    """Return the name of the first condition that the pod does not meet.
-
-    Raises:
-        PolicyError: a condition cannot be evaluated on this pod.
-    """
+    """Return the name of the first condition that the pod does not meet."""
     scope = {"object": celpy.json_to_cel(pod)}
     for condition in policy["spec"]["matchConditions"]:
-        met = evaluate(condition["expression"], scope)
-        if not isinstance(met, celtypes.BoolType):
-            msg = f"{condition['name']} gives {met!r}, not a bool"
-            raise PolicyError(msg)
+        met = _evaluate(condition["expression"], scope)
+        assert isinstance(met, celtypes.BoolType), condition
         if not met:
             return str(condition["name"])
     return None
 
 
 def patch(policy: Mapping[str, Any], pod: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the JSON patch of the policy's only mutation.
-
-    Raises:
-        PolicyError: the expressions do not give one.
-    """
+    """Return the JSON patch of the policy's only mutation."""
     spec = policy["spec"]
     (mutation,) = spec["mutations"]
     scope: dict[str, Any] = {"object": celpy.json_to_cel(pod)}
     expressions = {variable["name"]: variable["expression"] for variable in spec["variables"]}
     scope["variables"] = _Variables(expressions, scope)
-    operations = evaluate(mutation["jsonPatch"]["expression"], scope)
-    if not all(isinstance(operation, JSONPatch) for operation in operations):
-        msg = f"not a list of JSONPatch: {operations!r}"
-        raise PolicyError(msg)
-    return [plain(operation) for operation in operations]
+    operations = _evaluate(mutation["jsonPatch"]["expression"], scope)
+    assert all(isinstance(operation, JSONPatch) for operation in operations), operations
+    return [CELJSONEncoder.to_python(operation) for operation in operations]
 
 
 def admit(
@@ -142,27 +102,19 @@ def admit(
 ) -> dict[str, Any]:
     """Return a pod as it is after the policy: selectors, conditions, mutation.
 
-    Args:
-        policy: as rendered.
-        pod: as sent.
-        namespace_labels: of its namespace; `default`'s if not told.
-        request: API group, version, resource and operation.
-
-    Raises:
-        PolicyError: what failurePolicy is for.
+    A request has API group, version, resource and operation. Without labels the namespace is `default`.
     """
     admitted = copy.deepcopy(dict(pod))
     constraints = policy["spec"]["matchConstraints"]
     labels = namespace_labels or {"kubernetes.io/metadata.name": "default"}
     asked = (
         any(_covers(rule, request) for rule in constraints["resourceRules"])
-        and selects(constraints["namespaceSelector"], labels)
-        and selects(constraints["objectSelector"], pod.get("metadata", {}).get("labels") or {})
+        and _selects(constraints["namespaceSelector"], labels)
+        and _selects(constraints["objectSelector"], pod.get("metadata", {}).get("labels") or {})
     )
-    if not asked or unmet_condition(policy, admitted) is not None:
-        return admitted
-    for operation in patch(policy, admitted):
-        apply(operation, admitted)
+    if asked and unmet_condition(policy, admitted) is None:
+        for operation in patch(policy, admitted):
+            _apply(operation, admitted)
     return admitted
 
 
@@ -171,40 +123,21 @@ def _covers(rule: Mapping[str, Any], request: tuple[str, str, str, str]) -> bool
     return all(asked in rule[key] or "*" in rule[key] for key, asked in zip(keys, request, strict=True))
 
 
-def apply(operation: Mapping[str, Any], document: Any) -> None:
-    """Carry out an RFC 6902 "add" in place.
+def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector selects something with these labels; an empty one selects everything."""
+    exact = (selector.get("matchLabels") or {}).items()
+    return exact <= labels.items() and all(
+        (labels.get(one["key"]) in one["values"]) == {"In": True, "NotIn": False}[one["operator"]]
+        for one in selector.get("matchExpressions") or ()
+    )
 
-    Raises:
-        PolicyError: another operation, or a path that does not exist.
-    """
-    if operation["op"] != "add":
-        msg = f"not an add: {operation}"
-        raise PolicyError(msg)
+
+def _apply(operation: Mapping[str, Any], document: Any) -> None:
+    """Carry out an RFC 6902 "add" in place; its path has to exist."""
+    assert operation["op"] == "add", operation
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
-    target = document
-    for part in parents:
-        if part not in target:
-            msg = f"missing path {operation['path']}"
-            raise PolicyError(msg)
-        target = target[part]
+    target = functools.reduce(lambda inside, part: inside[part], parents, document)
     if isinstance(target, list):
         target.insert(len(target) if last == "-" else int(last), operation["value"])
     else:
         target[last] = operation["value"]
-
-
-def plain(value: Any) -> Any:
-    """Return a CEL value as JSON has it; the kinds of numbers stay apart."""
-    if value is None:
-        return None
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    if isinstance(value, celtypes.BoolType):  # an int as well
-        return bool(value)
-    for python in (str, int, float):
-        if isinstance(value, python):
-            return python(value)
-    msg = f"no JSON for {type(value)}"
-    raise PolicyError(msg)

@@ -94,13 +94,9 @@ def build(folder: Path, components: tuple[str, ...], objects: Objects) -> Object
     overlay = folder / "overlay"
     overlay.mkdir()
     (overlay / "workloads.yaml").write_text(yaml.safe_dump_all(objects.values()))
-    container = {"name": "specdec-exporter", "args": FLAGS}
-    patch = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "flags"},
-        "spec": {"template": {"spec": {"initContainers": [container]}}},
-    }
+    spec = {"initContainers": [{"name": "specdec-exporter", "args": FLAGS}]}
+    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "flags"}}
+    patch |= {"spec": {"template": {"spec": spec}}}
     kustomization = {
         "resources": ["workloads.yaml"],
         "components": [f"../{component}" for component in components],
@@ -120,9 +116,8 @@ def test_the_components_have_the_charts_container_and_tap() -> None:
     patch = yaml.safe_load((KUSTOMIZE / "component" / "sidecar.yaml").read_text())
     assert pod_spec(patch) == {"initContainers": [sidecar()]}
     assert sidecar({"tap": {"enabled": True}})["ports"] == TAP["ports"]
-    (variable,) = TAP["env"]
-    (option,) = [option for option in OPTIONS if option.variable == variable["name"]]
-    assert option.parse(variable["value"]) == ("", 9852)
+    parsers = {option.variable: option.parse for option in OPTIONS}
+    assert [parsers[one["name"]](one["value"]) for one in TAP["env"]] == [("", 9852)]
 
 
 def test_workloads_that_ask_get_the_sidecar_and_the_tap(tmp_path: Path) -> None:
@@ -152,11 +147,8 @@ def test_example_adds_and_leaves() -> None:
     assert made["router"] == sent["router"]
     assert pod_spec(made["vllm"])["initContainers"] == [{**sidecar(), "image": image}]
     first, second = pod_spec(made["vllm-prefill"])["initContainers"]
-    flags = [
-        "--startup.on-error=wait",
-        "--vllm.url=http://127.0.0.1:8200",
-        '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}',
-    ]
+    config = '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}'
+    flags = ["--startup.on-error=wait", *FLAGS, config]
     assert first == {**sidecar(), "image": image, "args": flags}
     assert second["name"] == "download"
 
@@ -180,12 +172,8 @@ def test_readme_is_executed(tmp_path: Path) -> None:
     assert added["args"][2].startswith("--spec.config={")
     assert added["image"] != sidecar()["image"]
 
-    service: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "vllm"},
-        "spec": {"selector": {"app": "vllm"}, "ports": [{"port": 80, "targetPort": 8000}]},
-    }
+    service: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "vllm"}}
+    service["spec"] = {"selector": {"app": "vllm"}, "ports": [{"port": 80, "targetPort": 8000}]}
     objects = {"tapped": SENT["tap-deployment"], "vllm": service}
     made = of_readme(tmp_path / "tap", "kustomization.yaml, with the tap", objects)
     assert pod_spec(made["tap-deployment"])["initContainers"] == [sidecar() | TAP]

@@ -3,43 +3,21 @@
 import json
 from typing import Any
 
-import celpy
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from injection.cel_literals import literal_faults
 from injection.pods import pod
-from injection.policy_server import JSONPatch, admit
+from injection.policy_server import admit
 from injection.rendered_policy import policy, sidecar, volumes
 
 pytestmark = pytest.mark.full
 
 #: Texts that a template or an escape is likely to get wrong.
 NASTY = (
-    '"',
-    "'",
-    "\\",
-    "\\n",
-    "\n",
-    "a\n  b\n",
-    "\t",
-    "${x}",
-    "$(POD)",
-    "{{ .Values.image }}",
-    "`raw`",
-    "</script>&",
-    "é😀\u2028",
-    '""" + object.spec + """',
-    "\\u0041",
-    "%s %d",
-    " : # ",
-    "null",
-    "1e3",
-    "0x1f",
-    "- a",
-    "|",
-    "",
+    *('"', "'", "\\", "\\n", "\n", "a\n  b\n", "\t", "${x}", "$(POD)", "{{ .Values.image }}", "`raw`", ""),
+    *("</script>&", "é😀\u2028", '""" + object.spec + """', "\\u0041", "%s %d", " : # ", "null", "1e3"),
+    *("0x1f", "- a", "|"),
 )
 
 #: Helm's toYaml gives up on these, for the whole list; the chart refuses them (test_chart_validation).
@@ -55,7 +33,7 @@ _ARGS = st.lists(_texts.map(lambda text: f"--x={text}"), max_size=4)
 @given(args=_ARGS, tree=_trees)
 @example(args=[f"--x={text}" for text in NASTY], tree={text: [text] for text in NASTY})
 @example(args=[], tree=[1, "a", True, {}, [], [[1], {"b": [False]}], 0, -1, 9850, 65532, 2**31, 2**53 - 1])
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.timeout(300)
 def test_any_value_arrives(args: list[str], tree: Any) -> None:
     """Texts with quotes, escapes and template syntax, whole numbers, mixed lists, maps with any key."""
@@ -67,16 +45,3 @@ def test_any_value_arrives(args: list[str], tree: Any) -> None:
     # Written out, for a port of 9850.0 equals 9850 and is no port.
     assert json.dumps(admitted["volumes"], sort_keys=True) == json.dumps(volumes(values), sort_keys=True)
     assert admitted["volumes"] == [volume]
-
-
-def test_literals_of_several_types_are_noticed() -> None:
-    """As the API server's compiler does, at any depth."""
-    environment = celpy.Environment(annotations={"JSONPatch": JSONPatch})
-    for expression, mixed in {
-        '{1: "x", "b": "x"}': True,
-        '{"a": dyn(1), "b": dyn("x")}': False,
-        "[object.a, object.b]": True,
-        '[{"a": dyn({"b": 1, "c": true})}]': True,
-        '[JSONPatch{op: "add", path: "/a"}, JSONPatch{op: "add", path: "/b"}]': False,
-    }.items():
-        assert bool(literal_faults(environment.compile(expression))) == mixed, expression

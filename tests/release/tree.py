@@ -42,10 +42,9 @@ def succeed(command: Sequence[str | Path], root: Path, **more: str) -> str:
     return done.stdout
 
 
-def build(root: Path, into: Path, *targets: str, **more: str) -> None:
-    """Build what the build backend makes of a tree: sdist and wheel, or only some."""
-    chosen = [word for target in targets for word in ("-t", target)]
-    succeed([sys.executable, "-m", "hatchling", "build", *chosen, "-d", into], root, **more)
+def build(root: Path, into: Path, **more: str) -> None:
+    """Build sdist and wheel of a tree."""
+    succeed([sys.executable, "-m", "hatchling", "build", "-d", into], root, **more)
 
 
 def unpack(sdist: Path, folder: Path) -> Path:

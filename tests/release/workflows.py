@@ -16,15 +16,9 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a job.
+    """A step of a job."""
 
-    Attributes:
-        workflow: the name of its file, without suffix.
-        job: its identifier.
-        says: the step.
-    """
-
-    workflow: str
+    workflow: str  # the name of its file, without suffix
     job: str
     says: Mapping[str, Any]
 
@@ -32,11 +26,6 @@ class Step:
     def run(self) -> str:
         """The commands; empty for one that uses an action."""
         return str(self.says.get("run", ""))
-
-    @property
-    def uses(self) -> str:
-        """The action, with its commit; empty for commands."""
-        return str(self.says.get("uses", ""))
 
 
 def files() -> list[Path]:
@@ -62,8 +51,7 @@ def steps() -> list[Step]:
     return [Step(where, name, step) for where, name, job in jobs() for step in job.get("steps", ())]
 
 
-def uses() -> list[tuple[str, str]]:
-    """Return what is used, as written: with the comment behind it."""
-    lines = (line for path in files() for line in path.read_text("utf-8").splitlines())
-    matches = (re.match(r"\s*(?:- )?uses: (\S+)\s*(.*)$", line) for line in lines)
-    return [(match[1], match[2]) for match in matches if match]
+def uses() -> list[str]:
+    """Return the actions and workflows that are used, with what stands behind their @."""
+    text = "\n".join(path.read_text("utf-8") for path in files())
+    return re.findall(r"^\s*(?:- )?uses: (\S+)", text, re.MULTILINE)

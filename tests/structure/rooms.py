@@ -62,19 +62,12 @@ IMPURE_CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Module:
-    """A module of the package.
-
-    Attributes:
-        lines: how long it is.
-        summary: the first line of its docstring.
-        own: modules of the package that it imports, also within functions and for type checking.
-        impure: what it imports and calls that reaches outside the process, but for type checking.
-    """
+    """A module of the package."""
 
     lines: int
-    summary: str
-    own: frozenset[str]
-    impure: frozenset[str]
+    summary: str  # the first line of its docstring
+    own: frozenset[str]  # modules of the package that it imports, also in functions and for type checking
+    impure: frozenset[str]  # what it imports and calls that reaches outside the process
 
 
 def modules() -> dict[str, Module]:

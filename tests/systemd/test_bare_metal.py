@@ -13,8 +13,6 @@ from support.commands import run
 from support.exporter import running_exporter
 from support.programs import simulator
 from systemd.unit import ENVIRONMENT, UNIT, only
-from vllm_specdec_exporter import __version__
-from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -49,19 +47,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_makefile_makes_the_wheel_so() -> None:
-    """The only command that is replaced is what `make wheel` runs, with the build backend alone."""
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert re.search(
-        r"^wheel: \$\(BUILD_VENV\)/\.installed .*\n\trm -f dist/\*\.whl\n"
-        r"\t\$\(BUILD_VENV\)/bin/python -m hatchling build -t wheel$",
-        makefile,
-        re.MULTILINE,
-    )
-    assert "-r requirements/build.txt" in makefile
-    assert lines("Install with pip")[0] == "make wheel"
-
-
 def test_what_was_installed_is_what_the_unit_starts(root: Path) -> None:
     """In the folder that the unit names, it watches a vLLM and says that it is healthy."""
     program = Path(f"{root}{only('ExecStart')}")
@@ -81,19 +66,6 @@ def test_the_files_are_where_systemd_looks(root: Path) -> None:
     settings = Path(f"{root}{only('EnvironmentFile').removeprefix('-')}")
     assert settings.read_bytes() == ENVIRONMENT.read_bytes()
     assert settings.stat().st_mode & 0o777 == 0o640
-
-
-def test_the_wheel_has_the_name_of_this_version(root: Path) -> None:
-    """Which the page writes out."""
-    assert f"-{__version__}-" in "".join(lines("Install with pip"))
-    assert list((root / "dist").glob(f"*-{__version__}-*.whl"))
-
-
-def test_the_settings_of_the_page_are_settings() -> None:
-    """Every variable that it names."""
-    said = set(re.findall(r"\bVLLM_SPECDEC_EXPORTER_\w+", TEXT))
-    assert said
-    assert said <= {option.variable for option in OPTIONS}
 
 
 def test_the_prometheus_job_is_the_one_of_the_rules() -> None:

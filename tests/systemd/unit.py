@@ -9,23 +9,11 @@ UNIT = FOLDER / "vllm-specdec-exporter.service"
 ENVIRONMENT = FOLDER / "vllm-specdec-exporter.env"
 
 
-def settings(section: str = "Service") -> dict[str, list[str]]:
-    """Return the values of a section's settings; a setting may stand there several times."""
-    found: dict[str, list[str]] = {}
-    inside = ""
-    for line in UNIT.read_text("utf-8").splitlines():
-        if header := re.fullmatch(r"\[(\w+)\]", line):
-            inside = header[1]
-        elif inside == section and line and not line.startswith("#"):
-            name, _, value = line.partition("=")
-            found.setdefault(name, []).append(value)
-    return found
-
-
 def only(name: str) -> str:
-    """Return the value of a setting that stands there once."""
-    (value,) = settings()[name]
-    return value
+    """Return the value of a setting of the service, which stands there once."""
+    section = UNIT.read_text("utf-8").partition("\n[Service]\n")[2].partition("\n[")[0]
+    (value,) = re.findall(rf"^{name}=(.*)$", section, re.MULTILINE)
+    return str(value)
 
 
 def environment(text: str) -> dict[str, str]:
