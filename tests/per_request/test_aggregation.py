@@ -38,6 +38,14 @@ def book(
     return found
 
 
+def reloaded(
+    before: RequestAggregator, settings: RequestSettings = TENANTS, thresholds: Thresholds | None = None
+) -> RequestAggregator:
+    found = RequestAggregator(settings, thresholds or Thresholds(), (Source.TAP,))
+    found.adopt(before)
+    return found
+
+
 def result(*observations: Observation, settings: RequestSettings = TENANTS) -> RequestsResult:
     return book(*observations, settings=settings).result(0.0, {})
 
@@ -180,8 +188,7 @@ class TestNames:
         assert {(bucket, kind) for bucket in Temperatures().names for kind in own} <= groups
         assert {kind for _, kind in groups} <= {OTHER, *own, *(f"junk{n}" for n in range(MOST_TYPES))}
 
-        after = RequestAggregator(ruled, Thresholds(), (Source.TAP,))
-        after.adopt(book(*junk))
+        after = reloaded(book(*junk), ruled)
         after.add(named[0], Source.TAP, 0.0)
         assert "code" in {group.request_type for group in after.result(0.0, {}).groups}
 
@@ -242,10 +249,6 @@ CHANGES = {
     "type header": replace(TENANTS, classification=replace(TENANTS.classification, type_header="x-type")),
     "tenants": replace(TENANTS, classification=Classification(tenants=frozenset({"initech"}))),
     "tenant header": replace(TENANTS, classification=replace(TENANTS.classification, tenant_header="x-t")),
-    **{
-        f"bounds of {item.name}": replace(TENANTS, bounds=replace(Bounds(), **{item.name: (0.3, 3.0)}))
-        for item in fields(Bounds)
-    },
     "nothing": TENANTS,
 }
 #: Changes after which the window holds what was grouped or judged in another way.
@@ -275,8 +278,7 @@ class TestReload:
         before = book(*self.SEEN)
         before.push_rejected_total = 4
         expected = counters(before.result(0.0, {}))
-        after = RequestAggregator(CHANGES[change], Thresholds(), (Source.TAP,))
-        after.adopt(before)
+        after = reloaded(before, CHANGES[change])
         (model,) = after.result(0.0, {}).models
 
         assert model.window_requests == (0 if change in OTHERWISE else 2)
@@ -295,23 +297,16 @@ class TestReload:
             (2, {"minimum_requests": 2, "poor_request_acceptance_ratio": 0.2, "mixed_requests_ratio": 0.4}),
         ):
             for threshold, value in thresholds.items():
-                after = RequestAggregator(
-                    TENANTS, Thresholds().with_values({threshold: value}), (Source.TAP,)
-                )
-                after.adopt(book(*self.SEEN))
+                after = reloaded(book(*self.SEEN), thresholds=Thresholds().with_values({threshold: value}))
                 assert [model.window_requests for model in after.result(0.0, {}).models] == [kept], threshold
 
     def test_histograms_with_other_bounds(self) -> None:
         """Only those whose bounds changed begin anew, with the new bounds."""
-        published = {
-            "acceptance_ratio": "acceptance_ratio",
-            "accepted_tokens_per_draft": "accepted_tokens_per_draft",
-            "time_to_first_token": "time_to_first_token_seconds",
-            "time_per_output_token": "time_per_output_token_seconds",
-        }
-        for changed in published:
-            after = RequestAggregator(CHANGES[f"bounds of {changed}"], Thresholds(), (Source.TAP,))
-            after.adopt(book(*self.SEEN))
+        names = [item.name for item in fields(Bounds)]
+        published = {name: f"{name}_seconds" if name.startswith("time") else name for name in names}
+        for changed in names:
+            bounds = replace(Bounds(), **{changed: (0.3, 3.0)})
+            after = reloaded(book(*self.SEEN), replace(TENANTS, bounds=bounds))
             group = after.result(0.0, {}).groups[0]
             assert [name for name, place in published.items() if getattr(group, place) is None] == [changed]
             after.add(self.SEEN[0], Source.TAP, 0.0)
@@ -322,11 +317,7 @@ class TestReload:
         """Groups of earlier settings do not count for the limit of groups."""
         heats = (0.0, 0.3, 0.6, 0.9, 1.5)
         many = [request(82, request_type=f"t{n}", temperature=t) for n in range(15) for t in heats]
-        before = book(*many)
-        after = RequestAggregator(
-            replace(TENANTS, temperatures=Temperatures((0.1, 0.4, 0.8, 1.2))), Thresholds()
-        )
-        after.adopt(before)
+        after = reloaded(book(*many), replace(TENANTS, temperatures=Temperatures((0.1, 0.4, 0.8, 1.2))))
         crowded = [after.add(observation, Source.TAP, 1.0) for observation in many]
         found = after.result(1.0, {}).groups
 
@@ -335,8 +326,8 @@ class TestReload:
 
     def test_groups_of_earlier_settings_end(self) -> None:
         """They are removed an hour after their last request."""
-        after = RequestAggregator(CHANGES["temperatures"], Thresholds(), (Source.TAP,))
-        after.adopt(book(request(82, temperature=0.6), request(82, temperature=0.0), time=100.0))
+        before = book(request(82, temperature=0.6), request(82, temperature=0.0), time=100.0)
+        after = reloaded(before, CHANGES["temperatures"])
         after.add(request(82, temperature=0.0), Source.TAP, 100.0)
 
         assert [g.temperature for g in after.result(99.9 + LINGER, {}).groups] == ["0", "0-0.2", "0.5-0.7"]
@@ -345,9 +336,7 @@ class TestReload:
 
     def test_groups_of_settings_that_are_taken_back(self) -> None:
         """Within the hour their counters continue, and are kept."""
-        between, back = RequestAggregator(CHANGES["temperatures"], Thresholds()), book()
-        between.adopt(book(request(82, temperature=0.6)))
-        back.adopt(between)
+        back = reloaded(reloaded(book(request(82, temperature=0.6)), CHANGES["temperatures"]))
         back.add(request(82, temperature=0.6), Source.TAP, 5.0)
         (group,) = back.result(1e6, {}).groups
 
@@ -356,8 +345,7 @@ class TestReload:
     def test_a_type_whose_rule_is_gone(self) -> None:
         """Its group is removed, unless clients name the type: then it counts as one of theirs."""
         ruled = replace(TENANTS, classification=Classification(rules=(parse_rule("code=model:*"),)))
-        after = book()
-        after.adopt(book(request(82, request_type="code"), settings=ruled))
+        after = reloaded(book(request(82, request_type="code"), settings=ruled))
         after.add(request(82, request_type="code"), Source.TAP, 5.0)
         (group,) = after.result(1e6, {}).groups
 

@@ -66,24 +66,13 @@ class TestHistograms:
 class TestQuantiles:
     @given(st.lists(TOKENS, min_size=1), st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]))
     @example([(0, 1)] * 3 + [(1, 1)] * 27, Fraction(1, 10))
+    @example([(1249, 2500)] * 100, Fraction(1, 10))
     def test_against_the_definition(self, requests: list[tuple[int, int]], q: Fraction) -> None:
         """The smallest of all ratios, exactly, of which it holds; as far as the resolution goes."""
         ratios = sorted(Fraction(accepted, drafted) for accepted, drafted in requests)
         exact = next(r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios))
 
         assert recent(requests).quantile(float(q)) == math.floor(exact * RESOLUTION) / RESOLUTION
-
-    @given(st.lists(TOKENS, min_size=1), st.integers(1, RESOLUTION))
-    @example([(1249, 2500)] * 100, RESOLUTION // 2)
-    def test_a_limit_cuts_quantiles_as_it_cuts_requests(
-        self, requests: list[tuple[int, int]], limit: int
-    ) -> None:
-        """P10 is below a limit of three digits if and only if a tenth of the requests is."""
-        below = sum(Fraction(a, d) < Fraction(limit, RESOLUTION) for a, d in requests)
-        p10 = recent(requests).quantile(0.1)
-
-        assert p10 is not None
-        assert (p10 < limit / RESOLUTION) is (10 * below >= len(requests))
 
 
 class TestParts:
@@ -134,12 +123,10 @@ def test_the_published_zones() -> None:
         assert [outcome_of(ratio, Thresholds()) for ratio in ratios] == [outcome] * len(ratios)
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_more_acceptance_is_never_worse(one: float, other: float, low: float, high: float) -> None:
-    """Wherever the operator puts the zones, also in one place, they follow one another."""
-    edges = {"disable_acceptance_ratio": min(low, high), "break_even_acceptance_ratio": max(low, high)}
-    thresholds = Thresholds().with_values(edges)
-    zones = [list(Outcome).index(outcome_of(r, thresholds) or LOSES) for r in sorted((one, other))]
-
-    assert zones == sorted(zones)
-    assert [outcome_of(edge, thresholds) for edge in edges.values()] == [BREAK_EVEN, BREAK_EVEN]
+def test_zones_that_the_operator_moved() -> None:
+    """The edges belong to the zone between them, also where they are one."""
+    for low, high in ((0.2, 0.3), (0.7, 0.7)):
+        edges = {"disable_acceptance_ratio": low, "break_even_acceptance_ratio": high}
+        thresholds = Thresholds().with_values(edges)
+        found = [outcome_of(ratio, thresholds) for ratio in (low - 0.01, low, high, high + 0.01)]
+        assert found == [LOSES, BREAK_EVEN, BREAK_EVEN, GAINS]

@@ -38,7 +38,10 @@ def told(found: RequestAggregator, time: float = 0.0, **unobserved: int) -> list
 
 class TestUnobserved:
     def test_from_a_fifth_on(self) -> None:
-        """The threshold is that of requests without a record."""
+        """The threshold is that of requests without a record; a single defect of the tap is always told.
+
+        Clients that disconnect, and requests that the server refuses, are no gap.
+        """
         half = Thresholds().with_values({"unrecorded_requests_ratio": 0.5})
         for thresholds, unobserved, said in (
             (None, 19, False),
@@ -47,10 +50,10 @@ class TestUnobserved:
             (half, 80, True),
         ):
             assert bool(told(book(80, thresholds=thresholds), connection=unobserved)) is said
-
-    def test_what_says_nothing_of_the_tap(self) -> None:
-        """Clients that disconnect, and requests that the server refuses, are no gap."""
         assert told(book(1), aborted=1000, refused=1000) == []
+        assert told(book(500), internal=1) == [
+            "1 request in the last 30m met a defect of the tap, and could not be observed"
+        ]
 
     def test_every_other_reason_has_its_remedy(self) -> None:
         """Each reason has a text; without observed requests, the others are not mentioned."""
@@ -58,12 +61,6 @@ class TestUnobserved:
             finding = book().result(0.0, {}, TapResult(unobserved_total={reason: 3})).findings[-1]
             assert finding.text.endswith(f"could not be observed ({reason} 3)")
             assert finding.action.endswith(f" ({reason}).")
-
-    def test_any_defect(self) -> None:
-        """A single one is reported."""
-        assert told(book(10_000), internal=1) == [
-            "1 request in the last 30m met a defect of the tap, and could not be observed"
-        ]
 
     def test_lately_not_since_the_start(self) -> None:
         """Only what the tap counted within the window is reported."""

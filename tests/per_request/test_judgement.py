@@ -54,30 +54,16 @@ def sixty_forty() -> list[Observation]:
 class TestTheLosingMinority:
     def test_four_of_ten_lose(self) -> None:
         """By request the two kinds are plain: P10 says that a tenth loses, and most others gain."""
-        found = judged(sixty_forty())
+        found = judged(sixty_forty(), batch=8.0)
+        code, chat = found.groups
+        rejected, tokens = 40 * 62 + 60 * 18, 40 * 63 + 60 * 107
 
         assert (found.window, found.window_requests) == ("30m", 100)
         assert found.acceptance_quantiles == {"0.1": 0.38, "0.5": 0.82, "0.9": 0.82}
         assert (found.losing_requests_ratio, found.gaining_requests_ratio) == (0.4, 0.6)
-        assert found.losing_tokens_ratio == pytest.approx(40 * 63 / (40 * 63 + 60 * 107))
+        assert found.losing_tokens_ratio == pytest.approx(40 * 63 / tokens)
         assert found.mixed is True
-
-    def test_a_full_batch(self) -> None:
-        """Where the losing requests really are slower, that is said instead."""
-        (*_, hint) = judged(sixty_forty(), batch=400.0).findings
-        speedup = (1 + 38 / 25) / PROFILE.step_cost(4, 400)
-
-        assert speedup < 1
-        assert hint.action == (
-            "Send them to a server without speculation: acceptance here would rise from 64% to 82%. By the "
-            f"cost profile they now run {speedup:.2f} times as fast as without."
-        )
-
-    def test_groups(self) -> None:
-        """Each with its share of the requests, the tokens and the rejected tokens, the largest first."""
-        code, chat = judged(sixty_forty(), batch=8.0).groups
-        rejected, tokens = 40 * 62 + 60 * 18, 40 * 63 + 60 * 107
-
+        # Each group with its share of the requests, the tokens and the rejected tokens, the largest first.
         assert code == GroupWindow(
             *("0", "code", 60, 0.6, 60 * 107 / tokens, 0.82, 0.82, 0.82, 1 + 82 / 25, Outcome.GAINS, 0.0),
             60 * 18 / rejected,
@@ -89,6 +75,17 @@ class TestTheLosingMinority:
             40 * 62 / rejected,
             (1 + 38 / 25) / PROFILE.step_cost(4, 8),
             judged=True,
+        )
+
+    def test_a_full_batch(self) -> None:
+        """Where the losing requests really are slower, that is said instead."""
+        (*_, hint) = judged(sixty_forty(), batch=400.0).findings
+        speedup = (1 + 38 / 25) / PROFILE.step_cost(4, 400)
+
+        assert speedup < 1
+        assert hint.action == (
+            "Send them to a server without speculation: acceptance here would rise from 64% to 82%. By the "
+            f"cost profile they now run {speedup:.2f} times as fast as without."
         )
 
 
@@ -252,7 +249,7 @@ def test_the_worst_requests_come_sorted() -> None:
     ]
 
 
-# --- routing, against adding up the requests that go and those that stay
+# --- routing
 
 LEAST = 20  # requests that a group needs to be judged: two fifths of those that a model needs
 COOL, HOT = 0.2, 1.5
@@ -310,17 +307,12 @@ def test_a_small_group_is_routed_with_its_type() -> None:
     assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
 
 
-class TestNumbers:
-    def test_by_hand(self) -> None:
-        """60 requests with 82 of 100 tokens accepted, 40 with 38."""
-        found = routing(many(60, 82, "code"), many(40, 38, "chat"), batch=8.0)
-
+def test_the_numbers_of_a_routing() -> None:
+    """60 requests with 82 of 100 tokens accepted, 40 with 38; a speedup needs the load."""
+    for batch, speedup in ((8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)), (None, None)):
+        found = routing(CODE, many(40, 38, "chat"), batch=batch)
         assert found is not None
         assert found.requests_ratio == 0.4
         assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
         assert (found.acceptance_before, found.acceptance_after) == pytest.approx((0.644, 0.82))
-        assert found.speedup == pytest.approx((1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8))
-
-        without = routing(many(60, 82, "code"), many(40, 38, "chat"))
-        assert without is not None
-        assert without.speedup is None, "it needs the load"
+        assert found.speedup == pytest.approx(speedup)

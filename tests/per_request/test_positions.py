@@ -5,7 +5,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
-from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import StepCounts
 
@@ -53,9 +52,3 @@ class TestShape:
         longer = sum(d + more if d == present else d for d, _ in found) / len(found)
 
         assert shape.length(present + more) == pytest.approx(longer)
-
-    def test_nothing_known(self) -> None:
-        """Without detailed records nothing is said of lengths."""
-        shape = DraftShape(0, ())
-
-        assert (shape.mean_length, shape.length(1), shape.of(4).length(2)) == (0.0, 0.0, 0.0)

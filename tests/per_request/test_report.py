@@ -21,15 +21,13 @@ HERE = Path(__file__).parent / "golden"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 COSTS = {MODEL: Costs(PROFILE, (1.0, 16.0, 64.0))}
 
-every_case = pytest.mark.parametrize("name", RESULTS)
-
 
 def shown(name: str, *, colour: bool = False, costs: bool = False) -> str:
     page = replace(page_of(), requests=RESULTS[name])
     return report.render(page, colour=colour, costs=COSTS if costs else None) + "\n"
 
 
-@every_case
+@pytest.mark.parametrize("name", RESULTS)
 def test_the_report_is_the_golden_file(name: str) -> None:
     """Every byte of the report is as committed."""
     path = HERE / f"{name}.txt"
@@ -68,20 +66,13 @@ def test_nothing_from_outside_can_steer_the_terminal() -> None:
 
 
 def test_the_requests_stand_below_the_servers() -> None:
-    """What is known of servers is told as ever, and behind it what is known of requests."""
+    """What is known of servers is told as ever; without tap and push, nothing is said of requests."""
     page = PAGES["healthy"]
-    both = report.render(replace(page, requests=RESULTS["mixed"]))
-    assert both.startswith(report.render(page))
+    servers, both = report.render(page), report.render(replace(page, requests=RESULTS["mixed"]))
+    assert both.startswith(servers)
     assert "\n\nsingle requests\n  records   1,000 detailed" in both
-
-
-def test_without_tap_and_push_nothing_is_said_of_requests() -> None:
-    """Whoever has neither sees no difference."""
+    assert "single requests" not in servers
     assert "requests" not in report.render(page_of())
-    assert "single requests" not in report.render(PAGES["healthy"])
-
-
-# --- what a smaller K would have given
 
 
 def test_a_k_that_is_not_surely_faster_is_called_so() -> None:

@@ -21,28 +21,16 @@ PROFILE = for_method("draft_model")
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests that are alike.
+    """Requests that are alike."""
 
-    Attributes:
-        requests: how many.
-        chance: that a drafted token is accepted once those before it are.
-        temperature: theirs, None where they name none.
-        request_type: what they ask for.
-        tenant: whose they are.
-        lengths: of drafts; each is drawn from these.
-        drafts: of each request.
-        details: whether their records have the steps.
-        model: that answered.
-    """
-
-    requests: int
-    chance: float
-    temperature: float | None = 0.0
+    requests: int  # how many
+    chance: float  # that a drafted token is accepted once those before it are
+    temperature: float | None = 0.0  # None where they name none
     request_type: str = "code"
     tenant: str = ""
-    lengths: tuple[int, ...] = (4,)
-    drafts: int = 40
-    details: bool = True
+    lengths: tuple[int, ...] = (4,)  # of drafts; each is drawn from these
+    drafts: int = 40  # of each request
+    details: bool = True  # whether their records have the steps
     model: str = MODEL
 
 
@@ -135,14 +123,9 @@ def known(
     more: Iterable[Observation] = (),
     later: float = 0.0,
 ) -> RequestsResult:
-    """Return what an exporter knows of these requests.
+    """Return what an exporter knows of requests through a tap, and of `more` pushed ones, `later` seconds on.
 
-    Args:
-        kinds: what passed through the tap.
-        batch: requests in the batch, None where that is not known.
-        tap: its state.
-        more: other observations, that were pushed.
-        later: seconds since they ended.
+    `batch` is the requests in the batch, None where that is not known.
     """
     tenants = frozenset(kind.tenant for kind in kinds if kind.tenant)
     classification = replace(RequestSettings().classification, tenants=tenants)

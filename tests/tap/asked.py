@@ -2,16 +2,7 @@
 
 from collections.abc import Iterable
 
-from tap.streams import (
-    DONE,
-    RECORD,
-    chat_documents,
-    chat_request,
-    events,
-    request,
-    split,
-    usage_chunk,
-)
+from tap.streams import DONE, RECORD, chat_documents, chat_request, events, request, split, usage_chunk
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
 #: What a request gets that is asked.

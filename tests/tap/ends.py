@@ -114,7 +114,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    *, port: int = 0, unix: str = "", tls: ssl.SSLContext | None = None, host: str = HOST
+    *, port: int = 0, unix: str = "", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Server]:
     """Run a `Server`."""
     server = Server()
@@ -122,9 +122,9 @@ async def serving(
         listening = await asyncio.start_unix_server(server.take, unix)
         server.url = f"unix:{unix}"
     else:
-        listening = await asyncio.start_server(server.take, host, port, ssl=tls)
+        listening = await asyncio.start_server(server.take, HOST, port, ssl=tls)
         found = listening.sockets[0].getsockname()
-        server.url = f"http{'s' if tls else ''}://{host}:{found[1]}"
+        server.url = f"http{'s' if tls else ''}://{HOST}:{found[1]}"
     try:
         yield server
     finally:
@@ -140,15 +140,11 @@ async def serving(
 
 @dataclass
 class Relay:
-    """A tap that runs here.
-
-    Attributes:
-        told: what it observed.
-    """
+    """A tap that runs here."""
 
     tap: Tap
     listener: Listener
-    told: list[Observation] = field(default_factory=list)
+    told: list[Observation] = field(default_factory=list)  # what it observed
 
     @property
     def port(self) -> int:
@@ -189,9 +185,6 @@ async def tapping(
     drain: float = 0.0,
     listen: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
-    name: str = "",
-    before: Callable[[], None] | None = None,
-    classification: Classification | None = None,
 ) -> AsyncIterator[Relay]:
     """Run a tap before the server at `url`; nothing of it is left afterwards.
 
@@ -201,16 +194,13 @@ async def tapping(
         drain: seconds that requests may take at a shutdown.
         listen: TLS towards clients.
         trust: TLS towards the server.
-        name: expected name of the server's certificate.
-        before: called before each connection.
-        classification: of requests.
     """
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
-    config = TapConfig((HOST, port), parse_target(url), name, ask, drain)
-    tap = Tap(config, (lambda: trust) if trust is not None else None, before)
+    config = TapConfig((HOST, port), parse_target(url), "", ask, drain)
+    tap = Tap(config, (lambda: trust) if trust is not None else None)
     relay = Relay(tap, listener)
-    tap.use(classification or Classification(), relay.told.append)
+    tap.use(Classification(), relay.told.append)
     listener.serve(tap.accept, listen)
     tasks = asyncio.all_tasks()
     try:
@@ -224,10 +214,10 @@ async def tapping(
         assert not left
 
 
-async def connect(port: int, tls: ssl.SSLContext | None = None, host: str = HOST) -> End:
+async def connect(port: int, tls: ssl.SSLContext | None = None) -> End:
     """Connect as a client."""
     async with asyncio.timeout(PATIENCE):
-        reader, writer = await asyncio.open_connection(host, port, ssl=tls)
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=tls)
     return End(reader, writer)
 
 
@@ -280,15 +270,10 @@ async def road(way: str = "tap", **more: Any) -> AsyncIterator[Road]:
 
 @dataclass
 class Late:
-    """Connections to servers that are made later.
+    """Connections to servers that are made later."""
 
-    Attributes:
-        begun: set once one is being made.
-        go: lets them be made.
-    """
-
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    go: asyncio.Event = field(default_factory=asyncio.Event)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # set once one is being made
+    go: asyncio.Event = field(default_factory=asyncio.Event)  # lets them be made
 
 
 def late(monkeypatch: pytest.MonkeyPatch) -> Late:

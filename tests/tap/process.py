@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,19 +16,10 @@ from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, BEGUN
 
 @dataclass
 class Process:
-    """An exporter with a tap.
-
-    Attributes:
-        exporter: the process.
-        port: where its tap listens.
-    """
+    """An exporter with a tap."""
 
     exporter: RunningExporter
-    port: int
-
-    async def get(self, path: str) -> str:
-        """Return what it answers."""
-        return (await asyncio.to_thread(self.exporter.get, path)).text
+    port: int  # where its tap listens
 
     async def metrics(self, *names: str) -> Metrics:
         """Return what /metrics says."""
@@ -50,18 +41,14 @@ class Process:
     async def reload(self, config: str, says: str) -> None:
         """Change the configuration, and wait for what the log says of that."""
         self.exporter.configure(config)
-        self.send(signal.SIGHUP)
+        self.exporter.send(signal.SIGHUP)
         await self.says(says)
-
-    async def listens(self) -> None:
-        """Wait until the tap listens."""
-        await self.says("tap listening")
 
     async def starts(self, config: str | None = None) -> None:
         """Wait until it is more than standing by: after a change of the configuration."""
         if config is not None:
             self.exporter.configure(config)
-            self.send(signal.SIGHUP)
+            self.exporter.send(signal.SIGHUP)
         async with asyncio.timeout(PATIENCE):
             while not await asyncio.to_thread(self._has_started):  # noqa: ASYNC110 - it is another process
                 await asyncio.sleep(0.05)
@@ -71,10 +58,6 @@ class Process:
             return self.exporter.get("/config").status == 200
         except OSError:  # between two listeners
             return False
-
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self.exporter.send(number)
 
     async def exit_code(self) -> int:
         """Wait for its end."""
@@ -88,33 +71,32 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    *flags: str, upstream: str, config: object = None, env: Mapping[str, str] | None = None, port: int = 0
+    *flags: str, upstream: str, config: object = None, listens: bool = True
 ) -> AsyncIterator[Process]:
-    """Run the exporter with a tap until it answers; the loop goes on meanwhile."""
-    port, web = port or free_port(), free_port()
+    """Run the exporter until it answers, and its tap too if it `listens`; the loop goes on meanwhile."""
+    port, web = free_port(), free_port()
     words = ["--web.listen-address", f"{HOST}:{web}", "--tap.listen-address", f"{HOST}:{port}"]
     if not any(flag.startswith("--vllm.url") for flag in flags):
         words += ["--vllm.url", f"http://{HOST}:1"]
     if upstream:
         words += ["--tap.upstream", upstream]
     with contextlib.ExitStack() as stack:
-        running = running_exporter(*words, *flags, config=config, env=env)
-        yield Process(await asyncio.to_thread(stack.enter_context, running), port)
-
-
-async def connected(running: Process) -> End:
-    """Connect as a client, as soon as the tap listens again: another one takes its place."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            try:
-                return await connect(running.port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.05)
+        exporter = running_exporter(*words, *flags, config=config)
+        running = Process(await asyncio.to_thread(stack.enter_context, exporter), port)
+        if listens:
+            await running.says("tap listening")
+        yield running
 
 
 async def both(running: Process, upstream: Any, first: bytes) -> tuple[End, End]:
     """Return both ends of a new connection, after the client sent `first` and the server read it."""
-    client = await connected(running)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                client = await connect(running.port)
+                break
+            except ConnectionRefusedError:  # until it listens again, where another takes its place
+                await asyncio.sleep(0.05)
     await client.send(first)
     server: End = await upstream.connection()
     assert await server.read(len(first)) == first

@@ -89,12 +89,7 @@ def chat_request(**fields: Any) -> dict[str, Any]:
 
 
 def request(
-    body: object = b"",
-    path: str = CHAT,
-    method: str = "POST",
-    *,
-    version: str = "1.1",
-    **headers: str | None,
+    body: object = b"", path: str = CHAT, method: str = "POST", *, version: str = "1.1", **headers: str | None
 ) -> bytes:
     """A request; underscores in header names mean dashes, ``None`` leaves a header out."""
     data = body if isinstance(body, bytes) else dump(body).encode()
@@ -157,11 +152,14 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
     return head + end, rest
 
 
-def cuts(data: bytes) -> Iterator[list[bytes]]:
-    """Every way to cut bytes in two, and byte by byte."""
-    for place in range(1, len(data)):
-        yield [data[:place], data[place:]]
-    yield [bytes((byte,)) for byte in data]
+def cuts(data: bytes, most: int = 1 << 20) -> Iterator[list[bytes]]:
+    """Up to 500 ways to cut bytes in two, and byte by byte; of more than `most`, one way."""
+    if len(data) <= most:
+        for place in range(1, len(data), 1 + len(data) // 500):
+            yield [data[:place], data[place:]]
+        yield [bytes((byte,)) for byte in data]
+    else:
+        yield cut_at(data, range(0, len(data), 997))
     yield [data]
 
 

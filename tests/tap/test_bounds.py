@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tap.ends import PATIENCE, connect, eventually, late, passes, road
-from tap.streams import ASKED, BEGUN, REST, answer, chat_request, request, split
+from tap.ends import PATIENCE, connect, eventually, late, road
+from tap.streams import answer, chat_request, request, split
 from vllm_specdec_exporter.serve.tap import observer
 from vllm_specdec_exporter.serve.tap import relay as module
 
@@ -92,30 +92,3 @@ async def test_the_end_of_the_tap_leaves_no_attempt_to_connect(monkeypatch: pyte
         await relay.tap.drain()
         assert (await client.rest())[0] == b""
         await client.close()  # that no task is left is asserted where the tap ends
-
-
-async def test_the_end_of_the_tap() -> None:
-    """Idle connections are closed at once, streams when they are complete, others by `cut`."""
-    async with road(drain=PATIENCE) as built:
-        relay = built.relay
-        idle, server_of_idle = await built.both(request(method="GET"))
-        await passes(server_of_idle, idle, answer({}))
-        silent = await connect(built.port)
-        await eventually(lambda: relay.result.connections == 2)
-        stream, server = await built.both(ASKED)
-        await server.send(BEGUN)
-        never, server_of_never = await built.both(ASKED)
-
-        ending = asyncio.create_task(relay.tap.drain())
-        assert await idle.rest() == (b"", "end")
-        assert await silent.rest() == (b"", "end")
-        assert await server_of_idle.rest() == (b"", "end")
-        await server.send(REST)
-        assert await stream.rest() == (BEGUN + REST, "end")
-        assert not ending.done()
-        relay.tap.cut()
-        await ending
-        assert await never.rest() == (b"", "reset")  # in order, half an answer might look whole
-        assert (await server_of_never.rest())[0] == b""
-        for end in (idle, silent, stream, never):
-            await end.close()

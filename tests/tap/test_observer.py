@@ -1,12 +1,9 @@
 """The observer: from the bytes of a connection to observations, the same whatever the pieces."""
 
-import json
 from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tap.streams import (
     ANSWERED_PLAIN,
@@ -67,10 +64,7 @@ EXCHANGES = {
         request(chat_request(), Expect="100-continue"),
         b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + ANSWERED_PLAIN,
     ),
-    "usage with the last token": (
-        ASKED,
-        streamed(events([*_TOKENS[:-1], {**_TOKENS[-1], **_LAST}, DONE])),
-    ),
+    "usage with the last token": (ASKED, streamed(events([*_TOKENS[:-1], {**_TOKENS[-1], **_LAST}, DONE]))),
     "usage with each token": (
         ASKED,
         streamed(
@@ -83,10 +77,6 @@ EXCHANGES = {
             )
         ),
     ),
-    "refused": (ASKED_PLAIN, answer({"error": {"message": "no"}}, "400 Bad Request")),
-    "malformed": (ASKED_PLAIN, answer(b"{not json")),
-    "no JSON": (ASKED_PLAIN, answer(b"<html>", Content_Type="text/html")),
-    "encoded": (ASKED_PLAIN, answer(b"\x1f\x8b", Content_Encoding="gzip")),
 }
 
 
@@ -99,9 +89,7 @@ def test_the_same_observation_whatever_the_pieces(name: str) -> None:
     """Every way to cut the request in two, every way to cut the answer, byte by byte, and all at once."""
     asked, answered = EXCHANGES[name]
     twice = observe(([asked], [answered]), ([asked], [answered]))
-    assert len(twice.told) + sum(twice.unobserved.values()) == twice.watch.requests == 2
-    if name not in ("refused", "malformed", "no JSON", "encoded"):
-        assert [seen.completion_tokens for seen in twice.told] == ([None] if "trailers" in name else [9]) * 2
+    assert [seen.completion_tokens for seen in twice.told] == ([None] if "trailers" in name else [9]) * 2
     whole = _result(observe(([asked], [answered])))
     for parts in cuts(asked):
         assert _result(observe((parts, [answered]))) == whole, parts[0]
@@ -235,23 +223,13 @@ def test_what_is_not_observed_is_counted_once_and_says_why(name: str) -> None:
 
 
 def test_the_state_of_the_record() -> None:
-    """None, nothing drafted, and one that contradicts itself, which may hold anything."""
-    nothing = {**RECORD, "num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
+    """None, nothing drafted, and one that contradicts itself or is none."""
+    nothing: Any = {**RECORD, "num_spec_steps": 0, "num_draft_tokens": 0, "num_accepted_draft_tokens": 0}
     nothing |= {"acceptance_histogram": [0, 0, 0, 0], "per_step_accepted": [], "per_step_drafted": []}
-    wrong: list[Any] = [
-        {**RECORD, "num_draft_tokens": 1},
-        {**RECORD, "num_spec_steps": "4"},
-        {**RECORD, "num_spec_steps": 10**400},
-        {**RECORD, "per_step_drafted": [3] * 5},
-        {},
-        [],
-        "text",
-        7,
-    ]
-    records = [None, nothing, *wrong]
+    records = [None, nothing, {**RECORD, "num_draft_tokens": 1}, "text"]
     watched = observe(*(([ASKED_PLAIN], [answer(chat_answer(record))]) for record in records))
     states = [seen.state for seen in watched.told]
-    assert states == [RecordState.NONE, RecordState.NOT_DRAFTED, *[RecordState.MALFORMED] * len(wrong)]
+    assert states == [RecordState.NONE, RecordState.NOT_DRAFTED, *[RecordState.MALFORMED] * 2]
 
 
 _ODD = [
@@ -279,49 +257,17 @@ _ODD = [
 ]
 
 
-def _is_no_defect(asked: bytes, answered: bytes) -> None:
-    stream = streamed([b"data: " + answered + b"\n\n", *events([DONE])])
+@pytest.mark.parametrize("odd", _ODD)
+def test_no_bytes_are_a_defect(odd: bytes) -> None:
+    """As a request, as an answer or as an event: they are observed or malformed."""
+    stream = streamed([b"data: " + odd + b"\n\n", *events([DONE])])
     watched = observe(
-        ([request(asked, Content_Length=str(len(asked)))], [ANSWERED_PLAIN]),
-        ([ASKED_PLAIN], [answer(answered)]),
+        ([request(odd, Content_Length=str(len(odd)))], [ANSWERED_PLAIN]),
+        ([ASKED_PLAIN], [answer(odd)]),
         ([ASKED], [stream]),
     )
     counted = Counter(watched.unobserved)
     assert len(watched.told) + counted["malformed"] + counted["refused"] == watched.watch.requests == 3
-
-
-def test_no_bytes_are_a_defect() -> None:
-    """As a request, as an answer or as an event: they are observed or malformed."""
-    for odd in _ODD:
-        _is_no_defect(odd, odd)
-
-
-_NAMES = (
-    "model",
-    "temperature",
-    "n",
-    "sampling_params",
-    "stream",
-    "id",
-    "choices",
-    "usage",
-    "metrics",
-    "error",
-)
-_INNER = ("speculative_decoding", "delta", "role", "content", "completion_tokens", *RECORD)
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_NAMES + _INNER), inner, max_size=5)
-    ),
-    max_leaves=20,
-)
-
-
-@given(_JSON, _JSON)
-def test_no_json_is_a_defect(asked: Any, answered: Any) -> None:
-    """With the names that are read, and any values."""
-    _is_no_defect(json.dumps(asked).encode(), json.dumps(answered).encode())
 
 
 def test_pipelined_requests_are_not_observed_and_the_text_ones_are_counted() -> None:

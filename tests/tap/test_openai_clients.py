@@ -23,20 +23,10 @@ def vllm() -> Iterator[FakeVLLM]:
         yield server
 
 
-@pytest.fixture(autouse=True)
-def _fresh(vllm: FakeVLLM) -> None:
-    vllm.script = Script()
-    vllm.asked.clear()
-
-
-def _client(url: str) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=1, timeout=30)
-
-
 async def _call(url: str, api: str, **more: Any) -> list[object]:
     """Everything that the client returns, event by event, and the error that ends it."""
     got: list[object] = []
-    async with _client(url) as client:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="key", max_retries=1, timeout=30) as client:
         create: Any = client.chat.completions.create if api == "chat" else client.completions.create
         what = {"messages": _MESSAGES} if api == "chat" else {"prompt": "Hi"}
         try:

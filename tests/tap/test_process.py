@@ -22,7 +22,6 @@ from tap.streams import (
     MODEL,
     RECORD,
     REST,
-    answer,
     chat_request,
     request,
     stream_head,
@@ -41,7 +40,6 @@ async def test_a_connection_survives_that_the_configuration_is_mended() -> None:
         serving() as upstream,
         process(_WAIT, upstream=upstream.url, config="requests: {window: soon}\n") as running,
     ):
-        await running.listens()
         client, server = await answered(running, upstream)
         await passes(client, server, ASKED)
         await passes(server, client, BEGUN)
@@ -61,7 +59,6 @@ async def test_a_file_of_which_nothing_can_be_used() -> None:
     async with serving() as polled, serving() as upstream:
         flags = (_WAIT, f"--vllm.url={polled.url}")
         async with process(*flags, upstream="", config="tap: {upstream: 'ftp://x'}\n") as running:
-            await running.listens()
             client, _ = await answered(running, polled)
             await running.starts(f"tap: {{upstream: '{upstream.url}', listen_address: '{HOST}:1'}}\n")
             assert (await client.rest())[0] == b""
@@ -77,13 +74,13 @@ async def test_certificates_that_cannot_be_used_do_not_end_it(tmp_path: Path) ->
     cert.write_text("nothing")
     key.write_text("nothing")
     flags = (_WAIT, f"--tap.cert-file={cert}", f"--tap.key-file={key}", "--tap.ask-for-usage=true")
-    async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
+    async with serving() as upstream, process(*flags, upstream=upstream.url, listens=False) as running:
         await running.says("standing by")
         assert "--tap.cert-file" in running.exporter.log()
         for source, target in zip(authority.issue(HOST), (cert, key), strict=True):
             shutil.copy(source, target)
-        running.send(signal.SIGHUP)
-        await running.listens()
+        running.exporter.send(signal.SIGHUP)
+        await running.says("tap listening")
         client = await connect(running.port, ssl.create_default_context(cafile=str(authority.file)))
         await client.send(request(chat_request(stream=True)))
         server = await upstream.connection()
@@ -115,14 +112,13 @@ async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, 
     Metrics are served until then. A process that stands by relays and ends in the same way.
     """
     async with serving() as upstream, process(*flags, upstream=upstream.url) as running:
-        await running.listens()
         assert ("cannot start, standing by" in running.exporter.log()) == bool(flags)
         idle, server_of_idle = await answered(running, upstream)
         silent = await connect(running.port)
         stream, server = await begun(running, upstream)
         last, server_of_last = await begun(running, upstream)
 
-        running.send(signal.SIGTERM)
+        running.exporter.send(signal.SIGTERM)
         for end in (idle, silent, server_of_idle):
             assert await end.rest() == (b"", "end")
         with pytest.raises(ConnectionRefusedError):
@@ -145,19 +141,19 @@ async def test_sigterm_waits_for_streams_and_for_nothing_else(flags: tuple[str, 
 async def test_what_never_ends_is_cut_off_in_time() -> None:
     """After --tap.drain-timeout: a WebSocket that is not closed, a stream that is not read."""
     async with serving() as upstream, process("--tap.drain-timeout=300ms", upstream=upstream.url) as running:
-        await running.listens()
         upgrade = request(method="GET", Connection="Upgrade", Upgrade="websocket")
         socket_, server_of_socket = await both(running, upstream, upgrade)
         await server_of_socket.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
         stuck, server_of_stuck = await both(running, upstream, ASKED)
         server_of_stuck.writer.write(stream_head() + bytes(30_000_000))
-        running.send(signal.SIGTERM)
+        running.exporter.send(signal.SIGTERM)
         assert await running.exit_code() == 0
         for end in (server_of_socket, server_of_stuck):
             assert (await end.rest())[0] == b""
-        for end in (socket_, stuck):
-            end.reset()
-            await end.close()
+        assert (await socket_.rest())[1] == "reset"  # in order, half an answer might look whole
+        await socket_.close()
+        stuck.reset()
+        await stuck.close()
 
 
 # --- reloading
@@ -174,7 +170,6 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
         "tap: {ask_for_usage: true}\n"
     )
     async with serving() as upstream, process(upstream=upstream.url, config=before) as running:
-        await running.listens()
         asked = request(chat_request(), X_Type="batch", X_Tenant="blue")
         client, server = await both(running, upstream, asked)
         await passes(server, client, ANSWERED_PLAIN)
@@ -200,63 +195,7 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
         await stream.close()
 
 
-# --- what it relays to, and what it counts
-
-
-async def test_it_relays_to_the_server_that_it_polls() -> None:
-    """By default. Polls do not pass through the tap, and are no requests of it."""
-    async with serving() as upstream, process(f"--vllm.url={upstream.url}", upstream="") as running:
-        await running.listens()
-        poll = await upstream.connection()
-        assert b" /metrics " in await poll.read_head()
-        client = await connect(running.port)
-        await client.send(ASKED_PLAIN)
-        async with asyncio.timeout(PATIENCE):
-            while not (await (server := await upstream.connection()).read_head()).startswith(b"POST "):
-                pass
-        await passes(server, client, ANSWERED_PLAIN)
-        assert (await running.metrics("tap_requests_total")).value("tap_requests_total") == 1
-        await client.close()
-
-
-async def test_the_metrics_of_the_tap() -> None:
-    """Every series exists from the beginning, at 0, and counts what happens."""
-    port = free_port()
-    async with process(upstream=f"http://{HOST}:{port}") as running:
-        await running.listens()
-        metrics = await running.metrics()
-        assert [metrics.value(name) for name in _TAP] == [0, 0, 0]
-        errors = {key["reason"] for key in metrics.labels("tap_upstream_errors_total")}
-        assert errors == {"refused", "unreachable", "reset", "tls", "timeout"}
-        reasons = "aborted busy connection encoded internal malformed refused too_large"
-        assert {key["reason"] for key in metrics.labels("tap_unobserved_total")} == set(reasons.split())
-        assert numbers(metrics, "tap_unobserved_total") == {}
-
-        async with serving(port=port) as upstream:
-            client, server = await answered(running, upstream)
-            refusal = answer({"error": {}}, "400 Bad Request")
-            await running.ask(client, server, ASKED_PLAIN, refusal)
-            await running.ask(client, server, request(method="GET"), answer({"data": []}))
-            second, pending = await both(running, upstream, ASKED)
-            metrics = await running.metrics()
-            assert [metrics.value(name) for name in _TAP] == [2, 2, 4]
-            await second.close()
-            await pending.close()
-            await running.becomes(
-                lambda found: found.value("tap_open_connections") == 1, "tap_open_connections"
-            )
-            metrics = await running.metrics()
-            assert numbers(metrics, "tap_unobserved_total") == {"refused": 1, "aborted": 1}
-            assert numbers(metrics, "request_observations_total") == {"detailed,tap": 1}
-            await client.close()
-        for _ in range(2):
-            client = await connect(running.port)
-            await client.send(ASKED_PLAIN)
-            assert (await client.rest())[0].startswith(b"HTTP/1.1 502 ")
-            await client.close()
-        metrics = await running.metrics()
-        assert numbers(metrics, "tap_upstream_errors_total") == {"refused": 2}
-        assert running.exporter.log().count("tap cannot reach the server") == 1
+# --- room
 
 
 async def test_many_connections_at_once() -> None:
@@ -274,7 +213,7 @@ async def test_many_connections_at_once() -> None:
             async with asyncio.timeout(PATIENCE):
                 while b"msg=listening" not in await running.stderr.readline():
                     pass
-            ends = [await connect(port) for _ in range(150)]
+            ends = [await connect(port) for _ in range(80)]
             for client in ends:
                 await client.send(ASKED_PLAIN)
                 server = await upstream.connection()

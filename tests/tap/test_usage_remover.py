@@ -4,14 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tap.asked import (
-    DOCUMENTS,
-    STREAM,
-    WITH,
-    WITHOUT,
-    after_asking,
-    answers,
-)
+from tap.asked import DOCUMENTS, STREAM, WITH, WITHOUT, after_asking, answers
 from tap.streams import (
     DONE,
     answer,
@@ -32,6 +25,10 @@ from vllm_specdec_exporter.serve.tap import usage
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
+_NO_CHUNKS = stream_head(**{"transfer-encoding": None})
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+_HEAD_OF_LENGTH = stream_head(**{"transfer-encoding": None, "content-length": str(len(b"".join(WITH)))})
+_HEAD_OF_CHUNKS = stream_head(**{"transfer-encoding": None, "Transfer-Encoding": "chunked"})
 _STREAMS = {
     "as vLLM writes": streamed(WITH),
     "extensions and trailers": stream_head() + chunks(WITH, extension=b";a=b", trailers=b"X-Sum: 1\r\n"),
@@ -42,31 +39,39 @@ _STREAMS = {
         Transfer_Encoding="Chunked",
     ).replace(b"Content-Type: ", b"Content-Type:"),
     "HTTP/1.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"),
-    "no coding": streamed(
-        WITH,
-        **{"content-encoding": None, "transfer-encoding": None},
-        Content_Encoding="identity",
-        Transfer_Encoding="chunked",
-    ),
+    "no coding": streamed(WITH, **{"content-encoding": "identity"}),
     "without the last empty line": streamed([*WITH[:-2], WITH[-1], WITH[-2][:-1]]),
-    "interim answers": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    + streamed(WITH),
+    "interim answers": _INTERIM + streamed(WITH),
+    "until the end": _NO_CHUNKS + b"".join(WITH),
+    "until the end, after interim answers": _INTERIM + _NO_CHUNKS + b"".join(WITH),
+    # How long it will be is not known before its end; what follows it on the connection passes.
+    "of known length": _HEAD_OF_LENGTH + b"".join(WITH) + answer(chat_answer()),
+    "of known length in HTTP/1.0": _HEAD_OF_LENGTH.replace(b"/1.1", b"/1.0") + b"".join(WITH),
 }
 
 
 @pytest.mark.parametrize("name", _STREAMS)
 def test_the_extra_event_is_removed_whatever_the_pieces(name: str) -> None:
-    """Head and trailers stay byte for byte; the body is that of the stream without the event."""
+    """Head and trailers stay byte for byte; the body is that of the stream without the event.
+
+    One of known length goes on in chunks, one until the connection ends as it is.
+    """
     answered = _STREAMS[name]
-    head = answered[: answered.lower().index(b"chunked\r\n\r\n") + len(b"chunked\r\n\r\n")]
-    body = answered[len(head) :]
-    data, after = unchunk(body)
+    head = answered[: answered.index(b"\r\n\r\n", len(_INTERIM) * answered.startswith(_INTERIM)) + 4]
+    data, after = answered[len(head) :], b""
+    if "known length" in name:
+        after = b"\r\n" + data[len(b"".join(WITH)) :]
+        data, head = data[: len(b"".join(WITH))], _HEAD_OF_CHUNKS
+    elif "until" not in name:
+        data, after = unchunk(data)
     expected = _without(data)
     assert data != expected
     for parts in cuts(answered):
-        out = answers(after_asking(), parts)
+        asking = after_asking()
+        out = answers(asking, parts) + asking.end_of_responses()
         assert out.startswith(head), parts[0]
-        assert unchunk(out[len(head) :]) == (expected, after), parts[0]
+        body = out[len(head) :]
+        assert ((body, b"") if "until" in name else unchunk(body)) == (expected, after), parts[0]
 
 
 @given(st.lists(st.integers(0, 3000), max_size=12), st.lists(st.integers(0, 4000), max_size=12))
@@ -122,12 +127,7 @@ _ANSWERS = {
 def test_other_answers_pass_byte_for_byte(name: str) -> None:
     """And so does all that follows on the connection, once it is not asked any more."""
     answered = _ANSWERS[name]
-    all_cuts = (
-        cuts(answered)
-        if len(answered) < 3000
-        else [[answered], cut_at(answered, range(0, len(answered), 997))]
-    )
-    for parts in all_cuts:
+    for parts in cuts(answered, most=3000):
         asking = after_asking()
         assert answers(asking, parts) + asking.end_of_responses() == answered, parts[0]
 
@@ -150,28 +150,11 @@ def test_a_chunk_without_its_end(wrong: bytes) -> None:
         assert out == answered, parts[0]
 
 
-_UNTIL_THE_END = {
-    "as most write": stream_head(**{"transfer-encoding": None}, Connection="close"),
-    "HTTP/1.0": stream_head(**{"transfer-encoding": None}).replace(b"HTTP/1.1", b"HTTP/1.0"),
-    "interim answers": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    + stream_head(**{"transfer-encoding": None}),
-}
-
-
-@pytest.mark.parametrize("name", _UNTIL_THE_END)
-def test_the_extra_event_of_a_stream_until_the_connection_ends(name: str) -> None:
-    """No chunks come of it: it goes on as the server's does."""
-    head = _UNTIL_THE_END[name]
-    for parts in cuts(head + b"".join(WITH)):
-        asking = after_asking()
-        assert answers(asking, parts) + asking.end_of_responses() == head + b"".join(WITHOUT), parts[0]
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("chunked", [True, False])
 def test_events_are_not_delayed(end: str, chunked: bool) -> None:
     """Each is passed on with its last byte, before the next one comes."""
-    asking, head = after_asking(), stream_head() if chunked else _UNTIL_THE_END["as most write"]
+    asking, head = after_asking(), stream_head() if chunked else _NO_CHUNKS
     assert asking.response(head) == head
     extra = events([usage_chunk()], end)[0]
     for event in events([*DOCUMENTS, usage_chunk(), DONE], end):
@@ -189,31 +172,8 @@ def _without(data: bytes) -> bytes:
     return data.replace(WITH[-2], b"")
 
 
-_HEAD_OF_LENGTH = stream_head(**{"transfer-encoding": None, "content-length": str(len(b"".join(WITH)))})
-_HEAD_OF_CHUNKS = _HEAD_OF_LENGTH.replace(
-    b"content-length: %d" % len(b"".join(WITH)), b"Transfer-Encoding: chunked"
-)
-
-
-@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
-def test_a_stream_of_known_length_goes_on_in_chunks(version: bytes) -> None:
-    """How long it will be is not known before its end; what follows it on the connection passes."""
-    answered = _HEAD_OF_LENGTH.replace(b"HTTP/1.1", version) + b"".join(WITH) + answer(chat_answer())
-    for parts in cuts(answered):
-        out = answers(after_asking(), parts)
-        assert out.startswith(_HEAD_OF_CHUNKS), parts[0]
-        body, after = unchunk(out[len(_HEAD_OF_CHUNKS) :])
-        assert body == b"".join(WITHOUT), parts[0]
-        assert after == b"\r\n" + answer(chat_answer())
-
-
 @pytest.mark.parametrize(
-    "answered",
-    [
-        streamed(WITH),
-        _HEAD_OF_LENGTH + b"".join(WITH),
-        _UNTIL_THE_END["as most write"] + b"".join(WITH),
-    ],
+    "answered", [streamed(WITH), *(head + b"".join(WITH) for head in (_HEAD_OF_LENGTH, _NO_CHUNKS))]
 )
 def test_a_stream_that_breaks_off(answered: bytes) -> None:
     """Wherever it does: what came of it passes, but for the extra event as soon as that can be read.

@@ -1,16 +1,23 @@
 """TLS as the settings say: versions, cipher suites, curves, and what a client's certificate says."""
 
+import contextlib
 import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from support.certificates import Authority, self_signed
 from vllm_specdec_exporter.serve.web_config.document import parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.tls import CIPHERS, CURVES, alternative_names, make_context
 from webconfig.https import MUTUAL, TLS, client_context
-from webconfig.pki import NAMES, Pki
+from webconfig.pki import Pki
 
 GCM_128, GCM_256 = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
 
@@ -68,24 +75,16 @@ def test_cipher_suites(pki: Pki) -> None:
         _handshake(_context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), client)
 
 
-@pytest.mark.parametrize(("prefer", "spoken"), [("true", GCM_256), ("false", GCM_128)])
-def test_whose_order_counts(pki: Pki, prefer: str, spoken: str) -> None:
+def test_whose_order_counts(pki: Pki) -> None:
     """The server's order of suites counts, or the client's."""
-    server = _context(
-        pki,
-        max_version="TLS12",
-        prefer_server_cipher_suites=prefer,
-        cipher_suites=[
-            "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-            "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        ],
-    )
+    suites = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
     client = client_context(pki)
     client.set_ciphers(f"{GCM_128}:{GCM_256}")
-    ended = _handshake(server, client)[0].cipher()
-
-    assert ended is not None
-    assert ended[0] == spoken
+    for prefer, spoken in (("true", GCM_256), ("false", GCM_128)):
+        settings = {"prefer_server_cipher_suites": prefer, "cipher_suites": suites}
+        ended = _handshake(_context(pki, max_version="TLS12", **settings), client)[0].cipher()
+        assert ended is not None
+        assert ended[0] == spoken
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -114,14 +113,68 @@ def test_http2_is_not_agreed_on(pki: Pki) -> None:
     assert _handshake(_context(pki), client)[1].selected_alpn_protocol() == "http/1.1"
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_alternative_names(pki: Pki, kind: str) -> None:
-    """Names of each kind read as the format writes them; a certificate of its own issuer can be trusted."""
-    text, name = NAMES[kind]
-    files = pki.self_signed(name)
-    server = _context(pki, **{**MUTUAL, "client_ca_file": Path(files[0]).name})
-    seen = _handshake(server, client_context(pki, files))[0].getpeercert()
+def test_alternative_names(pki: Pki) -> None:
+    """Names of each kind read as the format writes them; whoever shows no certificate has none."""
+    names = ["prometheus.example", "192.0.2.7", "2001:db8::7", "ops@example.com", "spiffe://example/ns/x"]
+    shown = [x509.DNSName(names[0]), *(x509.IPAddress(ip_address(name)) for name in names[1:3])]
+    shown += [x509.RFC822Name(names[3]), x509.UniformResourceIdentifier(names[4])]
+    key, subject = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(shown), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = pki.folder / "own.pem"
+    file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        + certificate.public_bytes(serialization.Encoding.PEM)
+    )
+    server = _context(pki, **{**MUTUAL, "client_ca_file": file.name})
+    seen = _handshake(server, client_context(pki, (str(file), str(file))))[0].getpeercert()
 
-    assert list(alternative_names(seen)) == [text]
-    # Whoever shows none has no name.
+    assert list(alternative_names(seen)) == names
     assert [*alternative_names(None), *alternative_names({})] == []
+
+
+def test_whose_certificate(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each kind of authentication lets in whom it should; a CA is known by its key, not by its name."""
+    name, impostor = "prometheus.example", Authority(tmp_path_factory.mktemp("impostor"), "clients")
+    shown = {
+        "none": None,
+        "good": pki.clients.issue(name),
+        "expired": pki.clients.issue(name, expired=True),
+        "stranger's": pki.strangers.issue(name),
+        "self-signed": self_signed(pki.folder, "self", name),
+        "impostor's": impostor.issue(name),
+    }
+    for kind, expected in (
+        ("NoClientCert", set(shown)),
+        ("RequestClientCert", set(shown)),
+        ("VerifyClientCertIfGiven", {"none", "good"}),
+        ("RequireAndVerifyClientCert", {"good"}),
+    ):
+        authorities = {"client_ca_file": "clients.pem"} if "Verify" in kind else {}
+        server = _context(pki, client_auth_type=kind, **authorities)
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            found = set()
+            for who, files in shown.items():
+                client = client_context(pki, files)
+                client.maximum_version = version
+                with contextlib.suppress(ssl.SSLError):
+                    _handshake(server, client)
+                    found.add(who)
+            assert found == expected, (kind, version)
+
+
+def test_a_certificate_may_be_trusted_without_its_root(pki: Pki) -> None:
+    """As in Go, whoever is in the CA file is trusted, and nobody else."""
+    files = pki.strangers.issue("prometheus.example")
+    server = _context(pki, **{**MUTUAL, "client_ca_file": Path(files[0]).name})
+
+    assert _handshake(server, client_context(pki, files))[0].getpeercert()
+    with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+        _handshake(server, client_context(pki, pki.clients.issue("prometheus.example")))

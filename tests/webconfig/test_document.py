@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import ssl
 import subprocess
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import yaml
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
+from vllm_specdec_exporter.serve.web_config import document
 from vllm_specdec_exporter.serve.web_config.document import Loaded, WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.tls import ClientAuth
-from webconfig.https import MUTUAL, TLS
+from vllm_specdec_exporter.serve.web_config.tls import ClientAuth, TLSSettings
+from webconfig.https import MUTUAL, TLS, write
 from webconfig.pki import Pki, hashed
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -90,23 +92,13 @@ def test_no_file(tmp_path: Path, content: bytes | None, why: str) -> None:
     assert refusal(WebConfigError, WebConfigFile(str(tmp_path / "web.yml")).load) == why
 
 
-def test_nothing_said(folder: Path) -> None:
-    """A file that says nothing means no TLS, no users, no headers."""
+def test_what_is_taken(folder: Path) -> None:
+    """Nothing is no TLS, no users, no headers. Names stay as written, also where YAML would see a number."""
     for name in ("empty", "only-a-comment", "braces"):
         assert WebConfig() == _load(folder, name).config, name
-
-
-def test_users(folder: Path) -> None:
-    """Names stay as they are written, also where YAML would see a number."""
     assert [user for user, _ in _load(folder, "users").config.users] == ["alice", "0123", "bob.smith"]
-
-
-def test_headers(folder: Path) -> None:
-    """Headers are taken as they are written."""
     headers = dict(_load(folder, "headers").config.headers)
-
-    assert (headers["X-XSS-Protection"], headers["X-Frame-Options"]) == ("1", "deny")
-    assert len(headers) == 5
+    assert (headers["X-XSS-Protection"], headers["X-Frame-Options"], len(headers)) == ("1", "deny", 5)
 
 
 def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,36 +134,48 @@ def test_no_file_that_is_cut_off_opens_a_door(folder: Path) -> None:
         assert all(config.tls.min_version == "TLS13" for config in taken if config.tls)
 
     plain = {"tls_server_config": TLS}
-    for document, reason in (
+    for new_document, reason in (
         ({}, None),
         ({"tls_server_config": {}, "basic_auth_users": {}}, None),
         (plain | {"basic_auth_users": {}}, "tls_server_config.client_auth_type; .* `client_auth_type: No"),
         ({"tls_server_config": {**MUTUAL, "min_version": "TLS12"}, "basic_auth_users": {}}, "next start$"),
     ):
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(yaml.safe_dump(new_document))
         new = WebConfigFile(str(path)).load()
         with pytest.raises(WebConfigError, match=reason) if reason else contextlib.nullcontext():
             new.require_protections_of(old)
+
+
+def test_one_moment(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are exchanged while they are read are read again, until they are those of one moment."""
+    source = WebConfigFile(str(write(pki.folder / "web.yml", {"tls_server_config": TLS})))
+    made, exchanges = document.make_context, [pki.renew, pki.renew]
+
+    def make(settings: TLSSettings) -> ssl.SSLContext:
+        key = (pki.folder / "server.key").read_bytes()
+        if exchanges:
+            exchanges.pop()()
+        if len(exchanges) == 1:
+            (pki.folder / "server.key").write_bytes(key)  # as between the two files: they do not match
+        return made(settings)
+
+    monkeypatch.setattr(document, "make_context", make)
+    assert source.load().contents == source.look()
+    assert exchanges == []
+    exchanges += [pki.renew] * 9
+    assert refusal(WebConfigError, source.load) == "the files change faster than they can be read"
 
 
 def _load(folder: Path, name: str) -> Loaded:
     return WebConfigFile(str(folder / f"{name}.good.yml")).load()
 
 
-def test_the_command(folder: Path, tmp_path: Path) -> None:
-    """Nothing is served with a file that cannot be used, however it is named: one line, and exit code 2."""
-    for name, checks, expected in (
-        ("tls-and-users.good.yml", ("--config.check",), Outcome(0, "the configuration is valid\n")),
-        ("version-unknown.bad.yml", ("--config.check",), None),
-        ("version-unknown.bad.yml", (), None),
-    ):
-        path = folder / name
-        (tmp_path / "config.yml").write_text(f"web: {{config: {{file: {path}}}}}\n")
-        error = f'vllm-specdec-exporter: error: --web.config.file "{path}": '
-        error += 'tls_server_config.min_version: "TLS111": allowed: TLS12, TLS13\n'
-        outcomes = (
-            run_here(*checks, "--web.config.file", str(path)),
-            run_here(*checks, VLLM_SPECDEC_EXPORTER_WEB_CONFIG_FILE=str(path)),
-            run_here(*checks, "--config.file", str(tmp_path / "config.yml")),
-        )
-        assert set(outcomes) == {expected or Outcome(2, "", error)}
+def test_the_command(folder: Path) -> None:
+    """Nothing is served with a file that cannot be used: one line, and exit code 2."""
+    path = folder / "version-unknown.bad.yml"
+    error = f'vllm-specdec-exporter: error: --web.config.file "{path}": '
+    error += 'tls_server_config.min_version: "TLS111": allowed: TLS12, TLS13\n'
+    for checks in ((), ("--config.check",)):
+        assert run_here(*checks, "--web.config.file", str(path)) == Outcome(2, "", error)
+    good = str(folder / "tls-and-users.good.yml")
+    assert run_here("--config.check", "--web.config.file", good).code == 0

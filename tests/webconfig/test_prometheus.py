@@ -43,12 +43,12 @@ def test_rotation(pki: Pki) -> None:
         for count, change in enumerate(changes, 1):
             change()
             eventually(lambda count=count: len(exporter.log_lines("web configuration reloaded")) == count)
-            time.sleep(1)
+            time.sleep(0.6)
         scrapes = prometheus.value("count_over_time(up[1h])")
         failed = prometheus.value("count_over_time((up == 0)[1h:100ms])")
 
     assert scrapes is not None
-    assert scrapes > 12
+    assert scrapes > 8
     assert failed is None
 
 

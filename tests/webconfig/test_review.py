@@ -127,19 +127,18 @@ class TestFiles:
             assert parse(fields.parse_yaml(null.encode())) == WebConfig()
         with pytest.raises(WebConfigError, match=r"^tls_server_config: settings are expected"):
             parse(fields.parse_yaml(b"tls_server_config: '~'"))
+        # A list of names that was emptied is no leave for everybody.
+        emptied = b"cert_file: a, key_file: b, client_ca_file: c, client_allowed_sans: ~"
+        with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
+            parse(
+                fields.parse_yaml(
+                    b"tls_server_config: {%b, client_auth_type: RequireAndVerifyClientCert}" % emptied
+                )
+            )
         one = hashed("x")
         assert parse(fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())).users == (
             ("null", one),
         )
-
-    def test_null_lets_nobody_in(self) -> None:
-        """A list of names that was emptied, and left as a null, is no leave for everybody."""
-        text = (
-            b"tls_server_config: {cert_file: a, key_file: b, client_ca_file: c, "
-            b"client_auth_type: RequireAndVerifyClientCert, client_allowed_sans: ~}"
-        )
-        with pytest.raises(WebConfigError, match="client_allowed_sans: empty"):
-            parse(fields.parse_yaml(text))
 
 
 class TestWorker:

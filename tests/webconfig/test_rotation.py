@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import itertools
 import os
 import shutil
 import socket
@@ -18,8 +17,6 @@ import yaml
 
 from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
-from vllm_specdec_exporter.serve.web_config.document import WebConfigFile
-from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
 from webconfig.pki import Pki, hashed, serial_of
 from webconfig.test_connections import REFUSED
@@ -152,7 +149,7 @@ class TestCertificates:
                 threading.Thread(
                     target=lambda n=n: found.append(_status(exporter, good, user=("alice", str(n))))
                 )
-                for n in range(3)  # one being checked, and as many waiting as one address may have
+                for n in range(2)  # one being checked, and one that waits
             ]
             for thread in threads:
                 thread.start()
@@ -165,7 +162,7 @@ class TestCertificates:
             assert _status(exporter, good) == 0
 
         assert waited >= 1
-        assert found == [401] * 3
+        assert found == [401] * 2
 
 
 def test_half_a_file(pki: Pki) -> None:
@@ -173,7 +170,7 @@ def test_half_a_file(pki: Pki) -> None:
     users = {"basic_auth_users": {"alice": hashed("one")}}
     path = pki.folder / "web.yml"
     with guarded(pki, users) as exporter:
-        for number in range(3):
+        for number in range(2):
             path.write_text(f"# {number}\nhttp_server_config: {{}}\n")
             time.sleep(0.4)
             path.write_text(f"# {number}\n{yaml.safe_dump(users)}")
@@ -183,43 +180,6 @@ def test_half_a_file(pki: Pki) -> None:
         lines = exporter.log_lines("web configuration reloaded")
 
     assert {line["users"] for line in lines} == {"1"}
-
-
-def test_one_moment(pki: Pki) -> None:
-    """However often both files are exchanged while they are read, they are those of one moment."""
-    # So many that none comes back while the files are read once.
-    versions = [pki.folder / str(number) for number in range(40)]
-    for version in versions:
-        version.mkdir()
-        pki.renew(version)
-    (pki.folder / "data").symlink_to(versions[0])
-    path = write(
-        pki.folder / "web.yml",
-        {"tls_server_config": {"cert_file": "data/server.pem", "key_file": "data/server.key"}},
-    )
-    ended = threading.Event()
-
-    def exchange() -> None:
-        for number in itertools.count():
-            (pki.folder / "new").symlink_to(versions[number % 40])
-            (pki.folder / "new").replace(pki.folder / "data")
-            if ended.wait(0.005):
-                return
-
-    thread = threading.Thread(target=exchange)
-    thread.start()
-    errors = set[str]()
-    loaded = 0
-    for _ in range(100):
-        try:
-            loaded += WebConfigFile(str(path)).load().context is not None
-        except WebConfigError as error:
-            errors.add(str(error))
-    ended.set()
-    thread.join()
-
-    assert loaded > 1
-    assert errors <= {"the files change faster than they can be read"}
 
 
 class TestSettings:
@@ -259,12 +219,9 @@ class TestBroken:
                 return Metrics(text).value("config_last_reload_successful")
 
             assert reloaded() == 1
-            emptied = "it no longer has tls_server_config; the old configuration stays"
             for number, (name, broken, message) in enumerate(
                 (
                     ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),
-                    ("web.yml", "", emptied),
-                    ("web.yml", None, "cannot be read: No such file or directory"),
                     ("clients.pem", None, 'clients.pem": cannot be read: No such file or directory'),
                 )
             ):
@@ -273,7 +230,7 @@ class TestBroken:
                 else:
                     (pki.folder / name).write_text(broken)
                 eventually(lambda: reloaded() == 0, SOON)
-                if number in (0, 3):
+                if broken is None:
                     time.sleep(2.2)  # two more checks, which log nothing
                 lines = exporter.log_lines("web configuration not reloaded")
                 assert len(lines) == number + 1
@@ -281,16 +238,12 @@ class TestBroken:
                 assert lines[-1]["file"] == str(pki.folder / "web.yml")
                 assert (_status(exporter, context), _status(exporter), reloaded()) == (401, 0, 0)
                 answer = ask(exporter, "/-/reload", context, user, "POST")
-                fine = message == emptied
-                assert (answer.status, message in answer.text) == ((200, False) if fine else (500, True))
+                assert (answer.status, message in answer.text) == (500, True)
 
                 for path, content in kept.items():
                     path.write_bytes(content)
                 eventually(lambda: reloaded() == 1, SOON)
                 assert ask(exporter, "/-/reload", context, user, "POST").status == 200
-            before = len(exporter.log_lines("web configuration reloaded"))
-            pki.renew()
-            eventually(lambda: len(exporter.log_lines("web configuration reloaded")) > before, SOON)
 
     def test_the_configuration_and_the_web_configuration(self, pki: Pki) -> None:
         """The metric is 1 only when both files are the newest."""
