@@ -3,23 +3,15 @@
 import re
 import subprocess
 import sys
-from types import ModuleType
-from typing import Any
 
 import pytest
 
 from docs.inventory import ROOT
 from support.commands import run_here
-from support.scripts import script
 from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
-
-
-def reference() -> ModuleType:
-    """The module that writes the page; it stands beside it."""
-    return script("docs/command_reference.py")
 
 
 def section(name: str) -> str:
@@ -48,33 +40,3 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     assert {code: text for code, text in rows.items() if f"{code} {text}" not in help_text} == {}
     done = run_here(name, "--no-such-flag")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-
-
-def defaults(name: str) -> dict[str, tuple[Any, str]]:
-    """What a parser takes without a flag and what its help says, of flags whose default the parser knows."""
-    module = reference()
-    found = {}
-    for action in module.parser_of(name)._actions:
-        flag = module._flag(action)
-        simple = isinstance(action.default, str | int | float) and not isinstance(action.default, bool)
-        if simple and action.default not in ("", "==SUPPRESS=="):
-            found[f"{name} {flag.shown}"] = (action.default, flag.default)
-    return found
-
-
-def test_defaults_are_those_that_hold() -> None:
-    """Numbers by value, as 60s is 60; words letter by letter."""
-    found = {flag: told for name in COMMANDS for flag, told in defaults(name).items()}
-    assert len(found) > 30
-    wrong = {
-        flag: (held, said)
-        for flag, (held, said) in found.items()
-        if str(held) not in (said, said.partition(",")[0]) and _number(said) != held
-    }
-    assert wrong == {}
-
-
-def _number(text: str) -> float | None:
-    """Return a number of a duration or of digits; `None` for another text."""
-    found = re.fullmatch(r"([\d.]+)(s|m|h|)", text)
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else None

@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 
 from docs import names
-from docs.inventory import ROOT, blocks, pages, prose
-from docs.shell import logical_lines, simple_commands
+from docs.inventory import ROOT, pages, prose
+from docs.shell import simple_commands
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 Rule = Callable[[Path], list[str]]
@@ -203,19 +203,3 @@ def test_what_does_not_exist_is_found(kind: str, text: str, wrong: int, tmp_path
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     assert len(RULES[kind](page)) == wrong, RULES[kind](page)
-
-
-def test_targets_of_the_makefile_exist() -> None:
-    """In blocks: `make` finds nothing to do for the name of a folder, and says so without an error."""
-    used = {
-        (block.where, word)
-        for block in blocks()
-        if block.language == "sh"
-        for line in logical_lines(block.text)
-        for words in simple_commands(line)
-        if words[0] == "make"
-        for word in words[1:]
-        if "=" not in word
-    }
-    assert used
-    assert {(where, word) for where, word in used if word not in names.targets()} == set()
