@@ -1,6 +1,5 @@
 """`baseline`: the real command against simulated and recorded servers."""
 
-import json
 import re
 import signal
 import subprocess
@@ -128,19 +127,10 @@ def _earlier(**changes: str) -> str:
     return baseline.encode(replace(recorded_baseline(), **changes)).decode()
 
 
-def _other_buckets() -> str:
-    document = json.loads(_earlier())
-    for bucket in document["buckets"]:
-        histogram = bucket["latencies"]["time_per_output_token"]
-        histogram["bounds"] = [bound * 1.5 for bound in histogram["bounds"]]
-    return json.dumps(document)
-
-
 APPEND = (*SHORT, "--append")
 _FOLDER = "its folder does not exist, or it is a folder itself"
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
 _OTHER_FORMAT = 'its format is "something/2", and this exporter reads vllm-specdec-baseline/1'
-_OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
 CASES = {
     # Of servers.
     "nothing listens": Case((), 4, "refused: nothing listens at the address"),
@@ -155,7 +145,6 @@ CASES = {
     ),
     "another model": Case(BUSY, 1, "no model 'huge'; the server has tiny-llama", (*SHORT, "--model", "huge")),
     "append to another model": Case(BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")),
-    "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
     # Of flags and files, before a server is asked.
     "no unit": Case((), 2, '--for "10": a duration needs a unit', ("--for", "10")),
     "too short": Case((), 2, '--for "500ms": allowed: from 1s up', ("--for", "500ms")),

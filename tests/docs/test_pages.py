@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import vllm_specdec_exporter
@@ -19,6 +21,12 @@ _LIMIT = re.compile(r"^\| .* \| (?P<values>[^|]+) \| (?P<names>`[\w.]+`(?:, `[\w
 
 def read(name: str) -> str:
     return (DOCS / name).read_text("utf-8")
+
+
+def test_the_generated_pages_are_current() -> None:
+    """`make generate` would write them so."""
+    done = subprocess.run([sys.executable, DOCS / "generate.py", "--check"], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_concepts_speak_of_every_metric() -> None:
