@@ -1,6 +1,8 @@
 """Every code block of every page is run or checked, or its page says why not, and says so truly."""
 
-from docs.inventory import ROOT, blocks, pages
+import re
+
+from docs.inventory import ROOT, blocks, pages, prose
 from docs.taken import TAKEN
 from docs.ways import Way, complaint, find
 
@@ -10,10 +12,11 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert [text for one in blocks() if (text := complaint(one))] == []
 
 
-def test_blocks_are_found() -> None:
-    """In every page that has three backticks, and of every kind that is known."""
-    with_fences = {path for path in pages() if "```" in path.read_text("utf-8")}
-    assert {one.file for one in blocks()} == with_fences
+def test_no_block_is_overlooked() -> None:
+    """Fences are closed, none is indented instead, and there are blocks of every kind that is known."""
+    indented = re.compile(r"^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S", re.MULTILINE)
+    texts = {path: prose(path.read_text("utf-8")) for path in pages()}
+    assert [path for path, text in texts.items() if "```" in text or indented.search(text)] == []
     assert {find(one) for one in blocks()} == set(Way)
     assert len(blocks()) > 250
 
