@@ -1,6 +1,5 @@
 """What is promised, and when it is not judged: soaks, scrapes, rules, the tap, the spread of polls."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -109,38 +108,6 @@ def test_what_the_tap_may_add() -> None:
         assert [", in step" in goal.what for goal in goals] == [False, False, True, True]
 
 
-HELD = {ways.TAP: (10_400.0, 1.002), ways.NGINX: (20_800.0, 1.0)}
-
-
-def test_the_tap_stands_beside_nginx_in_the_same_run() -> None:
-    """Time and memory over that of nginx; what others disturbed is not told, and noise is no number."""
-    requests: dict[str, float | None] = {ways.TAP: 1e-4, ways.NGINX: 2e-5}
-    ratios = tap_times.ratios(passing(), requests, HELD)
-    assert ratios == {
-        "tap.event": pytest.approx(1.2),
-        "tap.event_in_step": pytest.approx(1.2),
-        "tap.cpu_event": 1.0,
-        "tap.cpu_request": pytest.approx(5.0),
-        "tap.memory_stream": 0.5,
-        "tap.memory_growth": 1.002,
-    }
-    disturbed = tap_times.ratios(passing(undisturbed=False), {**requests, ways.TAP: None}, HELD)
-    assert {name for name, ratio in disturbed.items() if ratio is not None} == {
-        "tap.memory_stream",
-        "tap.memory_growth",
-    }
-    noise = [replace(one, event_ms=(0.004, 0.01)) if one.way == ways.NGINX else one for one in passing()]
-    assert math.isnan(tap_times.ratios(noise, requests, HELD)["tap.event"])
-
-
-def test_one_disturbed_turn_does_not_spoil_a_median(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most turns must be quiet, unless the benchmark comes before all others."""
-    few, most = [0.01, 0.90, 0.02], [0.50, 0.01, 0.60]
-    for first, expected in ((False, [True, False]), (True, [True, True])):
-        monkeypatch.setattr(tap_times, "comes_first", lambda first=first: first)
-        assert [tap_times.undisturbed(others) for others in (few, most)] == expected
-
-
 # --- spread of polls
 
 spread = load("spread")
@@ -153,28 +120,17 @@ def arrivals(shift: float = 0.05) -> list[list[float]]:
     return [[n * shift + turn * INTERVAL for turn in range(4)] for n in range(SERVERS)]
 
 
-def test_even_polls_are_even() -> None:
-    """Gaps are as even ones, three polls lie in a tenth of a second with its ends, and none is missing."""
-    found = spread.spread(arrivals(), INTERVAL, SECONDS)
-    assert found.polls == 4 * SERVERS
-    assert found.missed == 0
-    assert found.largest_gap == pytest.approx(1.0)
-    assert found.clump <= 1.5
-    assert found.longest == pytest.approx(1.0)
+def test_even_polls_are_even_clumps_and_missed_polls_are_not() -> None:
+    """Of even polls three lie in a tenth of a second; all at one moment are fifty times as many.
 
-
-def test_polls_all_at_once_are_a_clump() -> None:
-    """All polls of an interval at one moment: fifty times as many in a tenth of a second, and a long gap."""
-    found = spread.spread(arrivals(shift=0.0), INTERVAL, SECONDS)
-    assert found.clump == pytest.approx(SERVERS / 2)
-    assert found.largest_gap == pytest.approx(SERVERS)
-    assert found.missed == 0
-
-
-def test_missed_polls_are_counted() -> None:
-    """A server that was polled twice less than the time allows, but for one at the ends, has missed one."""
+    A server that was polled twice less than the time allows, but for one at the ends, has missed one.
+    """
+    even, clump = (spread.spread(arrivals(shift), INTERVAL, SECONDS) for shift in (0.05, 0.0))
+    assert (even.polls, even.missed, clump.missed) == (4 * SERVERS, 0, 0)
+    assert (even.largest_gap, even.longest) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert even.clump <= 1.5
+    assert (clump.clump, clump.largest_gap) == (pytest.approx(SERVERS / 2), pytest.approx(SERVERS))
     times = arrivals()
     times[7] = times[7][::3]
     found = spread.spread(times, INTERVAL, SECONDS)
-    assert found.missed == 1
-    assert found.longest == pytest.approx(3.0)
+    assert (found.missed, found.longest) == (1, pytest.approx(3.0))

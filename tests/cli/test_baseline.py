@@ -1,12 +1,9 @@
 """`baseline`: the real command against simulated and recorded servers."""
 
-import contextlib
-import json
 import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,9 +11,10 @@ import pytest
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
-from support.commands import Outcome, run, run_here
+from support.commands import Outcome, run_here, without_waiting
 from support.ports import free_port
 from support.programs import COMMAND, clean_environment, eventually, simulator
+from vllm_specdec_exporter.commands import baseline as command
 from vllm_specdec_exporter.economics import baseline
 from vllm_specdec_exporter.serve.configuration import load_baseline
 
@@ -24,7 +22,6 @@ PHASES, NOSPEC = series("ngram-phases"), series("nospec")
 #: From here on the recorded server without speculation is busy.
 BUSY = NOSPEC[5:]
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-_AT_ONCE = 4
 BEAT = ("--interval", "100ms")
 SHORT = ("--for", "1s", *BEAT)
 
@@ -32,69 +29,41 @@ SHORT = ("--for", "1s", *BEAT)
 # --- a server without speculation
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """What the command said and wrote, for the first time and with `--append`."""
+def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_file(tmp_path: Path) -> None:
+    """The file says of what it is, and holds requests at the load that the server had; a row shows each.
 
-    first: Outcome
-    once: baseline.Baseline
-    second: Outcome
-    twice: baseline.Baseline
-    path: Path
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """A simulator without speculation, recorded at one load and then at another."""
-    path = tmp_path_factory.mktemp("baseline") / "baseline.json"
+    `--append` adds another load and keeps the first.
+    """
+    path, calm = tmp_path / "baseline.json", tmp_path / "calm.yml"
     flags = ("--out", str(path), "--for", "2s", "--interval", "200ms")
-    calm = path.with_name("calm.yml")
     calm.write_text("phases: [{phase: healthy, seconds: 3600, clients: 3, think_seconds: 0}]")
     none = ("--num-speculative-tokens", "0", "--speed", "20", "--seed", "1")
     with simulator(*none) as busy_one, simulator(*none, "--scenario.file", str(calm)) as calm_one:
         first = run_here("baseline", busy_one, *flags)
         once = load_baseline(str(path))
         second = run_here("baseline", calm_one, "--append", *flags)
-    return Recorded(first, once, second, load_baseline(str(path)), path)
-
-
-def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_file(recorded: Recorded) -> None:
-    """The file says of what it is, and holds requests at the load that the server had."""
-    assert (recorded.first.code, recorded.first.err) == (0, "")
-    once = recorded.once
-    assert (once.model_name, once.dialect) == (MODEL, "vllm-v1")
-    assert once.upstream_version.startswith("0.")
+    twice = load_baseline(str(path))
+    assert [(one.code, one.err) for one in (first, second)] == [(0, "")] * 2
+    assert (once.model_name, once.dialect, once.upstream_version[:2]) == (MODEL, "vllm-v1", "0.")
     for bucket in once.buckets:
         assert bucket.requests > 0
         assert 8 < bucket.requests_running < 40
         assert bucket.latencies.time_per_output_token is not None
         # A plain step takes 18 ms and 0.04 ms for each request; prefills of others come on top.
         assert 0.018 < (bucket.latencies.time_per_output_token.mean or 0) < 0.025
-    outcome = run_here("serve", "--config.check", "--baseline.file", str(recorded.path))
-    assert outcome == Outcome(0, "the configuration is valid\n")
-
-
-def test_what_was_recorded_is_shown_as_a_table(recorded: Recorded) -> None:
-    """A row for each load, and how to go on."""
-    lines = recorded.first.out.splitlines()
+    lines = first.out.splitlines()
     assert lines[0] == f"{MODEL} without speculation, by running requests:"
-    rows = [line for line in lines if re.match(r" +\d+\.\d ", line)]
-    assert [float(row.split()[0]) for row in rows] == [
-        round(bucket.requests_running, 1) for bucket in recorded.once.buckets
-    ]
-    path = recorded.path
+    rows = [float(line.split()[0]) for line in lines if re.match(r" +\d+\.\d ", line)]
+    assert rows == [round(bucket.requests_running, 1) for bucket in once.buckets]
     assert lines[-1] == f"written to {path}; give it to the exporter with --baseline.file {path}"
-
-
-def test_append_adds_a_load_and_keeps_the_others(recorded: Recorded) -> None:
-    """Both recordings are in the file, each at its own load."""
-    assert (recorded.second.code, recorded.second.err) == (0, "")
-    kept = recorded.twice.buckets[-len(recorded.once.buckets) :]
+    kept = twice.buckets[-len(once.buckets) :]
     assert [(b.requests, b.seconds) for b in kept] == [
-        (pytest.approx(b.requests), pytest.approx(b.seconds)) for b in recorded.once.buckets
+        (pytest.approx(b.requests), pytest.approx(b.seconds)) for b in once.buckets
     ]
-    assert len(recorded.twice.buckets) > len(recorded.once.buckets)
-    assert 0 < recorded.twice.buckets[0].requests_running <= 3  # the calm server's clients
+    assert len(twice.buckets) > len(once.buckets)
+    assert 0 < twice.buckets[0].requests_running <= 3  # the calm server's clients
+    outcome = run_here("serve", "--config.check", "--baseline.file", str(path))
+    assert outcome == Outcome(0, "the configuration is valid\n")
 
 
 # --- the end before the end
@@ -102,39 +71,22 @@ def test_append_adds_a_load_and_keeps_the_others(recorded: Recorded) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C is how a recording without a fixed length ends: the file is written, and the code is 0.
-
-    Where there is nothing yet, there is no file, and the code is 1.
-    """
-    out, none = tmp_path / "baseline.json", tmp_path / "none.json"
-    code, said, err = _interrupted(ReplayServer(BUSY), out, 12, number)
-    assert (code, err) == (0, "")
-    assert "tiny-llama without speculation" in said
-    assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
-
-    code, said, err = _interrupted(ReplayServer(PHASES[68:69]), none, 2, number)
-    assert (code, said, err.count("\n")) == (1, "", 1)
-    assert "nothing was generated" in err
-    assert not none.exists()
-
-
-def _interrupted(
-    server: ReplayServer, out: Path, replies: int, number: signal.Signals
-) -> tuple[int, str, str]:
-    """Record until the server has answered so often, and then send a signal."""
-    words = ("--out", str(out), "--for", "1h", *BEAT)
-    with server:
+    """Ctrl-C is how a recording without a fixed length ends: the file is written, and the code is 0."""
+    out = tmp_path / "baseline.json"
+    with ReplayServer(BUSY) as server:
         process = subprocess.Popen(
-            [COMMAND, "baseline", server.url, *words],
+            [COMMAND, "baseline", server.url, "--out", str(out), "--for", "1h", *BEAT],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=clean_environment(),
         )
-        eventually(lambda: server.replies_given >= replies)
+        eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)
         said, err = process.communicate(timeout=120)
-    return process.returncode, said, err
+    assert (process.returncode, err) == (0, "")
+    assert "tiny-llama without speculation" in said
+    assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
 
 
 # --- what cannot be recorded
@@ -175,25 +127,14 @@ def _earlier(**changes: str) -> str:
     return baseline.encode(replace(recorded_baseline(), **changes)).decode()
 
 
-def _other_buckets() -> str:
-    document = json.loads(_earlier())
-    for bucket in document["buckets"]:
-        histogram = bucket["latencies"]["time_per_output_token"]
-        histogram["bounds"] = [bound * 1.5 for bound in histogram["bounds"]]
-    return json.dumps(document)
-
-
 APPEND = (*SHORT, "--append")
 _FOLDER = "its folder does not exist, or it is a folder itself"
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
-_OTHER_RELEASE = "the baseline is of version 0.9.1, and this server has 0.32.0"
 _OTHER_FORMAT = 'its format is "something/2", and this exporter reads vllm-specdec-baseline/1'
-_OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
-#: Of servers.
-REFUSED = {
+CASES = {
+    # Of servers.
     "nothing listens": Case((), 4, "refused: nothing listens at the address"),
     "an error": Case((Reply(b"", 503),), 4, "http_status: HTTP 503"),
-    "other metrics": Case((b"node_load1 1\n",), 4, "unrecognized: no series of a known server"),
     "speculates all the time": Case(PHASES[3:], 1, "the server speculated nearly all the time"),
     "idle": Case((PHASES[68],), 1, "nothing was generated: send it the usual traffic"),
     "no latencies": Case(
@@ -204,12 +145,7 @@ REFUSED = {
     ),
     "another model": Case(BUSY, 1, "no model 'huge'; the server has tiny-llama", (*SHORT, "--model", "huge")),
     "append to another model": Case(BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")),
-    "append to another release": Case(BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")),
-    "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
-}
-#: Of flags and files, before a server is asked.
-USAGE = {
-    "no duration": Case((), 2, '--for "soon": ', ("--for", "soon")),
+    # Of flags and files, before a server is asked.
     "no unit": Case((), 2, '--for "10": a duration needs a unit', ("--for", "10")),
     "too short": Case((), 2, '--for "500ms": allowed: from 1s up', ("--for", "500ms")),
     "a beat too fast": Case((), 2, '--interval "1ms": allowed: from 100ms up', ("--interval", "1ms")),
@@ -223,52 +159,40 @@ USAGE = {
         (), 2, '--out "/proc/baseline.json": cannot be written: ', ("--out", "/proc/baseline.json")
     ),
     "append to another format": Case((), 2, _OTHER_FORMAT, APPEND, _earlier(format="something/2")),
-    "append to no JSON": Case((), 2, "not JSON: ", APPEND, "{"),
-    "two servers": Case((), 2, "unrecognized arguments: http://b", ("http://b",)),
     "the flag of serve": Case((), 2, "unrecognized arguments: --vllm.url", ("--vllm.url", "http://a")),
 }
 #: The notice of a server that drafts: once, not at every sample.
 DRAFTS = "the server drafts: nothing is recorded until it stops\n"
 
 
-def test_what_cannot_be_recorded_is_told_in_one_line_and_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_recorded_is_told_in_one_line_and_leaves_the_file_as_it_was(
+    name: str, tmp_path: Path
+) -> None:
     """1 nothing could be recorded, 2 bad usage, 4 no server; neither half a file nor an emptied one is left.
 
     Whoever watches a server that drafts learns at once that nothing is recorded.
     """
-
-    def wrong(name: str) -> str:
-        case, folder = {**REFUSED, **USAGE}[name], tmp_path / name
-        folder.mkdir()
-        if case.earlier:
-            (folder / "baseline.json").write_text(case.earlier)
-        out = () if "--out" in case.flags else ("--out", str(folder / "baseline.json"))
-        with contextlib.ExitStack() as stack:
-            url = f"http://127.0.0.1:{free_port()}"
-            if case.replies:
-                url = stack.enter_context(ReplayServer(case.replies)).url
-            start = run_here if name in USAGE else run
-            outcome = start("baseline", url, *out, *case.flags)
-        left = {path.name: path.read_text() for path in folder.iterdir()}
-        notice = DRAFTS if name == "speculates all the time" else ""
-        told = outcome.err.removeprefix(notice)
-        good = (outcome.code, outcome.out, told.count("\n")) == (case.code, "", 1)
-        good &= told.startswith("vllm-specdec-exporter baseline: error: ") and case.says in told
-        good &= outcome.err == notice + told and left == (
-            {"baseline.json": case.earlier} if case.earlier else {}
-        )
-        return "" if good else f"{name}: wanted {case.code} {case.says!r}, got {outcome}, left {list(left)}"
-
-    findings = [wrong(name) for name in USAGE]
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        findings += pool.map(wrong, REFUSED)
-    assert [finding for finding in findings if finding] == []
+    case, file = CASES[name], tmp_path / "baseline.json"
+    if case.earlier:
+        file.write_text(case.earlier)
+    out = () if "--out" in case.flags else ("--out", str(file))
+    with ReplayServer(case.replies or [b""]) as server, without_waiting(command):
+        url = server.url if case.replies else f"http://127.0.0.1:{free_port()}"
+        outcome = run_here("baseline", url, *out, *case.flags)
+    notice = DRAFTS if name == "speculates all the time" else ""
+    assert (outcome.code, outcome.out) == (case.code, "")
+    assert outcome.err.startswith(f"{notice}vllm-specdec-exporter baseline: error: ")
+    assert outcome.err.removeprefix(notice).count("\n") == 1
+    assert case.says in outcome.err
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == ({"baseline.json": case.earlier} if case.earlier else {})
 
 
 def test_one_of_several_models_can_be_chosen(tmp_path: Path) -> None:
     """Only its own engines are recorded."""
     out = tmp_path / "baseline.json"
-    with ReplayServer(_twins(BUSY[:25])) as server:
+    with ReplayServer(_twins(BUSY[:25])) as server, without_waiting(command):
         outcome = run_here("baseline", server.url, "--model", "other", "--out", str(out), *SHORT)
     assert (outcome.code, outcome.err) == (0, "")
     assert load_baseline(str(out)).model_name == "other"
@@ -278,7 +202,7 @@ def test_phases_without_drafts_are_enough(tmp_path: Path) -> None:
     """A server that speculates at times is recorded at the others, once its last draft has settled."""
     out = tmp_path / "baseline.json"
     words = ("--out", str(out), "--for", "2s", "--settle", "300ms", *BEAT)
-    with ReplayServer((*PHASES[3:6], *_without_drafts())) as server:
+    with ReplayServer((*PHASES[3:6], *_without_drafts())) as server, without_waiting(command):
         outcome = run_here("baseline", server.url, *words)
     assert (outcome.code, outcome.err) == (0, DRAFTS)
     assert sum(bucket.requests for bucket in load_baseline(str(out)).buckets) > 0
@@ -298,9 +222,8 @@ def test_a_model_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     hostile = tuple(body.replace(b'"tiny-llama"', b'"tiny\x1b[31m\\nllama"') for body in BUSY[:25])
     shown = "tiny\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}llama"
     out = str(tmp_path / "baseline.json")
-    with ReplayServer(hostile) as server:
+    with ReplayServer(hostile) as server, without_waiting(command):
         done = run_here("baseline", server.url, "--out", out, *SHORT)
-    with ReplayServer(hostile) as server:
         refused = run_here("baseline", server.url, "--model", "x", "--out", out + "2", *SHORT)
     assert (done.code, done.err) == (0, "")
     assert f"{shown} without speculation" in done.out

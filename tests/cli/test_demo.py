@@ -82,11 +82,8 @@ def demo(
     folder: Path, *flags: str, command: Sequence[str] = (COMMAND,), introduced: bool = True
 ) -> Iterator[Demo]:
     """Run a demo whose temporary files go to `folder`, once it has introduced itself."""
-    for program, package in (
-        ("prometheus", "prometheus"),
-        ("prometheus-alertmanager", "prometheus-alertmanager"),
-    ):
-        find_program(program, package)
+    for program in ("prometheus", "prometheus-alertmanager"):
+        find_program(program, program)
     temporary, log = folder / "tmp", folder / "log"
     temporary.mkdir()
     with log.open("wb") as output:
@@ -114,12 +111,25 @@ def demo(
 
 
 @pytest.mark.full
-def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Path) -> None:
-    """Each has a page; simulated server and exporter are scraped. Ctrl-C twice leaves nothing behind."""
-    with demo(tmp_path) as found:
+def test_every_program_has_a_free_port_and_prometheus_has_the_series(tmp_path: Path) -> None:
+    """Where the usual ports are in use, by whomever, the demo finds others and says which.
+
+    Each program has a page; simulated server and exporter are scraped; whoever asked for a line every ten
+    minutes sees one at once all the same. Ctrl-C twice leaves nothing behind.
+    """
+    with contextlib.ExitStack() as stack:
+        for port in USUAL_PORTS:
+            with contextlib.suppress(OSError):  # in use already, which serves as well
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        found = stack.enter_context(demo(tmp_path, "--every", "10m"))
         assert set(found.pages) == set(PROGRAMS)
         found.wait(lambda: all(answers(url) for url in found.pages.values()))
         assert len(found.children) == len(PROGRAMS)
+        ports = {urllib.parse.urlsplit(url).port for url in found.pages.values()}
+        assert len(ports - set(USUAL_PORTS)) == len(PROGRAMS)
+        simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
+        assert f"curl -s {exporter}/metrics" in found.said
+        assert f"check {simulator.removesuffix('/metrics')} --spec.config" in found.said
         base = f"http://{urllib.parse.urlsplit(found.pages['Prometheus']).netloc}/api/v1"
 
         def api(path: str) -> list[dict[str, str]]:
@@ -133,6 +143,7 @@ def test_every_program_is_introduced_and_prometheus_has_the_series(tmp_path: Pat
         jobs = {"vllm": "up", "vllm-specdec-exporter": "up"}
         found.wait(lambda: jobs == {one["labels"]["job"]: one["health"] for one in api("targets")})  # type: ignore[index]
         assert len(api("alertmanagers")) == 1
+        found.wait(lambda: found.summaries)
         # The shell's code for an interrupted program is right where the second one interrupted the clean-up.
         assert found.ends(signal.SIGINT, signal.SIGINT) in (0, 130)
 
@@ -166,30 +177,7 @@ def test_a_demo_that_is_stopped_while_it_starts_leaves_nothing_behind(tmp_path: 
     """Whoever changes his mind at once is not left with half of it."""
     with demo(tmp_path, introduced=False) as found:
         found.wait(lambda: found.children)
-        assert found.ends(signal.SIGINT) == 0
-
-
-@pytest.mark.full
-def test_ports_that_are_taken_are_left_alone(tmp_path: Path) -> None:
-    """Where the usual ports are in use, by whomever, the demo finds others and says which.
-
-    Whoever asked for a line every ten minutes sees one at once all the same.
-    """
-    with contextlib.ExitStack() as stack:
-        for port in USUAL_PORTS:
-            with contextlib.suppress(OSError):  # in use already, which serves as well
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-        with demo(tmp_path, "--every", "10m") as found:
-            assert set(found.pages) == set(PROGRAMS)
-            found.wait(lambda: all(answers(url) for url in found.pages.values()))
-            ports = {urllib.parse.urlsplit(url).port for url in found.pages.values()}
-            simulator, exporter = (found.pages[name].rstrip("/") for name in PROGRAMS[:2])
-            assert f"curl -s {exporter}/metrics" in found.said
-            assert f"check {simulator.removesuffix('/metrics')} --spec.config" in found.said
-            found.wait(lambda: found.summaries)
-            assert found.ends(signal.SIGTERM) == 0
-    assert not ports & set(USUAL_PORTS)
-    assert len(ports) == len(PROGRAMS)
+        assert found.ends(signal.SIGTERM) == 0
 
 
 @pytest.mark.full

@@ -70,7 +70,6 @@ def test_the_report_is_the_golden_file(name: str) -> None:
 def test_every_golden_report_belongs_to_a_case() -> None:
     """No file is left over from a case that is gone."""
     assert {f"{name}.txt" for name in SHOWN} == {path.name for path in HERE.iterdir()}
-    assert len(SHOWN) == len(NAMES) + len(ADVISED)
 
 
 # --- what to paste
@@ -86,12 +85,7 @@ def flags(result: ExporterResult) -> list[list[str]]:
 def test_what_to_paste_stands_on_one_line() -> None:
     """Both the K and the schedule can be copied as they stand, however long they are."""
     k, schedule = flags(PAGES["poor"])
-    assert (k[0], schedule[0], len(k), len(schedule)) == (
-        "--speculative-config",
-        "--speculative-config",
-        2,
-        2,
-    )
+    assert [k[:-1], schedule[:-1]] == [["--speculative-config"]] * 2
     assert json.loads(k[1])["num_speculative_tokens"] == 1
     rows = json.loads(schedule[1])["num_speculative_tokens_per_batch_size"]
     assert [row[2] for row in rows] == [1, 0]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from docs.running import Machine
 
 _IMAGE = re.compile(r"vllm-specdec-exporter:(\S+?)(,|$)")
-_COMPOSE = {"up", "down", "logs"}
 
 
 class CheckError(AssertionError):
@@ -41,23 +40,15 @@ def _docker(machine: Machine, words: list[str]) -> None:
         image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
         _run(machine, COMMAND, *words[image + 1 :], "--config.check")
     elif words[1] == "compose":
-        rest = words[2:]
-        if rest[0] == "--profile":
-            known = {name for one in document()["services"].values() for name in one.get("profiles", [])}
-            _demand(rest[1] in known, words, f"profiles are {known}")
-            rest = rest[2:]
-        _demand(rest[0] in _COMPOSE, words, "no such subcommand")
-        if rest[0] == "logs":
-            _demand(rest[-1] in services(), words, f"services are {set(services())}")
+        profiles = {name for one in document()["services"].values() for name in one.get("profiles", [])}
+        known = {"up", "down", "logs", *profiles, *services()}
+        names = [word for word in words[2:] if not word.startswith("-")]
+        _demand(known.issuperset(names), words, f"subcommands, profiles and services are {known}")
     else:
-        dockerfile = (ROOT / "Dockerfile").read_text("utf-8")
-        _demand(words[-1] == ".", words, "the context is the repository")
+        declared = re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
         for flag, word in itertools.pairwise(words):
-            declared = (
-                re.search(rf"^ARG {re.escape(word.partition('=')[0])}\b", dockerfile, re.MULTILINE)
-                is not None
-            )
-            _demand(flag != "--build-arg" or declared, words, f"Dockerfile does not declare {word}")
+            given = word.partition("=")[0]
+            _demand(flag != "--build-arg" or given in declared, words, f"Dockerfile does not declare {word}")
 
 
 def _kubectl(machine: Machine, words: list[str]) -> None:

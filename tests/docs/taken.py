@@ -4,34 +4,19 @@ A test here names the page that it reads; that it does is checked in test_invent
 """
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
+from typing import NamedTuple
 
 from docs.inventory import Block
 
-TESTS = Path(__file__).parents[1]
 
-
-@dataclass(frozen=True)
-class Taken:
-    """Blocks of a page, or of several, that a test has.
-
-    Attributes:
-        page: a pattern of paths.
-        languages: of the blocks.
-        test: the test module, from the folder of tests; it names the page.
-        holding: what the blocks have in them; empty for every block of these languages.
-    """
+class Taken(NamedTuple):
+    """Blocks of some pages, in these languages, that hold a pattern, and the test module that has them."""
 
     page: str
     languages: tuple[str, ...]
     test: str
     holding: str = ""
-
-    def names_its_page(self) -> bool:
-        """Tell whether the test speaks of the page."""
-        return Path(self.page).name in (TESTS / self.test).read_text("utf-8")
 
     def has(self, block: Block) -> bool:
         """Tell whether a block is one of these."""
@@ -65,6 +50,6 @@ TAKEN = (
 )
 
 
-def taken(block: Block) -> Taken | None:
-    """Return what has a block, `None` where nothing does."""
-    return next((one for one in TAKEN if one.has(block)), None)
+def taken(block: Block) -> bool:
+    """Tell whether a test of another folder has a block."""
+    return any(one.has(block) for one in TAKEN)

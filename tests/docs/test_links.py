@@ -52,18 +52,3 @@ def test_links_lead_somewhere() -> None:
     found = [(page, target) for page in pages() for target in links(page.read_text("utf-8"))]
     assert len(found) > 300
     assert [f"{page}: {text}" for page, target in found if (text := broken(page, target))] == []
-
-
-def test_what_is_broken_is_told(tmp_path: Path) -> None:
-    """A file, a heading, and what leads out of the repository; links in code and to elsewhere are none."""
-    text = "[a](b.md#c) `[no](x)` ![d](e.png)\n\n[f](https://example.com) [`g`](#h)\n\n    [i](j)\n"
-    assert links(text) == ["b.md#c", "e.png", "#h"]
-    readme = ROOT / "README.md"
-    assert broken(readme, "docs/reference/metrics.md") == ""
-    assert broken(readme, "docs/payoff.md#measured") == ""
-    assert "no such file" in broken(readme, "docs/metric.md")
-    assert "no such heading" in broken(readme, "docs/reference/metrics.md#nothing")
-    assert "leads out" in broken(readme, "..")
-    page = tmp_path / "page.md"
-    page.write_text("# A `b`: c, d\n\n## A\n\n## A\n")
-    assert anchors(page) == {"a-b-c-d", "a", "a-1"}

@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 
 from docs import names
-from docs.inventory import ROOT, blocks, pages, prose
-from docs.shell import logical_lines, simple_commands
+from docs.inventory import ROOT, pages, prose
+from docs.shell import simple_commands
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 Rule = Callable[[Path], list[str]]
@@ -24,37 +24,31 @@ _ENDPOINT = re.compile(r"(?<![\w./])(?:/-/\w+|/api/v1/\w+)")
 _PATH = re.compile(r"(?:alerts|bench|dashboards|docs|exporter|helm|tests)/[\w./*{},-]*[\w*/]")
 _UID = re.compile(r"(?<![\w/.-])vllm-specdec-(?!exporter)[a-z]+\b(?![/.-])")
 
-#: Flags of programs of others that pages name alone, and whose they are. Not in code of ours, so nothing but
-#: this can say that they are meant.
-FOREIGN = {
-    "vLLM": (
-        *("--speculative-config", "--per-request-spec-decode-metrics", "--enable-force-include-usage"),
-        *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
-        *("--served-model-name", "--headless"),
+#: Flags of programs of others that pages name alone: nothing but this can say that they are meant.
+FOREIGN = (
+    # vLLM, SGLang, llama.cpp
+    *(
+        "--speculative-config",
+        "--per-request-spec-decode-metrics",
+        "--enable-force-include-usage",
+        "--headless",
     ),
-    "SGLang": (
-        *("--dp-size", "--enable-metrics", "--speculative-eagle-topk"),
-        *("--speculative-adaptive", "--speculative-adaptive-config"),
-    ),
-    "llama.cpp": ("--metrics", "--spec-synth-rates"),
-    "Alertmanager": ("--web.external-url",),
-    "amtool": ("--alertmanager.url",),
-    "Thanos": ("--alert.label-drop", "--endpoint", "--label", "--remote-write.config-file"),
-    "kubectl": ("--server-side",),
-    "Helm": ("--kube-version", "--post-renderer", "--set"),
-    "Docker": ("--profile", "--read-only"),
-    "pip": ("--no-deps",),
-}
+    *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
+    *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
+    *("--speculative-adaptive", "--speculative-adaptive-config", "--spec-synth-rates"),
+    # Alertmanager, amtool, Thanos
+    *("--web.external-url", "--alertmanager.url", "--alert.label-drop", "--endpoint", "--label"),
+    "--remote-write.config-file",
+    # kubectl, Helm, Docker, pip
+    *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
+)
 #: Programs of others: what their flags are is their matter.
 PROGRAMS = (
     *("kubectl", "helm", "docker", "promtool", "amtool", "prometheus", "vmagent", "vmalert", "pip", "curl"),
     *("vllm", "npm", "python", "python3", "make", "git", "systemctl", "htpasswd", "journalctl", "mimirtool"),
 )
-#: Endpoints of others under paths like ours, and whose.
-ENDPOINTS_OF_OTHERS = {
-    "/api/v1/write": "Prometheus",
-    "/api/v1/push": "Mimir",
-}
+#: Endpoints of Prometheus and of Mimir, under paths like ours.
+ENDPOINTS_OF_OTHERS = {"/api/v1/write", "/api/v1/push"}
 #: Where upstream's own code is described, with names that no capture has.
 UPSTREAM = ROOT / "tests" / "data"
 OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
@@ -90,7 +84,7 @@ def _known(pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code
 
 def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a known other."""
-    known = names.all_flags() | {flag for flags in FOREIGN.values() for flag in flags}
+    known = names.all_flags() | set(FOREIGN)
     wrong = []
     for span in spans(page.read_text("utf-8")):
         words = span.split()
@@ -168,7 +162,7 @@ RULES: dict[str, Rule] = {
     "series": _known(_SERIES, names.metrics),
     "alerts": _known(_ALERT, names.alerts),
     "variables": _known(_VARIABLE, names.variables),
-    "endpoints": _known(_ENDPOINT, lambda: names.endpoints() | ENDPOINTS_OF_OTHERS.keys()),
+    "endpoints": _known(_ENDPOINT, lambda: names.endpoints() | ENDPOINTS_OF_OTHERS),
     "dashboards": _known(_UID, names.dashboards, code=True),
     "flags": _flags,
     "commands": _commands,
@@ -203,19 +197,3 @@ def test_what_does_not_exist_is_found(kind: str, text: str, wrong: int, tmp_path
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     assert len(RULES[kind](page)) == wrong, RULES[kind](page)
-
-
-def test_targets_of_the_makefile_exist() -> None:
-    """In blocks: `make` finds nothing to do for the name of a folder, and says so without an error."""
-    used = {
-        (block.where, word)
-        for block in blocks()
-        if block.language == "sh"
-        for line in logical_lines(block.text)
-        for words in simple_commands(line)
-        if words[0] == "make"
-        for word in words[1:]
-        if "=" not in word
-    }
-    assert used
-    assert {(where, word) for where, word in used if word not in names.targets()} == set()

@@ -112,14 +112,3 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
     with contextlib.suppress(AssertionError):
         eventually(as_printed, 180)
     assert not last[0]
-
-
-def test_only_numbers_may_differ() -> None:
-    """Of an exact transcript, and in the same order; of a measurement, rows and columns are compared."""
-    printed = "a  BENEFICIAL  1.28 times\n    as fast\n    ...\n    0  85.9%  ███\n"
-    assert missing(printed, "a BENEFICIAL 2.5 times as\n fast\nmore\n0 1% █\n") == ""
-    assert missing(printed, "a HARMFUL 2.5 times as fast\n0 1% █\n")
-    assert missing(printed, "0 1% █\na BENEFICIAL 2.5 times as fast\n")
-    printed = "  name  a  b  c\n  drafts  1,320  x2\n"
-    assert unlabelled(printed, "  name   a   b  c\n  drafts   5\n") == []
-    assert unlabelled(printed, "  name   a   d  c\n  drawn    5\n") == ["name a b c", "drafts"]

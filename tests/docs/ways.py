@@ -6,7 +6,7 @@ from functools import cache
 
 from docs.checking import KINDS
 from docs.fragments import reader_of
-from docs.inventory import INDENTED, Block, blocks
+from docs.inventory import Block, blocks
 from docs.shell import logical_lines, simple_commands
 from docs.taken import taken
 
@@ -43,12 +43,10 @@ _PROGRAM = re.compile(
 def find(block: Block) -> Way | None:
     """Return what happens to a block; `None` where nothing does."""
     language = block.language
-    if taken(block) is not None:
+    if taken(block):
         return Way.TAKEN
     if block.text.startswith("$ "):
         return Way.TRANSCRIPT
-    if language == INDENTED and _PROGRAM.match(block.text):
-        language = "sh"
     if language in _LANGUAGES or _PROGRAM.search(block.text):
         return _LANGUAGES.get(language)
     return Way.NOT_CODE

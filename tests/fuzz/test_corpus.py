@@ -23,7 +23,3 @@ def test_seeds_and_what_was_found_keep_the_promises(name: str) -> None:
         except Exception as error:  # noqa: BLE001 whatever a parser may raise
             broken[case] = repr(error)
     assert broken == {}
-
-
-def test_every_find_is_of_a_target() -> None:
-    assert {path.name for path in (HERE / "regressions").iterdir()} <= set(TARGETS)

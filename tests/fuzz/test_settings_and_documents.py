@@ -162,21 +162,6 @@ def test_traffic(kind: int, way: int, data: bytes) -> None:
     relay.check(bytes((kind, way)) + data)
 
 
-STREAMS = [
-    b": a comment\n\nevent: message\r\ndata: one\r\n\r\ndata: 2\r\n\r\n",
-    b"data: two\rdata: lines\r\r\n\ndata:no space\n\r\ndata: x\n\r",
-    b"data: ends\r\n\rid: 7\ndata\ndata: \n\ndata: the rest",
-    *(chat_stream(end=end) for end in ("\n", "\r\n", "\r")),
-]
-
-
-def test_streams_with_all_line_ends() -> None:
-    """The same events in any pieces, also if a line end is cut."""
-    for stream in STREAMS:
-        for way in range(256):
-            relay.check(b"0" + bytes((way,)) + stream)
-
-
 def test_a_file_is_read_like_that(tmp_path: Path) -> None:
     """The targets read texts; the file of settings goes the same way."""
     path = tmp_path / "settings.yml"
@@ -199,7 +184,7 @@ BOMBS = {
     "aliases, as a value": (settings, b"0" + _chain(b"[x, x]") + b"window: *j\n"),
     "aliases, as keys and values": (settings, b"0" + _chain(b"{x: x}") + b"spec: {config: {method: *j}}\n"),
     "a long text, often": (settings, b"0" + _chain(b"x" * 10_000) + b"vllm: {url: *e}\n"),
-    "nested": (settings, b"0window: " + b"[" * 50_000),
+    "nested": (settings, b"0window: " + b"[" * 20_000),
     "nested JSON": (settings, b"1spec.config\x1f" + b"[" * 500_000),
     "aliases, of profiles": (documents, b"0" + _chain(b"[x, x]") + b"profiles: *j\n"),
     "aliases, of users": (documents, b"1" + _chain(b"[x, x]") + b"basic_auth_users: {x: *j}\n"),

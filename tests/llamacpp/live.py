@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,6 @@ import pytest
 from llamacpp.prescribed import COST_FILE, REQUESTS, SETS, differences
 from support.exporter import RunningExporter, running_exporter
 from support.programs import Program
-from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.commands.demo import faster_rules
 from vllm_specdec_exporter.publish.snapshot import decode
 
 if TYPE_CHECKING:
@@ -38,8 +35,6 @@ TABLE = REPOSITORY / "docs" / "reference" / "dialects.md"
 BEGIN, END = "<!-- Written by `UPDATE_GOLDEN=1 make test-llamacpp`. -->\n", "<!-- End. -->\n"
 
 K, SLOTS, TOKENS = 4, 4, 400
-#: Durations in the rules are divided by this.
-FASTER = 20.0
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -154,35 +149,3 @@ def test_honest_drafts_are_counted_as_their_responses_say(models: Path, tmp_path
         engine, drafted, accepted = run(url, running)
     assert (engine.counters.draft_tokens, engine.counters.accepted_tokens) == (drafted, accepted)
     assert engine.num_speculative_tokens == K
-
-
-def test_the_collapsed_server_alerts_and_the_healthy_one_does_not(models: Path, tmp_path: Path) -> None:
-    """With the rules as they are shipped, on a faster clock."""
-    rules = {
-        path.name: faster_rules(path.read_text("utf-8"), FASTER)
-        for path in (REPOSITORY / "alerts" / "rules").glob("*.yml")
-    }
-    end = threading.Event()
-
-    def traffic(url: str) -> None:
-        while not end.is_set():
-            complete(url, 0, 60)
-
-    with ExitStack() as stack:
-        found = {}
-        pool = stack.enter_context(ThreadPoolExecutor(4))
-        stack.callback(end.set)
-        for name in ("healthy", "collapsed"):
-            url = stack.enter_context(llama_server(models, SETS[name].rates))
-            address = stack.enter_context(exporter(url, tmp_path)).address
-            for _ in range(2):
-                pool.submit(traffic, url)
-            config = {"rule_files": [*rules]}
-            found[name] = stack.enter_context(PrometheusServer({name: address}, config=config, files=rules))
-        firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
-        found["collapsed"].wait_for(firing, 600)
-        assert found["healthy"].value("count(model:vllm_specdec_acceptance:ratio_rate5m)") == 1
-        assert (
-            found["healthy"].query('ALERTS{alertname=~".*(Collapsed|Harmful|Bypassed|Acceptance).*"}') == {}
-        )
-        end.set()

@@ -5,12 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from docs.inventory import blocks
 from helm.charts import helm3
 from helm.manifest_schemas import problems_everywhere
 from injection.kubectl_program import kubectl
@@ -20,21 +20,6 @@ from recipes.table import RECIPES
 pytestmark = pytest.mark.full
 
 README = EXAMPLES / "README.md"
-_MARKER = r"(?:<!-- (?:checked, )?not run: (?P<why>[^>]+) -->\n)?"
-_BLOCK = re.compile(_MARKER + r"```sh\n(?P<code>.*?)```", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of shell commands; `why` it cannot be run, empty where it can."""
-
-    code: str
-    why: str
-
-
-def blocks() -> list[Block]:
-    """Return all blocks of shell commands."""
-    return [Block(found["code"], found["why"] or "") for found in _BLOCK.finditer(README.read_text())]
 
 
 @pytest.fixture
@@ -56,7 +41,7 @@ def clone(tmp_path: Path) -> Path:
     return clone
 
 
-EXECUTABLE = [block for block in blocks() if not block.why]
+EXECUTABLE = [one.text for one in blocks() if (one.file, one.language, one.reason) == (README, "sh", "")]
 
 
 def test_blocks_do_what_they_say(clone: Path) -> None:
@@ -64,28 +49,18 @@ def test_blocks_do_what_they_say(clone: Path) -> None:
     assert len(EXECUTABLE) >= 3
     path = f"{clone.parent / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for block in EXECUTABLE:
-        command = ("bash", "-euo", "pipefail", "-c", block.code)
+    for code in EXECUTABLE:
+        command = ("bash", "-euo", "pipefail", "-c", code)
         done = subprocess.run(
             command, cwd=clone, env=environment, capture_output=True, text=True, timeout=300
         )
-        assert done.returncode == 0, block.code + done.stderr
-        written = re.findall(r"> (\S+\.yaml)$", block.code, flags=re.MULTILINE)
+        assert done.returncode == 0, code + done.stderr
+        written = re.findall(r"> (\S+\.yaml)$", code, flags=re.MULTILINE)
         assert written
         for name in written:
             objects = [obj for obj in yaml.safe_load_all((clone / name).read_text()) if obj]
             assert objects
             assert problems_everywhere(objects) == []
-
-
-def test_blocks_that_are_not_run_say_why() -> None:
-    """They need what is not here; the files that they name are there."""
-    for block in blocks():
-        if block.why:
-            assert re.search("cluster|chart", block.why)
-            assert re.search(r"kubectl (apply|port-forward)|helm (upgrade|template vllm) ", block.code)
-        for name in re.findall(r"(?<![\w/])((?:helm|alerts)/[\w./-]+\.(?:yaml|py))", block.code):
-            assert (ROOT / name).exists() or name.endswith("/rendered.yaml"), name
 
 
 def test_every_recipe_is_in_the_index() -> None:

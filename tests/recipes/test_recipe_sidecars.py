@@ -26,7 +26,6 @@ from recipes.stacks import (
     workload,
 )
 from recipes.table import RECIPES, Recipe
-from support.published import REGISTRY
 
 pytestmark = pytest.mark.full
 
@@ -190,16 +189,6 @@ def test_the_tap_is_all_that_its_recipe_adds() -> None:
         if container["name"] == NAME:
             container |= {key: chart_sidecar()[key] for key in ("ports", "resources")}
     assert deployment == plain
-
-
-def test_recipes_name_no_registry_but_ours_and_nvidias() -> None:
-    """Images are Docker Hub's short names, that of release/publish.toml, or the one of Dynamo's own."""
-    for path in EXAMPLES.rglob("*"):
-        if path.is_file():
-            hosts = re.findall(
-                r"(?:image|repository): ([a-z0-9.-]+\.[a-z]+(?::\d+)?)/", path.read_text(encoding="utf-8")
-            )
-            assert set(hosts) <= {REGISTRY.partition("/")[0], "nvcr.io"}, path
 
 
 def test_the_admission_policy_adds_what_kustomize_adds() -> None:

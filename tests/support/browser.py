@@ -147,6 +147,8 @@ class Browser:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
+            # What it leaves behind goes with the profile.
+            env={**os.environ, "TMPDIR": str(profile)},
             # A group of its own, so that its helpers can be ended with it.
             start_new_session=True,
         )

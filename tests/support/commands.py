@@ -1,5 +1,6 @@
 """Running the real command in tests of the command line."""
 
+import asyncio
 import contextlib
 import io
 import os
@@ -7,8 +8,9 @@ import pty
 import select
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 from support.programs import COMMAND, clean_environment
@@ -81,6 +83,22 @@ def run_here(*words: str, **environment: str) -> Outcome:
         except SystemExit as end:  # as argparse does
             code = int(end.code or 0)
     return Outcome(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def without_waiting(module: ModuleType) -> Iterator[None]:
+    """Let no time pass for a command's module but what it sleeps, and that at once."""
+    now = 1000.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        await asyncio.tasks.sleep(0)
+
+    its_time = SimpleNamespace(time=time.time, monotonic=lambda: now)
+    its_asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": sleep})
+    with mock.patch.multiple(module, time=its_time, asyncio=its_asyncio):
+        yield
 
 
 def wrong_refusals(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
-import json
 import socket
 import ssl
 import struct
@@ -17,29 +15,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from support import builders
+from support.builders import DATA, OPENMETRICS
+from support.builders import final_answer as capture
 from support.closing import turns
 
 T = TypeVar("T")
 
-DATA = Path(__file__).parents[1] / "data"
 CLASSIC = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-# --- what a real vLLM answered
-
-
-@cache
-def capture(scenario: str = "ngram-phases") -> bytes:
-    """The last answer of a recorded scenario."""
-    return (DATA / "captures" / scenario / "metrics-final.txt").read_bytes()
+__all__ = ["DATA", "OPENMETRICS", "capture"]
 
 
 @cache
 def series(scenario: str = "ngram-phases") -> tuple[bytes, ...]:
     """The answers of a recorded scenario, one a second."""
-    with gzip.open(DATA / "captures" / scenario / "metrics-series.jsonl.gz", "rt") as file:
-        return tuple(json.loads(line)["text"].encode() for line in file)
+    return tuple(body for _, body in builders.series(scenario))
 
 
 # --- servers

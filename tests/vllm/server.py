@@ -9,12 +9,14 @@ whoever republishes them, from the outside.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import http.client
 import json
 import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +86,10 @@ class Launcher:
         foreign = ("VLLM_", "PROMETHEUS_", "PYTHON", "PYTEST_")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         self._log_file = folder / "launcher.log"
+        # For sockets, which servers leave behind, and whose paths must be short. What is compiled is kept.
+        self._scratch = tempfile.TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True)
+        compiled = f"{tempfile.gettempdir()}/torchinductor_{getpass.getuser()}"
+        places = {"TMPDIR": self._scratch.name, "TORCHINDUCTOR_CACHE_DIR": compiled}
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 [python, Path(__file__).with_name("launch.py"), models],
@@ -92,7 +98,7 @@ class Launcher:
                 stderr=log,
                 text=True,
                 cwd=folder,
-                env=inherited | ENVIRONMENT,
+                env=inherited | ENVIRONMENT | places,
             )
 
     def start(self, arguments: Sequence[str], log: Path) -> int:
@@ -108,6 +114,7 @@ class Launcher:
     def stop(self) -> None:
         self._process.kill()
         self._process.communicate()
+        self._scratch.cleanup()
 
 
 class VllmServer:
