@@ -247,6 +247,15 @@ class TestAdvice:
         assert result.activity.state is ActivityState.ACTIVE
         assert result.advice.reason[: len(reason)] == reason
 
+    def test_it_says_what_is_missing(self) -> None:
+        for series, reason in (
+            (b"spec_num_", "the mean draft length is not known"),
+            (b"num_requests_total", "the mean acceptance length is not known"),
+            (b"num_running_reqs", "the number of running requests is missing, so the cost of a step is"),
+        ):
+            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in (ONE, TWO))
+            assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
+
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
     SHALLOW = DraftShape(1000, (1.0, 2.0, 3.0), (0.9, 0.08, 0.02))
 
