@@ -260,6 +260,11 @@ class TestMethod:
             assert found.action is not Action.SWITCH_METHOD, found.reason
 
 
+def test_the_positions_that_cost_more_than_they_give_are_named() -> None:
+    assert advice(0.8, 0.8, 0.05).reason.endswith(": position 2 costs more than it gives")
+    assert advice(0.8, 0.8, 0.05, 0.05).reason.endswith(": positions 2 to 3 cost more than they give")
+
+
 def test_a_schedule_where_only_the_load_is_too_high() -> None:
     """A drafter that pays for few requests at a time is not condemned, but sent to a schedule."""
     found = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="ngram")
