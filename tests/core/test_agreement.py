@@ -32,13 +32,10 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, EngineResult]:
-    """Every profile at every batch size, K and shape of acceptance.
-
-    The cost is calibrated with drafts that are full or vary, and modelled with full drafts.
-    """
+    """Every profile at every batch size, K and shape of acceptance."""
     found = {}
     kinds = ((Basis.CALIBRATED, 1.0), (Basis.CALIBRATED, 0.8), (Basis.MODELLED, 1.0))
-    for method, batch, k, shape, kind in product(METHODS, (1, 64, 256), (1, 3, 5, 8), SHAPES, kinds):
+    for method, batch, k, shape, kind in product(METHODS, (1, 256), (1, 5), SHAPES, kinds):
         basis, full = kind
         positions = expected(survival_of(SHAPES[shape][:k]), DRAFTS)
         tokens = max(sum(positions), DRAFTS * k * full)
@@ -174,18 +171,3 @@ def test_in_every_situation(results: dict[str, EngineResult]) -> None:
     )
     broken = [(law.__name__, name) for law in laws for name, r in results.items() if not law(r)]
     assert broken == []
-
-
-#: Five drafted tokens of which 45 % are accepted: 3.25 tokens a draft.
-COUNTS = expected((0.75, 0.60, 0.45, 0.28, 0.17), DRAFTS)
-
-
-def test_five_tokens_at_0_45_are_no_poor_acceptance_for_eagle_and_pay() -> None:
-    result = judged(settings_for(for_method("eagle"), "eagle", 5), COUNTS, DRAFTS)
-    window = result.window("5m")
-
-    assert window is not None
-    assert (window.acceptance_ratio, window.mean_acceptance_length) == pytest.approx((0.45, 3.25))
-    assert result.quality.level is not QualityLevel.POOR
-    assert result.payoff.verdict is PayoffVerdict.BENEFICIAL
-    assert result.payoff.speedup == pytest.approx(3.25 / 1.61, rel=0.01)

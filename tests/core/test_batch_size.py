@@ -3,16 +3,10 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from economics.servers import Server, settings_for
 from support.builders import counters
-from support.copies import replace
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.economics.baseline_match import BaselineComparison
-from vllm_specdec_exporter.engines.reading import Latencies
-from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
 
 
@@ -58,22 +52,6 @@ class TestMean:
             found = running_between(Sample(0, counters(0), first), Sample(1, counters(1), last))
             assert found == expected, (first, last)
 
-    @given(
-        st.lists(st.tuples(st.integers(0, 50), st.integers(0, 64)), min_size=2, max_size=10),
-    )
-    def test_it_lies_between_the_least_and_the_most(self, steps: list[tuple[int, int]]) -> None:
-        """The mean never leaves the range of what was seen, and is at least 1."""
-        polls: list[tuple[float, float]] = []
-        for drafts, running in steps:
-            polls.append(((polls[-1][0] if polls else 0) + drafts, running))
-        found = batch_size(polls)
-
-        if polls[-1][0] == polls[0][0]:
-            assert found is None
-        else:
-            assert found is not None
-            assert 1 <= found <= max(1, *(running for _, running in polls)) + 1e-9
-
 
 class TestRange:
     def test_the_least_and_the_most(self) -> None:
@@ -100,28 +78,3 @@ class TestRange:
 
         assert server.latest is not None
         assert server.latest.advice.batch_sizes == (4, 9)
-
-
-class TestRestart:
-    def test_latencies_and_matches_of_two_lives_are_not_mixed(self) -> None:
-        """Latencies are those between the window's own ends, both behind the restart."""
-
-        def latencies(count: float) -> Latencies:
-            return Latencies(time_per_output_token=Histogram((1.0,), (count,), count, count / 10))
-
-        history = History()
-        for time, (drafts, requests) in enumerate([(500, 90), (600, 100), (5, 7), (25, 17)]):
-            history = history.add(
-                replace(
-                    Sample(float(time), counters(drafts, [drafts]), 1.0, latencies=latencies(requests)),
-                    match=BaselineComparison(seconds=float(time)),
-                ),
-                keep=100,
-            )
-        delta = window_delta(history, Window(100), 0.5)
-
-        assert delta is not None
-        assert [(found.name, found.requests) for found in delta.latencies] == [
-            ("time_per_output_token", 10.0)
-        ]
-        assert [m.seconds for m in delta.matches if m is not None] == [2.0, 3.0]

@@ -1,8 +1,4 @@
-"""The core against what a real vLLM did, and what vLLM itself said of it.
-
-Three truths that owe nothing to each other: the counters of `/metrics` that the core reads, vLLM's own record
-of each request, and the lines that vLLM logs.
-"""
+"""The core against three other truths: vLLM's counters, its record of each request, and its log."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -16,12 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.builders import final_answer, requests, series, vllm_log
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics.speedup import of_all
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey
 from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.judgement.findings import Severity
-from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import recover
@@ -106,90 +99,51 @@ def test_what_vllm_logged_up_to_a_line_lies_between_the_counters_around_it() -> 
     assert len(found) == 9
 
 
-class TestPhases:
+def test_the_course_of_the_phases() -> None:
     """30 s of repetitive answers, 30 s at a temperature at which nothing is accepted, 20 s of nothing."""
+    course = [(engine.activity.state, engine.quality.level) for _, (engine,) in results("ngram-phases")]
+    changes = [now for before, now in zip([None, *course], course, strict=False) if now != before]
 
-    @staticmethod
-    def at(seconds: float) -> EngineResult:
-        """The result `seconds` after the first answer."""
-        start = series("ngram-phases")[0][0]
-        return min(results("ngram-phases"), key=lambda item: abs(item[0] - start - seconds))[1][0]
-
-    @pytest.mark.parametrize("seconds", [45, 50, 55])
-    def test_drafting_that_does_not(self, seconds: float) -> None:
-        """Nothing is accepted and few drafts are made: poor and harmful, and the findings say why."""
-        result = self.at(seconds)
-        window = result.window("10s")
-
-        assert (result.activity.state, result.quality.level) == (ActivityState.ACTIVE, QualityLevel.POOR)
-        assert (
-            window.acceptance_ratio,
-            window.mean_acceptance_length,
-            window.position_acceptance_ratio,
-        ) == (0.0, 1.0, (0.0,) * 4)
-        assert window.coverage_ratio < 0.1
-        assert (result.payoff.verdict, result.payoff.speedup) == (
-            PayoffVerdict.HARMFUL,
-            of_all(1 / window.estimate.step_cost, window.coverage_ratio),
-        )
-        loses, rejected = result.findings[:2]
-        assert loses.text.startswith("speculation costs more than it gains: modelled 0.5")
-        assert rejected.text == "the first drafted token is rejected in 100% of the drafts"
-        assert loses.severity is rejected.severity is Severity.PROBLEM
-
-    def test_the_course_of_it(self) -> None:
-        """State and level over the whole recording, without their repetitions.
-
-        The second phase ends with too few drafts in 10 seconds to judge.
-        """
-        course = [(engine.activity.state, engine.quality.level) for _, (engine,) in results("ngram-phases")]
-        changes = [now for before, now in zip([None, *course], course, strict=False) if now != before]
-
-        active, idle, starting = ActivityState.ACTIVE, ActivityState.IDLE, ActivityState.WARMING_UP
-        assert [
-            (starting, None),
-            (idle, None),
-            (active, QualityLevel.FAIR),
-            (active, QualityLevel.POOR),
-            (starting, None),
-            (idle, None),
-            (active, QualityLevel.FAIR),
-        ] == changes
-        last = [engine for _, engines in results("ngram-phases")[-1:] for engine in engines]
-        assert [(e.engine_resets_total, e.num_speculative_tokens) for e in last] == [(0, 4)]
+    active, idle, starting = ActivityState.ACTIVE, ActivityState.IDLE, ActivityState.WARMING_UP
+    assert [
+        (starting, None),
+        (idle, None),
+        (active, QualityLevel.FAIR),
+        (active, QualityLevel.POOR),
+        (starting, None),
+        (idle, None),
+        (active, QualityLevel.FAIR),
+    ] == changes
+    last = [engine for _, engines in results("ngram-phases")[-1:] for engine in engines]
+    assert [(e.engine_resets_total, e.num_speculative_tokens) for e in last] == [(0, 4)]
 
 
 @cache
-def by_prometheus_client(scenario: str) -> tuple[tuple[float, dict[tuple[str, str, str], float]], ...]:
-    """The counters of every answer as prometheus_client reads them: by name, engine and position."""
-    return tuple(
-        (
-            time,
-            {
-                (sample.name, sample.labels["engine"], sample.labels.get("position", "")): sample.value
-                for family in text_string_to_metric_families(text.decode())
-                for sample in family.samples
-                if re.match(r"vllm:(spec_decode_num_\w+|generation_tokens)_total$", sample.name)
-            },
-        )
-        for time, text in series(scenario)
-    )
+def by_prometheus_client(scenario: str, number: int) -> dict[tuple[str, str, str], float]:
+    """The counters of an answer as prometheus_client reads them: by name, engine and position."""
+    return {
+        (sample.name, sample.labels["engine"], sample.labels.get("position", "")): sample.value
+        for family in text_string_to_metric_families(series(scenario)[number][1].decode())
+        for sample in family.samples
+        if re.match(r"vllm:(spec_decode_num_\w+|generation_tokens)_total$", sample.name)
+    }
 
 
 @pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
 def test_windows_computed_another_way(scenario: str) -> None:
-    """Every window over every answer equals what prometheus_client's parser and plain arithmetic give."""
-    answers = by_prometheus_client(scenario)
+    """Windows at every fifth answer equal what prometheus_client's parser and plain arithmetic give."""
+    times = [time for time, _ in series(scenario)]
     expected, actual = [], []
-    for (now, (time, engines)), length in product(enumerate(results(scenario)), (10, 30)):
-        then = next(i for i, (t, _) in enumerate(answers) if t >= time - length - 0.5)
+    for now, length in product(range(0, len(times), 5), (10, 30)):
+        time, engines = results(scenario)[now]
+        then = next(i for i, t in enumerate(times) if t >= time - length - 0.5)
         for engine in engines if then < now else ():
 
             def rise(
                 name: str, position: str = "", *, a: int = then, b: int = now, of: str = engine.engine
             ) -> float:
                 key = (f"vllm:{name}_total", of, position)
-                return answers[b][1][key] - answers[a][1][key]
+                return by_prometheus_client(scenario, b)[key] - by_prometheus_client(scenario, a)[key]
 
             drafts, drafted, accepted = (
                 rise(f"spec_decode_num_{name}") for name in ("drafts", "draft_tokens", "accepted_tokens")
@@ -197,7 +151,7 @@ def test_windows_computed_another_way(scenario: str) -> None:
             generated = rise("generation_tokens")
             k = engine.num_speculative_tokens
             rates = [rise("spec_decode_num_accepted_tokens_per_pos", str(i)) for i in range(k)]
-            span = time - answers[then][0]
+            span = time - times[then]
             expected.append(
                 (
                     span,
@@ -218,4 +172,4 @@ def test_windows_computed_another_way(scenario: str) -> None:
             )
 
     assert expected == actual
-    assert len(expected) >= 100
+    assert len(expected) >= 20

@@ -50,42 +50,11 @@ def test_without_any_setting_the_exporter_watches_a_vllm_on_this_machine() -> No
     assert list(config.shown) == [option.key for option in OPTIONS]  # of every setting, what may be shown
 
 
-class TestPlaces:
-    def test_each_setting_comes_from_the_place_that_counts_most_for_it(self, tmp_path: Path) -> None:
-        file = tmp_path / "config.yml"
-        file.write_text(
-            "poll: {interval: 7s, timeout: 1s}\n"
-            "log: {level: debug, format: json}\n"
-            "vllm:\n"
-            "  url:\n"
-            "    - http://a:8000\n"
-            "    - unix:/b.sock\n"
-            "  header: {X-Team: core}\n"
-        )
-        config = load({"poll.interval": "2s"}, variables(POLL_INTERVAL="3s", LOG_LEVEL="warning"), str(file))
+def test_an_empty_variable_is_none() -> None:
+    """Deployments leave settings out that way."""
+    empty = {option.variable: "" for option in OPTIONS if not option.may_be_empty}
 
-        assert (config.poll_interval, config.upstream.timeout) == (2.0, 1.0)
-        assert (config.log_level, config.log_format) == ("warning", "json")
-        assert [target.name for target in config.upstream.targets] == ["http://a:8000", "unix:/b.sock"]
-        assert config.upstream.headers == (("X-Team", "core"),)
-
-    def test_servers_and_windows_are_separated_by_commas_in_the_environment(self) -> None:
-        config = load({}, variables(VLLM_URL="http://a, http://b:1", WINDOW="1m,10s"))
-
-        assert [target.name for target in config.upstream.targets] == ["http://a", "http://b:1"]
-        assert config.settings.windows == (Window(10), Window(60))
-
-    def test_a_file_may_say_nothing(self, tmp_path: Path) -> None:
-        file = tmp_path / "config.yml"
-        for text in ("", "# nothing\n", "---\n", "poll:\n", "{}\n"):
-            file.write_text(text)
-            assert load({}, {}, str(file)) == load({}, {}), text
-
-    def test_an_empty_variable_is_none(self) -> None:
-        """Deployments leave settings out that way."""
-        empty = {option.variable: "" for option in OPTIONS if not option.may_be_empty}
-
-        assert load({}, empty) == load({}, {})
+    assert load({}, empty) == load({}, {})
 
 
 class TestBadFile:
@@ -116,21 +85,12 @@ class TestBadFile:
         ]
         assert [one.rpartition(": ")[2] for one in said] == [*["not a regular file"] * 2, "larger than 4 MiB"]
 
-    def test_keys_are_named_with_the_file(self, tmp_path: Path) -> None:
-        file = tmp_path / "config.yml"
-        file.write_text("poll: {intervall: 5s}\n")
-
-        assert refusal(ConfigError, load, {}, {}, str(file)) == (
-            f"poll.intervall in {file}: no such setting; did you mean poll.interval?"
-        )
-
 
 SAMPLES = "at --poll.interval 5s it needs more than 20000 samples; choose a shorter window or a longer"
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # values
     ({"poll_interval": "5"}, '"5": a duration needs a unit: such as 500ms, 5s, 5m or 1h30m'),
     ({"poll_interval": "50ms"}, '"50ms": at least 100ms is needed'),
-    ({"poll_interval": "0s"}, '"0s": at least 100ms is needed'),
     ({"poll_timeout": "10ms"}, '"10ms": at least 50ms is needed'),
     ({"window": ["30s", "900ms"]}, '"900ms": at least 1s is needed'),
     ({"log_format": "xml"}, '"xml": allowed: logfmt, json'),
@@ -142,31 +102,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"vllm_url": ["http://a", "b:8000"]},
         ('"b:8000": not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock'),
     ),
-    (
-        {"threshold": ["poor_acceptance_ratio"]},
-        '"poor_acceptance_ratio": allowed: name=number, or published',
-    ),
-    (
-        {"threshold": ["poor_acceptance_ratio=low"]},
-        '"poor_acceptance_ratio=low": allowed: name=number, or published',
-    ),
+    ({"threshold": ["poor_acceptance_ratio"]}, '"poor_acceptance_ratio": allowed: name=number, or published'),
     (
         {"threshold": ["poor_acceptance_ratio=40"]},
         '"poor_acceptance_ratio=40": threshold poor_acceptance_ratio is 40; allowed: between 0 and 1',
     ),
     (
-        {"spec_config": "ngram"},
-        (
-            '"ngram": not JSON (Expecting value: line 1 column 1 (char 0)); allowed: '
-            "the very JSON given to vLLM's --speculative-config"
-        ),
-    ),
-    (
         {"web_listen_address": "9850"},
-        (
-            '"9850": allowed: host:port with a port from 0 to 65535, '
-            "such as :9850, 127.0.0.1:9850 or [::1]:9850"
-        ),
+        '"9850": allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850',
     ),
     # values that are fine alone, and contradict each other
     ({"poll_timeout": "2s", "poll_interval": "2s"}, "2s: must be less than --poll.interval 2s"),

@@ -1,13 +1,9 @@
 """Consistency: what one answer after another cannot be, and what is only torn or rounded."""
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given
 
-from support.builders import counters, lives, sample, upstream
+from support.builders import counters, sample
 from support.copies import replace
-from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Sample, defects
 
@@ -104,17 +100,3 @@ class TestRounded:
             later = replace(after, counters=replace(after.counters, drafts=3577810, draft_tokens=7155620))
             told = f"accepted tokens differ from the sum over positions by {shown}, twice in a row"
             assert defects(before, later) == ((told,) if shown else ()), (first, second)
-
-    def test_the_recorded_answer(self) -> None:
-        """The sum over positions is off by the rounding of the total, for good."""
-        (engine,) = read(upstream("llamacpp-k4-large.txt")).engines
-
-        assert defects(Sample(0, engine.counters), Sample(5, engine.counters)) == ()
-
-
-@given(lives(4))
-def test_whole_answers_are_consistent(life: list[Counters]) -> None:
-    """However an engine drafts, answers that are not torn show no defect."""
-    samples = [Sample(5 * i, values) for i, values in enumerate(life)]
-
-    assert [()] * (len(life) - 1) == [defects(before, after) for before, after in pairwise(samples)]

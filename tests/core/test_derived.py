@@ -1,23 +1,20 @@
 """Engines whose drafts follow from other counters: SGLang, from answers of its own collector classes."""
 
-import json
 import re
 
 import pytest
 
-from support.builders import OPENMETRICS, lines, refusal, tensorrt, upstream
+from support.builders import lines, tensorrt, upstream
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
-from vllm_specdec_exporter.economics.speculative_config import ScheduleRow, Speculation, sglang_schedule
+from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Drafting, EngineKey, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
-from vllm_specdec_exporter.exposition.text import MalformedExposition
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
-from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, interrupt, process_reading
@@ -66,6 +63,10 @@ def polled(*answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | N
     return result
 
 
+#: Eight requests with 320 drafts, of whose tokens 600 were accepted; and twice as much.
+ONE, TWO = (answer(8 * n, 320 * n, 600 * n) for n in (1, 2))
+
+
 class TestArithmetic:
     def test_it_is_that_of_the_recorded_run(self) -> None:
         """8 requests, 320 verifications of 3 drafted tokens, 600 accepted: what the run was driven with."""
@@ -77,27 +78,11 @@ class TestArithmetic:
             *(320, 960, 600),
         )
         assert (window.drafts, window.mean_acceptance_length) == (320, 2.875)
-        again = polled(upstream("sglang-k3.txt"), answer(16, 640, 1200)).window("30s")
+        again = polled(upstream("sglang-k3.txt"), TWO).window("30s")
         assert (again.acceptance_ratio, again.mean_acceptance_length, again.mean_draft_length) == (
             *(0.625, 2.875, 3.0),
         )
         assert again.position_acceptance_ratio == again.mean_acceptance_length_at == ()
-
-    def test_both_spellings_and_every_label_without_meaning_are_read_alike(self) -> None:
-        body = upstream("sglang-k3.txt")
-        renamed = re.sub(rb"(?m)^sglang:", b"sglang_", body) + b"# EOF\n"
-        assert only(renamed, OPENMETRICS) == only(body)
-        halves = b"".join(
-            re.sub(rb'is_streaming="true"', b'is_streaming="false"', line) + line
-            for line in re.findall(rb'(?m)^sglang:\w+_total\{[^}]*is_streaming="true".*\n', body)
-        )
-        both = re.sub(rb'(?m)^sglang:\w+_total\{[^}]*is_streaming="true".*\n', b"", body) + halves
-        assert only(both).counters.generation_tokens == 2 * 928
-
-    def test_a_retracted_request_has_another_token_without_a_draft(self) -> None:
-        labels = '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
-        retracted = f"sglang:num_retracted_requests_total{labels} 5.0\n"
-        assert only(answer(8, 320, 605, more=retracted)).counters.accepted_tokens == 600
 
     def test_an_accepted_total_never_falls_and_no_retraction_is_taken_for_a_restart(self) -> None:
         labels = '{engine_type="unified",model_name="tiny-llama",pp_rank="0",tp_rank="0"}'
@@ -122,26 +107,22 @@ class TestStates:
         [
             ((STARTED, STARTED), None, "no batch has run so far"),
             ((OFF, OFF), ActivityState.OFF, "the server says that it does not speculate"),
-            ((answer(8, 320, 600), answer(16, 640, 1200)), ActivityState.ACTIVE, "320 drafts"),
-            ((answer(8, 320, 600), answer(8, 320, 600)), ActivityState.WARMING_UP, "requests are running"),
+            ((ONE, TWO), ActivityState.ACTIVE, "320 drafts"),
+            ((ONE, ONE), ActivityState.WARMING_UP, "requests are running"),
+            ((ONE, answer(8, 320, 600, num_running_reqs=0)), ActivityState.IDLE, "nothing was generated"),
             (
-                (answer(8, 320, 600), answer(8, 320, 600, num_running_reqs=0)),
-                ActivityState.IDLE,
-                "nothing was generated",
-            ),
-            (
-                (answer(8, 320, 600), answer(12, 320, 600, num_running_reqs=0)),
+                (ONE, answer(12, 320, 600, num_running_reqs=0)),
                 ActivityState.IDLE,
                 "all requests ended with their first token",
             ),
-            ((answer(8, 320, 600), answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
+            ((ONE, answer(9, 320, 700)), ActivityState.BYPASSED, "101 tokens were generated"),
             (
-                (answer(8, 320, 600), answer(9, 360, 600, k=0)),
+                (ONE, answer(9, 360, 600, k=0)),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
             (
-                (answer(8, 320, 600, k=0), answer(12, 480, 900), answer(16, 640, 1200)),
+                (answer(8, 320, 600, k=0), answer(12, 480, 900), TWO),
                 ActivityState.BYPASSED,
                 "the server chose to draft nothing in the last 30s",
             ),
@@ -164,7 +145,7 @@ class TestStates:
 
     def test_tokens_without_a_draft_are_accepted_nowhere(self) -> None:
         """A bypassed engine generates tokens; when it drafts again, they do not count as accepted."""
-        answers = (answer(8, 320, 600), answer(9, 320, 700), answer(13, 480, 1000))
+        answers = (ONE, answer(9, 320, 700), answer(13, 480, 1000))
         result = polled(*answers)
         assert polled(*answers[:2]).counters.accepted_tokens == 600
         assert (result.counters.accepted_tokens, result.window("30s").mean_acceptance_length) == (900, 2.875)
@@ -172,7 +153,7 @@ class TestStates:
     def test_its_own_gauges_of_acceptance_are_published_nowhere(self) -> None:
         """They keep their last value: here it is of another time than the counters."""
         stale = answer(16, 640, 600 + 96, spec_accept_length=4.0, spec_accept_rate=1.0)
-        window = polled(answer(8, 320, 600), stale).window("30s")
+        window = polled(ONE, stale).window("30s")
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (0.1, 1.3)
 
     def test_a_prefill_worker_is_not_judged(self) -> None:
@@ -226,14 +207,14 @@ class TestGauges:
 
     def test_counters_by_priority_add_up(self) -> None:
         """A request without a priority is counted under the empty one, which is no total."""
-        body = answer(8, 320, 600)
+        body = ONE
         for name, each in (
             ("num_requests_total", 4.0),
             ("spec_verify_calls_total", 160.0),
             ("generation_tokens_total", 464.0),
         ):
             body = self.of_ranks(body, name, {'priority=""': each, 'priority="5"': each})
-        assert only(body).counters == only(answer(8, 320, 600)).counters
+        assert only(body).counters == only(ONE).counters
 
 
 class TestAdvice:
@@ -248,7 +229,7 @@ class TestAdvice:
         ("answers", "reason"),
         [
             (
-                (answer(8, 320, 600), answer(16, 640, 1200)),
+                (ONE, TWO),
                 "no advice: the server has no usable counters by position; detailed records of the requests",
             ),
             (
@@ -256,10 +237,7 @@ class TestAdvice:
                 "no advice on K: drafts have more tokens than steps: they are trees or blocks",
             ),
             (
-                (
-                    *(answer(8, 320, 600), answer(12, 480, 900, k=5), answer(16, 640, 1200)),
-                    answer(20, 800, 1500),
-                ),
+                (*(ONE, answer(12, 480, 900, k=5), TWO), answer(20, 800, 1500)),
                 "no advice on K: the server changes K itself (--speculative-adaptive)",
             ),
         ],
@@ -270,13 +248,12 @@ class TestAdvice:
         assert result.advice.reason[: len(reason)] == reason
 
     def test_it_says_what_is_missing(self) -> None:
-        bodies = (answer(8, 320, 600), answer(16, 640, 1200))
         for series, reason in (
             (b"spec_num_", "the mean draft length is not known"),
             (b"num_requests_total", "the mean acceptance length is not known"),
             (b"num_running_reqs", "the number of running requests is missing, so the cost of a step is"),
         ):
-            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in bodies)
+            without = (re.sub(rb"(?m)^sglang:" + series + rb".*\n", b"", body) for body in (ONE, TWO))
             assert polled(*without).advice.reason.startswith(f"no advice: {reason}")
 
     #: Of 1,000 drafts of 3 tokens: 0.9, 0.08 and 0.02 of them accepted these positions.
@@ -310,19 +287,6 @@ class TestAdvice:
         answers = [answer(8 * n, 320 * n, 320 * n) for n in (1, 2)]
         result = polled(*answers, settings=self.SETTINGS, shape=shape)
         assert result.advice.action is Action.INSUFFICIENT_DATA
-
-    def test_a_schedule_is_in_the_form_of_sglangs_adaptive_config(self) -> None:
-        rows = [ScheduleRow(1, 8, 3), ScheduleRow(9, 40, 1), ScheduleRow(41, 1024, 0)]
-        found = json.loads(sglang_schedule(rows))
-        steps = {first: entry["candidate_steps"] for first, entry in found.items()}
-        assert steps == {"1": [3], "9": [1], "41": [0]}
-
-
-def test_a_method_that_the_server_prints_has_its_cost() -> None:
-    """TensorRT-LLM prints it; here it says eagle3."""
-    life = [tensorrt((400 * n,) * 3, (320 * n, 240 * n, 180 * n)) for n in (1, 2)]
-    result = polled(*life)
-    assert (result.deployment.method, result.deployment.cost_profile) == ("eagle3", "eagle3")
 
 
 def test_tensorrts_drafted_tokens_by_position_give_advice_if_drafts_vary() -> None:
@@ -392,12 +356,7 @@ class TestDraftedByPosition:
 
 class TestBadInput:
     def test_a_k_that_changes_leaves_the_acceptance_ratio_unknown_and_the_length_exact(self) -> None:
-        answers = (
-            answer(8, 320, 600),
-            answer(12, 480, 900, k=5),
-            answer(16, 640, 1200),
-            answer(20, 800, 1500),
-        )
+        answers = (ONE, answer(12, 480, 900, k=5), TWO, answer(20, 800, 1500))
         result = polled(*answers)
         window = result.window("30s")
         assert (result.counters.draft_tokens, window.acceptance_ratio) == (None, None)
@@ -405,7 +364,7 @@ class TestBadInput:
 
     def test_a_k_that_changes_across_an_outage_is_that_of_another_start(self) -> None:
         """Its counters may be larger than those of the start before."""
-        states, _ = process_reading({}, read(answer(8, 320, 600)), 0.0, SETTINGS)
+        states, _ = process_reading({}, read(ONE), 0.0, SETTINGS)
         states = interrupt(states)
         for number, n in enumerate((2, 3), 1):
             body = read(answer(8 * n, 320 * n, 600 * n, k=5))
@@ -419,7 +378,7 @@ class TestBadInput:
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (None, 2.875)
 
     def test_more_accepted_than_drafted_is_a_counted_defect_and_no_ratio_above_1(self) -> None:
-        result = polled(answer(8, 320, 600), answer(16, 400, 1200))
+        result = polled(ONE, answer(16, 400, 1200))
         window = result.window("30s")
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (1, 4)
         assert (result.inconsistent_samples_total, result.defects) == (
@@ -429,7 +388,7 @@ class TestBadInput:
 
     def test_accepted_tokens_have_a_bound_whatever_is_known_of_k(self) -> None:
         """After a change of K the largest, without K the most positions that are read."""
-        changed = (answer(8, 320, 600), answer(12, 480, 900, k=5), answer(16, 640, 1200))
+        changed = (ONE, answer(12, 480, 900, k=5), TWO)
         result = polled(*changed, answer(20, 800, 20000))
         assert result.counters.accepted_tokens == 1200 + 5 * 160
         assert result.defects == ("18000 tokens more than 160 drafts can have given",)
@@ -471,10 +430,7 @@ class TestBadInput:
             ActivityState.WARMING_UP,
             None,
         )
-        without_k = [
-            re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", body)
-            for body in (answer(8, 320, 600), answer(16, 640, 1200))
-        ]
+        without_k = [re.sub(rb"(?m)^sglang:spec_num_.*\n", b"", body) for body in (ONE, TWO)]
         window = polled(*without_k).window("30s")
         assert (window.acceptance_ratio, window.mean_acceptance_length) == (None, 2.875)
 
@@ -485,13 +441,6 @@ class TestBadInput:
         assert (result.activity.state, result.activity.reason[:35]) == (
             None,
             "no finished request had a draft, or",
-        )
-
-    def test_one_series_in_both_spellings_is_refused(self) -> None:
-        labels = '{engine_type="unified",model_name="tiny-llama"}'
-        body = upstream("sglang-k3.txt") + lines(f"sglang_spec_verify_calls_total{labels} 320.0")
-        assert refusal(MalformedExposition, read, body).startswith(
-            "duplicate series sglang_spec_verify_calls"
         )
 
     def test_a_k_that_no_server_has_is_left_out(self) -> None:
@@ -506,8 +455,6 @@ def test_a_configured_server_without_a_batch_is_idle() -> None:
     settings = replace(SETTINGS, speculation=Speculation(configured=True, num_speculative_tokens=3))
     result = polled(STARTED, STARTED, settings=settings)
     assert (result.activity.state, result.quality.level) == (ActivityState.IDLE, None)
-    healthy = polled(answer(8, 320, 600), answer(16, 640, 1200))
-    assert healthy.quality.level is QualityLevel.OPTIMAL or healthy.quality.level is QualityLevel.HEALTHY
 
 
 def test_a_tree_that_the_gauges_do_not_show_is_known_from_its_top_k() -> None:
@@ -561,7 +508,7 @@ def timed(draft: float, extend: float, verify: float) -> str:
 def test_the_device_timer_replaces_the_assumed_cost_of_drafting() -> None:
     """Drafting takes 3 s and 1 s where verification takes 10 s: 40 % of it at K=3."""
     seconds = (timed(0, 0, 0), timed(3, 1, 10))
-    bodies = [answer(8, 320, 600), answer(58, 5320, 9600)]
+    bodies = [ONE, answer(58, 5320, 9600)]
     with_timer = [answer(8, 320, 600, more=seconds[0]), answer(58, 5320, 9600, more=seconds[1])]
     steps = only(with_timer[1]).steps
     assert (steps.draft_seconds, steps.verify_seconds) == (4.0, 10.0)

@@ -4,14 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import labels, lines, refusal
+from support.builders import lines, refusal
 from vllm_specdec_exporter.exposition.text import MalformedExposition, SampleLine, Selection, parse_labels
 
 SELECTION = Selection({"x_total"})
-
-label_names = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True)
-label_values = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-nasty_values = st.text(st.sampled_from(list('\\"\n{},= n#\r\t\u2028é')), max_size=12)
 
 
 def read(*samples: str) -> list[SampleLine]:
@@ -26,19 +22,10 @@ LINES = {
     'x_total{b="2",a="1"} 3': (("a", "1"), ("b", "2")),
     'x_total{a="1",} 3': (("a", "1"),),
     'x_total { a = "1" , b = "2" } 3': (("a", "1"), ("b", "2")),
-    "x_total\t3": (),
-    "x_total 3 ": (),
+    "x_total\t3 ": (),
     "x_total 3\r": (),
-    'x_total{a=""} 3': (("a", ""),),
-    'x_total{a="}"} 3': (("a", "}"),),
-    'x_total{a="} 9"} 3': (("a", "} 9"),),
-    'x_total{a="b=\\"c\\",d"} 3': (("a", 'b="c",d'),),
-    'x_total{a="\\\\"} 3': (("a", "\\"),),
-    'x_total{a="\\\\n"} 3': (("a", "\\n"),),
-    'x_total{a="\\n"} 3': (("a", "\n"),),
     'x_total{a="# x_total 4"} 3': (("a", "# x_total 4"),),
     # What follows the value, a timestamp or an exemplar, changes nothing.
-    'x_total{a="1"} 3 1795203444': (("a", "1"),),
     'x_total{a="1"} 3 1795203444.175': (("a", "1"),),
     'x_total{a="1"} 3 # {trace_id="abc",span_id="x y"} 0.5 1795203444.1': (("a", "1"),),
     'x_total{a="1"} 3 1795203444 # {trace_id="} 7"} 0.5': (("a", "1"),),
@@ -46,9 +33,7 @@ LINES = {
 #: Integers, decimals, with exponents or infinite, as any client library prints.
 VALUES = {
     "3": 3.0,
-    "3.0": 3.0,
     "6.42568e+06": 6425680.0,
-    "1.7952037703520246e+09": 1795203770.3520246,
     "5e-324": 5e-324,
     "+3": 3.0,
     "-3": -3.0,
@@ -87,17 +72,9 @@ class TestReading:
         assert [name for name in names if name in wanted] == found
 
 
-class TestLabels:
-    @given(st.dictionaries(label_names, label_values | nasty_values, max_size=5))
-    def test_values_round_trip(self, pairs: dict[str, str]) -> None:
-        """Any label value, also with quotes, braces, backslashes and newlines, is read as it was meant."""
-        (line,) = SELECTION.lines(lines(f"x_total{labels(pairs)} 3"))
-
-        assert SampleLine("x_total", tuple(sorted(pairs.items())), 3.0) == line
-
-    def test_an_unknown_escape_stays_as_written(self) -> None:
-        """Prometheus itself keeps a backslash that begins no known escape."""
-        assert parse_labels(rb'a="\d"') == (("a", r"\d"),)
+def test_an_unknown_escape_stays_as_written() -> None:
+    """Prometheus itself keeps a backslash that begins no known escape."""
+    assert parse_labels(rb'a="\d"') == (("a", r"\d"),)
 
 
 MALFORMED = {
@@ -106,15 +83,11 @@ MALFORMED = {
     'x_total{a="1" 3': "not a sample line: 'x_total{a=\"1\" 3'",
     'x_total{a="1} 3': "not a sample line: 'x_total{a=\"1} 3'",
     "x_total{a=1} 3": "not a list of labels: 'a=1'",
-    "x_total{a} 3": "not a list of labels: 'a'",
     "x_total{,} 3": "not a list of labels: ','",
     'x_total{1a="1"} 3': "not a list of labels: '1a=\"1\"'",
     'x_total{a="1"b="2"} 3': 'not a list of labels: \'a="1"b="2"\'',
     'x_total{a="1",a="2"} 3': 'not a list of labels: \'a="1",a="2"\'',
-    'x_total{a="1",a="1"} 3': 'not a list of labels: \'a="1",a="1"\'',
     "x_total 1_000": "not a number: '1_000' in 'x_total 1_000'",
-    "x_total three": "not a number: 'three' in 'x_total three'",
-    "x_total 1,5": "not a number: '1,5' in 'x_total 1,5'",
     "x_total 0x10": "not a number: '0x10' in 'x_total 0x10'",
     # A lost counter would look like a restart, so a name alone on its line is not skipped.
     "x_total": "not a sample line: 'x_total'",

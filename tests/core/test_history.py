@@ -1,10 +1,8 @@
 """History: what is one life of an engine, and which samples of it are kept."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from support.builders import counters, lives, sample
+from support.builders import counters, sample
 from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import History, Sample, counters_reset
@@ -76,16 +74,6 @@ class TestStartedAnew:
         assert not counters_reset(BEFORE, replace(BEFORE, **lost))
         assert (history.samples, history.resets) == ((), 0)
 
-    @given(lives(3))
-    def test_no_life_restarts_within_itself(self, life: list[Counters]) -> None:
-        """However an engine counts on, no restart is seen."""
-        assert [
-            (before, after)
-            for i, before in enumerate(life)
-            for after in life[i:]
-            if counters_reset(before, after)
-        ] == []
-
 
 #: Samples of one engine, and the history of them.
 HISTORIES: dict[str, tuple[tuple[Sample, ...], History]] = {
@@ -140,39 +128,8 @@ class TestHistory:
         assert history == expected
         assert history.newest == samples[-1]
 
-    def test_at_first(self) -> None:
-        """A history begins with nothing, and a server that has not started yet interrupts nothing."""
-        assert (History().newest, History().resets) == (None, 0)
-        assert History() == History().interrupt()
-
     def test_samples_older_than_needed_are_dropped(self) -> None:
         """A history holds what the longest window needs, to the very second, and no more."""
         history = observe(*(sample(5 * i, 10 * i, [5 * i]) for i in range(101)), keep=32.5)
 
         assert [s.time for s in history.samples] == [470, 475, 480, 485, 490, 495, 500]
-
-
-class TestInterruption:
-    @pytest.mark.parametrize(("drafts", "resets"), [(50, 0), (5, 1)])
-    def test_no_window_reaches_back_although_no_counter_fell(self, drafts: float, resets: int) -> None:
-        """Counters that fell over an interruption are a reset."""
-        history = observe(sample(0, 10, [5])).interrupt().add(sample(60, drafts, [drafts / 2]), KEEP)
-
-        assert History((sample(60, drafts, [drafts / 2]),), resets=resets) == history
-
-    def test_it_ends_with_the_next_sample(self) -> None:
-        """After an interruption, history grows again."""
-        history = observe(sample(0, 10, [5])).interrupt()
-        for time in (60, 65):
-            history = history.add(sample(time, time, [25]), KEEP)
-
-        assert [s.time for s in history.samples] == [60, 65]
-
-    @given(st.integers(1, 5))
-    def test_many_in_a_row(self, times: int) -> None:
-        """A port that stays closed for many polls is one interruption."""
-        history = observe(sample(0, 10, [5]))
-        for _ in range(times):
-            history = history.interrupt()
-
-        assert observe(sample(0, 10, [5])).interrupt() == history

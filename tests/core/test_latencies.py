@@ -2,12 +2,11 @@
 
 import math
 import re
-from itertools import pairwise, product
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.builders import final_answer, lines, requests, series, upstream
+from support.builders import final_answer, lines, requests, upstream
 from support.copies import replace
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import EngineKey, Latencies
@@ -29,14 +28,6 @@ def latencies_of(body: bytes) -> dict[EngineKey, Latencies]:
     return found
 
 
-def pooled(scenario: str, name: str) -> Histogram:
-    """One kind of latency over all engines, when a scenario had ended."""
-    total = Histogram()
-    for latencies in latencies_of(final_answer(scenario)).values():
-        total = total.plus(getattr(latencies, name))
-    return total
-
-
 def independent(body: bytes, name: str, engine: str) -> Histogram:
     """The same histogram as another parser reads it."""
     (family,) = (f for f in text_string_to_metric_families(body.decode()) if f.name == NAMES[name])
@@ -47,40 +38,16 @@ def independent(body: bytes, name: str, engine: str) -> Histogram:
     return Histogram(tuple(sorted(buckets)), tuple(buckets[b] for b in sorted(buckets)), count, total)
 
 
-#: How near the client's times are: in a short request it counts more that it saw the first token late.
-TOLERANCE = {"nospec": 0.16, "ngram-phases": 0.01, "dp2": 0.05}
-
-
-@pytest.mark.parametrize("scenario", TOLERANCE)
-class TestCaptures:
-    def test_another_parser_reads_the_same_and_every_request_is_counted(self, scenario: str) -> None:
-        """Bounds, counts, number and sum of every engine; each finished request once in every histogram."""
-        body = final_answer(scenario)
-        for name in NAMES:
-            found = {key: getattr(latencies, name) for key, latencies in latencies_of(body).items()}
-            assert found == {key: independent(body, name, key.engine) for key in found}
-            assert pooled(scenario, name).count == len(requests(scenario))
-
-    def test_times_are_those_of_the_requests(self, scenario: str) -> None:
-        """What the client measured holds vLLM's own time, and the way there and back."""
-        rows = requests(scenario)
-        decoding = math.fsum(row["decode_s"] / (row["usage"]["completion_tokens"] - 1) for row in rows)
-        whole = math.fsum(row["end"] - row["start"] for row in rows)
-        end_to_end, near = pooled(scenario, "end_to_end").sum, TOLERANCE[scenario]
-
-        assert pooled(scenario, "time_per_output_token").sum == pytest.approx(decoding, rel=near)
-        assert pooled(scenario, "time_to_first_token").sum <= math.fsum(row["ttft"] for row in rows)
-        assert end_to_end <= whole
-        assert end_to_end == pytest.approx(whole, rel=0.2)
-
-    def test_they_never_fall_and_are_read_on_demand_only(self, scenario: str) -> None:
-        """Poll by poll within a life; unasked they are left out, and all else is the same."""
-        answers = [latencies_of(body) for _, body in series(scenario)]
-        for (before, after), name in product(pairwise(answers), NAMES):
-            for key in before:
-                assert getattr(after[key], name).since(getattr(before[key], name)) is not None
-        plain, asked = (read(final_answer(scenario), latencies=wanted).engines for wanted in (False, True))
-        assert plain == tuple(replace(engine, latencies=None) for engine in asked)
+@pytest.mark.parametrize("scenario", ["nospec", "ngram-phases", "dp2"])
+def test_another_parser_reads_the_same_and_every_request_is_counted(scenario: str) -> None:
+    """Bounds, counts, number and sum of every engine; unasked they are left out, and all else is the same."""
+    body = final_answer(scenario)
+    for name in NAMES:
+        found = {key: getattr(latencies, name) for key, latencies in latencies_of(body).items()}
+        assert found == {key: independent(body, name, key.engine) for key in found}
+        assert sum(histogram.count for histogram in found.values()) == len(requests(scenario))
+    plain, asked = (read(body, latencies=wanted).engines for wanted in (False, True))
+    assert plain == tuple(replace(engine, latencies=None) for engine in asked)
 
 
 TPOT = "vllm:request_time_per_output_token_seconds"
@@ -102,26 +69,14 @@ def answer(*rows: str) -> bytes:
         # Series that differ only in a label that means nothing here add up.
         (
             [
-                'bucket{LABELS,pid="1",le="0.1"} 2',
-                'bucket{LABELS,pid="2",le="0.1"} 1',
-                'bucket{LABELS,pid="1",le="+Inf"} 3',
-                'bucket{LABELS,pid="2",le="+Inf"} 1',
-                'count{LABELS,pid="1"} 3',
-                'count{LABELS,pid="2"} 1',
-                'sum{LABELS,pid="1"} 0.5',
-                'sum{LABELS,pid="2"} 0.25',
+                *(f'bucket{{LABELS,pid="{n}",le="0.1"}} {n}' for n in (1, 2)),
+                *(f'{part}{{LABELS,pid="{n}"}} {n + 1}' for n in (1, 2) for part in ("count", "sum")),
             ],
-            Histogram((0.1,), (3.0,), 4.0, 0.75),
+            Histogram((0.1,), (3.0,), 5.0, 5.0),
         ),
         # An answer torn between two buckets is held monotone, so that quantiles exist.
         (
-            [
-                'bucket{LABELS,le="0.1"} 5',
-                'bucket{LABELS,le="0.5"} 4',
-                'bucket{LABELS,le="+Inf"} 4',
-                "count{LABELS} 4",
-                "sum{LABELS} 0.2",
-            ],
+            ['bucket{LABELS,le="0.1"} 5', 'bucket{LABELS,le="0.5"} 4', "count{LABELS} 4", "sum{LABELS} 0.2"],
             Histogram((0.1, 0.5), (5.0, 5.0), 5.0, 0.2),
         ),
         # Bounds are numbers: 10.0 comes behind 9.0, in whatever order they are printed.

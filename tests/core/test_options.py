@@ -1,19 +1,9 @@
 """Where the value of an option comes from: flag, environment, file or default; and what is wrong with it."""
 
-import re
 from typing import Any
 
-import pytest
-
 from support.builders import refusal
-from vllm_specdec_exporter.config.options import (
-    ConfigError,
-    Option,
-    Parser,
-    add_flags,
-    gather,
-    unknown_variables,
-)
+from vllm_specdec_exporter.config.options import ConfigError, Option, gather, unknown_variables
 
 
 def number(text: str) -> int:
@@ -41,12 +31,6 @@ def collect(
     return values
 
 
-def test_flag_variable_and_key_follow_from_the_name() -> None:
-    found = (SIZE.flag, SIZE.variable, SIZE.key)
-
-    assert found == ("--pool.max-size", f"{PREFIX}POOL_MAX_SIZE", "pool.max_size")
-
-
 FLAG = {"pool.max-size": "1"}
 ENVIRONMENT = {f"{PREFIX}POOL_MAX_SIZE": "2"}
 DOCUMENT = {"pool": {"max_size": 4}}
@@ -71,13 +55,7 @@ class TestPrecedence:
 class TestRepeatable:
     def test_in_the_environment(self) -> None:
         """Separated by commas; empty values are none; an empty variable leaves the default."""
-        expected = {
-            "x": ("X",),
-            " x , y ": ("X", "Y"),
-            "x,,y,": ("X", "Y"),
-            "": ("A", "B"),
-            ",": (),
-        }
+        expected = {"x": ("X",), " x , y ": ("X", "Y"), "x,,y,": ("X", "Y"), "": ("A", "B"), ",": ()}
         assert {text: collect({}, {f"{PREFIX}NAME": text})["name"] for text in expected} == expected
 
     def test_values_that_may_hold_commas_stand_one_a_line(self) -> None:
@@ -163,46 +141,3 @@ def test_variables_that_belong_to_no_setting_are_told_sorted() -> None:
 
     found = unknown_variables(TABLE, {**environment, "VLLM_PORT": "1", "HOME": "/"})
     assert found == [f"{PREFIX}{name}" for name in unknown]
-
-
-def test_what_kubernetes_sets_for_a_service_of_a_similar_name_is_nobodys_mistake() -> None:
-    names = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_9850_TCP", "METRICS_PORT"]
-    names += [f"PORT_9850_TCP_{part}" for part in ("ADDR", "PORT", "PROTO")] + ["PORT_53_UDP_ADDR"]
-    names += [f"METRICS_{name}" for name in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT_9850_TCP_ADDR")]
-
-    assert unknown_variables(TABLE, dict.fromkeys((f"{PREFIX}{name}" for name in names), "tcp://a:1")) == []
-
-
-class TestFlags:
-    @pytest.fixture
-    def parser(self) -> Parser:
-        parser = Parser("tool", "A tool.")
-        add_flags(parser, TABLE)
-        return parser
-
-    def test_a_flags_value_is_its_text_and_a_repeatable_one_collects(self, parser: Parser) -> None:
-        """The others are left to `gather`."""
-        flags = vars(parser.parse_args(["--pool.max-size", "5", "--name", "x", "--name=y"]))
-
-        others = dict.fromkeys(("secret.key", "header", "data"))
-        assert flags == {"pool.max-size": "5", "name": ["x", "y"], **others}
-        assert collect(flags) == {**DEFAULTS, "pool.max-size": 5, "name": ("X", "Y")}
-
-    def test_the_help_tells_default_and_variable_of_each(self, parser: Parser) -> None:
-        text = " ".join(parser.format_help().split())
-
-        assert f"How many. Default: 3. [${PREFIX}POOL_MAX_SIZE]" in text
-        assert f"Names; 100 % of them. Default: a, b. [${PREFIX}NAME]" in text
-        assert f"A key. [${PREFIX}SECRET_KEY]" in text
-
-    @pytest.mark.parametrize("arguments", [["--pool.max-siz", "5"], ["--pool.max-size"], ["x"]])
-    def test_a_flag_that_does_not_exist_ends_the_program_with_one_line_and_status_2(
-        self, arguments: list[str], parser: Parser, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """Even one that is only abbreviated."""
-        with pytest.raises(SystemExit) as raised:
-            parser.parse_args(arguments)
-
-        assert raised.value.code == 2
-        error = capsys.readouterr().err
-        assert re.fullmatch(r"tool: error: [^\n]+ \(see tool --help\)\n", error)

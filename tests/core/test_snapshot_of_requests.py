@@ -5,10 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import jsonschema
-import pytest
 
 from per_request.results import RESULTS
-from per_request.traffic import MODEL
 from statuspage.examples import PAGES, page_of
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish.metrics import METRICS, Scope
@@ -87,26 +85,6 @@ def test_any_metric_may_be_asked_for() -> None:
             for page in (snapshot.decode(body), MIXED)
         ]
         assert values[0] == values[1], row.name
-
-
-def test_several_metrics_of_one_thing_stand_together() -> None:
-    """Of windows and of all time, of groups and of models."""
-    body = filtered(
-        MIXED, ("metric", "request_losing_ratio,request_workload_mixed"), ("metric", "request_drafts_total")
-    )
-    thin = json.loads(body)["requests"]
-    assert set(thin) == {"groups", "models"}
-    assert thin["models"] == [
-        {
-            "model_name": MODEL,
-            "window": "30m",
-            "losing_requests_ratio": pytest.approx(0.39),
-            "mixed": True,
-        }
-    ]
-    assert {frozenset(group) for group in thin["groups"]} == {
-        frozenset({"model_name", "temperature", "request_type", "drafts"})
-    }
 
 
 def test_what_a_filter_does_not_want_or_find_is_not_there() -> None:

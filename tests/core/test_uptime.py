@@ -116,7 +116,7 @@ def test_a_failed_poll_costs_the_hour_and_not_the_reference() -> None:
 
 def test_memory_is_bounded() -> None:
     server = Server()
-    server.run([3.0] * 60)
+    server.run([3.0] * 30)
     uptime = server.states[KEY].uptime  # type: ignore[attr-defined]
     assert (len(uptime.first), len(uptime.latest)) == (2, 24)
     assert uptime.begun.latencies is None

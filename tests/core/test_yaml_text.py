@@ -8,10 +8,7 @@ from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 
 #: Texts that PyYAML fails on, or takes for what nobody can mean; and why each is refused.
 REFUSED = {
-    "escape of no character": (
-        'a: 1\nb: "\\UFFFFFFFF"',
-        "found a number out of range in line 2, column 7",
-    ),
+    "escape of no character": ('a: 1\nb: "\\UFFFFFFFF"', "found a number out of range in line 2, column 7"),
     "half a character": ('a: "x\\ud800"', "found a lone surrogate in line 1, column 4"),
     "halves in the wrong order": ('a: "\\ude00\\ud83d"', "found a lone surrogate in line 1, column 4"),
     "half a character as a key": ('"\\udfff": 1', "found a lone surrogate in line 1, column 1"),

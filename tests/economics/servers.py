@@ -1,7 +1,7 @@
 """Servers whose acceptance is known, and what the whole pipeline makes of their counters."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
@@ -13,6 +13,7 @@ from vllm_specdec_exporter.economics import CostProfile
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 
@@ -46,11 +47,7 @@ def true_speedups(survival: Sequence[float], profile: CostProfile, batch: float)
 
 
 def settings_for(
-    profile: CostProfile,
-    method: str = "",
-    k: int | None = None,
-    basis: Basis = Basis.CALIBRATED,
-    **more: Any,
+    profile: CostProfile, method: str = "", k: int | None = None, basis: Basis = Basis.CALIBRATED, **more: Any
 ) -> Settings:
     """What `serve` makes of a speculative config and a cost profile, by default calibrated on the machine."""
     document: dict[str, Any] = {"method": method} if method else {}
@@ -88,8 +85,8 @@ class Server:
         self.draft_tokens += drafts * self.k if draft_tokens is None else draft_tokens
         self.positions = tuple(a + b for a, b in zip(self.positions, positions, strict=True))
 
-    def poll(self, after: float = 0.0) -> EngineResult:
-        """Answer the exporter, so many seconds after the last answer."""
+    def poll(self, after: float = 0.0, shapes: Mapping[str, DraftShape] | None = None) -> EngineResult:
+        """Answer the exporter, so many seconds after the last answer; records tell the shapes of drafts."""
         self.time += after
         accepted = sum(self.positions)
         counters = Counters(
@@ -100,7 +97,8 @@ class Server:
             generation_tokens=accepted + self.drafts + self.plain_tokens,
         )
         reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1)),))
-        self.states, results = process_reading(self.states, reading, self.time, self.settings)
+        now, shapes = self.time, shapes or {}
+        self.states, results = process_reading(self.states, reading, now, self.settings, shapes=shapes)
         self.latest = results[0]
         return self.latest
 

@@ -133,18 +133,6 @@ class TestSample:
 
         assert found == pytest.approx(expected, abs=1e-6)
 
-    def test_errors(self) -> None:
-        """None where every draft goes alike; four times the drafts halve it; what two K share cancels out."""
-        assert [AcceptanceSample(always, 10).error_of_length(2) for always in ((1.0, 1.0), (0.0, 0.0))] == [
-            0,
-            0,
-        ]
-        few, many = AcceptanceSample((0.8, 0.5), 100), AcceptanceSample((0.8, 0.5), 400)
-        assert few.error_of_length(2) == pytest.approx(2 * many.error_of_length(2))
-        sample = AcceptanceSample((0.8, 0.6, 0.5), 1_000)
-        apart = math.hypot(sample.error_of_length(3), sample.error_of_length(2))
-        assert sample.error_of_difference((3, 1.0), (2, 1.0)) < apart / 2
-
     @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
     def test_surely_better(self, drafts: int, sure: bool) -> None:
         """The same difference is noise in few drafts, and none in many."""

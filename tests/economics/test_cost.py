@@ -48,10 +48,6 @@ class TestStepCost:
     def test_no_drafts_cost_a_plain_step_at_every_batch_size(self) -> None:
         assert {p.step_cost(0, batch) for p in BUILTIN.values() for batch in (1, 7.5, 1000)} == {1.0}
 
-    def test_at_break_even_tokens_come_exactly_as_fast_as_without_speculation(self) -> None:
-        for profile in BUILTIN.values():
-            assert 1 + 4 * profile.break_even_ratio(4, 32) == pytest.approx(profile.step_cost(4, 32))
-
     @given(profiles, st.integers(1, 16), st.floats(1, 2000))
     def test_it_never_falls_with_k(self, profile: CostProfile, k: int, batch: float) -> None:
         """A further token costs something or nothing, and a step with drafts at least a plain one."""
@@ -89,14 +85,6 @@ class TestStepCost:
 
 
 class TestSized:
-    def test_a_larger_draft_model_costs_more(self) -> None:
-        """Cost rises with the size of the draft model, and the name says which size."""
-        costs = [BUILTIN["draft_model"].sized(ratio).step_cost(3, 1) for ratio in (0.01, 0.1111, 0.5, 1)]
-
-        assert costs == sorted(set(costs))
-        assert BUILTIN["draft_model"].sized(1 / 9).name == "draft_model 1:9"
-        assert BUILTIN["draft_model"].sized(0.5).size_ratio == 0.5
-
     def test_sizing_counts_once(self) -> None:
         """A size replaces another one, in the costs as in the name; unsized, the usual size counts."""
         profile = BUILTIN["draft_model"]
@@ -122,31 +110,15 @@ class TestSized:
 
 
 METHODS = {
-    "eagle": "eagle",
-    "eagle3": "eagle3",
-    "ngram": "ngram",
     "ngram_gpu": "ngram",
-    "suffix": "suffix",
-    "medusa": "medusa",
-    "mlp_speculator": "mlp_speculator",
-    "mtp": "mtp",
-    "deepseek_mtp": "mtp",
     "qwen3_next_mtp": "mtp",
     "dflash": "parallel",
-    "draft_model": "draft_model",
+    "new": "unknown",
     "": "unknown",
-    "something new": "unknown",
 }
 
 
 class TestBuiltin:
-    def test_each_has_a_name_a_provenance_and_sane_numbers(self) -> None:
-        for name, profile in BUILTIN.items():
-            assert profile.name == name
-            assert profile.provenance.endswith("."), name
-            assert 0 < profile.uncertainty < 1, name
-            assert profile.step_cost(profile.typical_k, 1) < 3, name
-
     def test_every_method_of_vllm_leads_to_one_profile(self) -> None:
         """What is not known has the dearest usual one."""
         methods = [method for profile in BUILTIN.values() for method in profile.methods]
@@ -217,23 +189,14 @@ MISTAKES: list[tuple[object, str]] = [
     ({"target": {"fixd": 1}}, ", target: no such key 'fixd'; did you mean fixed?"),
     ({"target": 5}, ", target: a mapping is expected; known keys: fixed, "),
     ({**GOOD, "draft": {"per_positon": 1}}, ", draft: no such key 'per_positon'; did you mean per_position?"),
-    (
-        {**GOOD, "draft": {"per_position": None}},
-        ": draft.per_position is None; allowed: a number from 0 up",
-    ),
     ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: basis, batches, cheap, "),
-    ({**GOOD, "name": "y"}, ": no such key 'name'; "),
-    ({**GOOD, "methods": "eagle"}, ": methods is 'eagle'; allowed: a list of methods"),
     ({**GOOD, "methods": [5]}, ": methods is [5]; allowed: a list of methods"),
     ({**GOOD, "cheap": "yes"}, ": cheap is 'yes'; allowed: true or false"),
     *(
         ({**GOOD, "typical_k": bad}, f": typical_k is {bad}; allowed: a whole number from 1 up")
         for bad in (0, 1.5, True)
     ),
-    ({**GOOD, "uncertainty": -0.1}, ": uncertainty is -0.1; allowed: a number from 0 up"),
-    ({**GOOD, "context_tokens": "many"}, ": context_tokens is 'many'; allowed: a number "),
     ({**GOOD, "size_ratio": 1.5}, ": size_ratio: a draft model's size over the target's "),
-    ({**GOOD, "size_ratio": 0}, ": size_ratio: a draft model's size over the target's "),
 ]
 
 

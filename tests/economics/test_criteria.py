@@ -21,10 +21,7 @@ def test_the_published_rubric_holds_for_draft_models() -> None:
 
 @pytest.mark.parametrize("name", CHEAP)
 def test_a_cheap_drafter_is_judged_by_its_break_even(name: str) -> None:
-    """Poor is what loses at one request, healthy what gains a fifth, optimal what gains a half.
-
-    Without K the profile's typical one counts.
-    """
+    """Poor is what loses at one request, healthy what gains a fifth, optimal what gains a half."""
     profile = CHEAP[name]
     for k in (1, 3, 5):
         found, cost = thresholds_for(profile, k), profile.step_cost(k, 1)

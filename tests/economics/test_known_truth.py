@@ -12,15 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from economics.servers import (
-    Server,
-    drawn,
-    expected,
-    judged,
-    settings_for,
-    survival_of,
-    true_speedups,
-)
+from economics.servers import Server, drawn, expected, judged, settings_for, survival_of, true_speedups
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.choice import choose
 from vllm_specdec_exporter.economics.profiles import fit
@@ -41,19 +33,16 @@ SHAPES = {
     "flat 0.4": (0.4,) * 16,
     "flat 0.15": (0.15,) * 16,
 }
-BATCHES = (1, 64, 256)
-KS = (2, 4, 8)
+BATCHES = (1, 256)
+KS = (2, 8)
 DRAFTS = 2_000
 SEEDS = 20
 
 
 class TestTheBestK:
-    @pytest.mark.parametrize("name", ["eagle", "draft_model", "ngram", "mtp"])
+    @pytest.mark.parametrize("name", ["eagle", "draft_model", "ngram"])
     def test_it_is_found(self, name: str) -> None:
-        """In 95 % of samples of 2,000 drafts, advice loses less than 2 % of the true optimum up to K.
-
-        Where it goes beyond the present K, it is no slower than that. At every batch size and K.
-        """
+        """In 95 % of samples, advice loses less than 2 % of the optimum up to K, and nothing beyond it."""
         profile = PROFILES[name]
         missed = []
         for (shape, conditional), batch, k in product(SHAPES.items(), BATCHES, KS):
@@ -83,50 +72,19 @@ class TestTheBestK:
             assert 2 < k <= 4
             assert self.advised(profile, conditional[:k], batch, 2) in (2, 3)
 
-    def test_nothing_pays(self) -> None:
-        """Where nothing is ever accepted, speculation is to be switched off, whatever it costs."""
-        advice = {
-            name: judged(settings_for(p), (0.0,) * 4, DRAFTS, 16).advice for name, p in PROFILES.items()
-        }
 
-        assert {name: (found.action, found.num_speculative_tokens) for name, found in advice.items()} == (
-            dict.fromkeys(PROFILES, (Action.DISABLE, 0))
-        )
+SETTINGS = settings_for(PROFILES["ngram"], "ngram", 5)
 
 
-class TestRefusal:
-    SETTINGS = settings_for(PROFILES["ngram"], "ngram", 5)
+def test_too_few_drafts() -> None:
+    """Below the minimum of drafts nothing is said of K, and the reason names both numbers."""
+    survival = survival_of((0.7,) * 5)
+    few = judged(SETTINGS, expected(survival, 499), 499).advice
+    enough = judged(SETTINGS, expected(survival, 500), 500).advice
 
-    def test_too_few_drafts(self) -> None:
-        """Below the minimum of drafts nothing is said of K, and the reason names both numbers."""
-        survival = survival_of((0.7,) * 5)
-        few = judged(self.SETTINGS, expected(survival, 499), 499).advice
-        enough = judged(self.SETTINGS, expected(survival, 500), 500).advice
-
-        assert (few.action, few.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
-        assert few.reason == "no advice on K: 499 drafts in the window, 500 are needed"
-        assert enough.action is not Action.INSUFFICIENT_DATA
-
-    def test_drafts_of_different_lengths(self) -> None:
-        """Where drafts are shorter than K on average, no K is advised, and the reason names the length."""
-        positions = expected(survival_of((0.9, *(0.5,) * 4)), 2_000)
-        for drafted in (1.2, 3.0, 4.7):
-            advice = judged(self.SETTINGS, positions, 2_000, draft_tokens=2_000 * drafted).advice
-            assert (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
-            told = f"no advice on K: drafts hold {drafted:.1f} of K=5 tokens on average"
-            assert advice.reason.startswith(told)
-            assert (advice.speculative_config, advice.options) == ("", ())
-
-    def test_without_the_number_of_running_requests(self) -> None:
-        """A server that does not tell how many requests run gets no advice, for a step's cost hangs on it."""
-        server = Server(self.SETTINGS, 5, None)
-        server.poll()
-        server.add(2_000, expected(survival_of((0.7,) * 5), 2_000))
-        result = server.poll(after=300)
-
-        assert result.payoff.verdict is None
-        assert result.advice.action is Action.INSUFFICIENT_DATA
-        assert "running requests" in result.advice.reason
+    assert (few.action, few.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
+    assert few.reason == "no advice on K: 499 drafts in the window, 500 are needed"
+    assert enough.action is not Action.INSUFFICIENT_DATA
 
 
 def numbers(value: Any) -> list[float]:
@@ -146,21 +104,6 @@ def assert_sound(result: EngineResult) -> None:
 
 
 class TestExtremes:
-    @pytest.mark.parametrize("name", ["ngram", "eagle3", "draft_model", "chinchilla-70b-draft-4b"])
-    def test_nothing_strange_is_published(self, name: str) -> None:
-        """Acceptance at its limits, and any K, give numbers and an advice.
-
-        The limits: nothing, all, one token, one draft, or only the first position is accepted.
-        """
-        limits = [(0.0, 0.0), (2_000.0, 2_000.0), (1.0, 0.0), (1.0, 1.0), (2_000.0, 0.0)]
-        profile = fit(BUILTIN[name], None)
-        for k, batch, (first, behind) in product((1, 2, 5, 16), (1, 1024), limits):
-            result = judged(settings_for(profile, name, k), (first, *(behind,) * (k - 1)), 2_000, batch)
-            assert_sound(result)
-            assert result.advice.num_speculative_tokens is not None
-            assert 0 <= result.advice.num_speculative_tokens <= max(2 * k, 3)
-            assert result.payoff.speedup is not None
-
     def test_all_accepted_at_no_extra_cost_never_lowers_k(self) -> None:
         """Where every drafted token is accepted and costs next to nothing, no fewer are advised."""
         for k in (1, 2, 5, 16):
@@ -184,6 +127,7 @@ class TestExtremes:
         result = judged(settings_for(fit(BUILTIN[name], None), "", k), positions, drafts, batch, tokens)
 
         assert_sound(result)
+        assert 0 <= (result.advice.num_speculative_tokens or 0) <= max(2 * k, 3)
 
 
 def between(better: Callable[[Sequence[float]], float], k: int) -> tuple[float, ...]:
@@ -239,15 +183,7 @@ WINDOW = 300.0
 def advised_over_time(
     name: str, conditional: Sequence[float], batch: float, drafts: int, polls: int
 ) -> list[tuple[str, int | None]]:
-    """Every advice that was published, without repetitions, polled once a window.
-
-    Args:
-        name: the method, which is its profile's name too.
-        conditional: the chance of each position given the one before.
-        batch: requests in the batch.
-        drafts: drafts between two polls.
-        polls: how often to poll.
-    """
+    """Every advice that was published, without repetitions, polled once a window."""
     rng = Random(1)
     k = len(conditional)
     window = Window(WINDOW)
@@ -265,7 +201,7 @@ def advised_over_time(
 
 
 class TestOverTime:
-    @pytest.mark.parametrize("days", [2, pytest.param(7, marks=pytest.mark.full)])
+    @pytest.mark.parametrize("days", [1, pytest.param(7, marks=pytest.mark.full)])
     @pytest.mark.parametrize(
         ("boundary", "drafts"),
         [
@@ -275,10 +211,7 @@ class TestOverTime:
         ],
     )
     def test_stationary_traffic_does_not_make_it_flap(self, boundary: str, drafts: int, days: int) -> None:
-        """Over days of traffic that never changes, advice changes at most once after the first.
-
-        Even where two K are equally good.
-        """
+        """Over days of the same traffic advice changes at most once, even between equal K."""
         name, _, batch, conditional = BOUNDARIES[boundary]
         polls = int(days * 86_400 / WINDOW)
         published = advised_over_time(name, conditional, batch, drafts, polls)

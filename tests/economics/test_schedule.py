@@ -109,17 +109,3 @@ def test_what_vllm_could_not_take_either_is_refused_and_the_key_is_named() -> No
         said = refusal(ValueError, parse_schedule, rows)
         assert message in said, rows
         assert "num_speculative_tokens_per_batch_size" in said
-
-
-@given(
-    edges=st.lists(st.integers(1, 600), min_size=2, max_size=8, unique=True).map(sorted),
-    ks=st.lists(st.integers(0, 8), min_size=7, max_size=7),
-    requests=st.integers(1, 700),
-)
-def test_a_load_within_a_row_has_its_k(edges: list[int], ks: list[int], requests: int) -> None:
-    """Whatever the rows: the one that holds the load decides."""
-    rows = [[first, last - 1, k] for (first, last), k in zip(pairwise(edges), ks, strict=False)]
-    found = Speculation(schedule=parse_schedule(rows)).scheduled_k(requests)
-    for first, last, k in rows:
-        if first <= requests <= last:
-            assert found == k

@@ -1,8 +1,4 @@
-"""The inputs of the golden files: recorded answers, run through the pure pipeline at fixed times.
-
-A case is a list of servers; a server is a list of answers with their times in seconds. What comes out is the
-`ExporterResult` that the exporter would hold at that moment, so a golden file is what a scrape returns.
-"""
+"""The inputs of the golden files: recorded answers of servers, run through the pure pipeline."""
 
 import gzip
 import json
@@ -18,7 +14,6 @@ from support.copies import replace
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
-from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
@@ -248,9 +243,16 @@ def _torn() -> tuple[Answer, ...]:
     return (*answers[:-1], replace(answers[-1], body=torn))
 
 
+def _with(values: dict[str, float]) -> str:
+    """An answer of vLLM with other values of these series."""
+    body = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
+    for name, value in values.items():
+        body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
+    return body
+
+
 def _learned() -> tuple[Answer, ...]:
     """Steps of 10 ms and 1 ms for each of 2 to 16 requests; two of three drafted tokens are accepted."""
-    text = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
     totals = dict.fromkeys(("observed", "seconds"), 0.0)
     answers = []
     for poll in range(13):
@@ -268,9 +270,7 @@ def _learned() -> tuple[Answer, ...]:
             "inter_token_latency_seconds_count": observed,
             "inter_token_latency_seconds_sum": totals["seconds"],
         }
-        body = text
-        for name, value in values.items():
-            body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
+        body = _with(values)
         for position, share in enumerate((0.9, 0.7, 0.4)):
             body = re.sub(
                 rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$', rf"\g<1> {share * observed!r}", body
@@ -281,7 +281,6 @@ def _learned() -> tuple[Answer, ...]:
 
 def _decayed() -> tuple[Answer, ...]:
     """An answer an hour, of which each has a few less tokens accepted: 2.2 to 1.84 of three."""
-    text = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
     answers, accepted = [], 0
     for hour in range(9):
         accepted += 13_200 - 270 * max(0, hour - 1) if hour else 0
@@ -294,9 +293,7 @@ def _decayed() -> tuple[Answer, ...]:
             "time_to_first_token_seconds_count": 60 * hour,
             "num_requests_running": 8,
         }
-        body = text
-        for name, value in values.items():
-            body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
+        body = _with(values)
         body = re.sub(r"(?m)^(vllm:\w+per_pos_total.*) \S+$", rf"\g<1> {accepted // 3}", body)
         answers.append(Answer(3600.0 * hour, body.encode()))
     return tuple(answers)
@@ -345,9 +342,7 @@ CASES: tuple[Case, ...] = (
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(
-        "nospec-though-configured",
-        _one(polled("nospec", 12.0, 3.0), "0.32.0"),
-        Settings(speculation=_EAGLE),
+        "nospec-though-configured", _one(polled("nospec", 12.0, 3.0), "0.32.0"), Settings(speculation=_EAGLE)
     ),
     Case(
         "nospec-by-schedule",
@@ -355,18 +350,7 @@ CASES: tuple[Case, ...] = (
         Settings(speculation=replace(_EAGLE, schedule=(ScheduleRow(1, 1, 0), ScheduleRow(2, 64, 3)))),
     ),
     Case("engines8-k5", _one(from_zero(_rendered("vllm-0.32.0-8engine-k5.classic.txt")), "0.32.0")),
-    Case(
-        "openmetrics-underscores",
-        _one(
-            from_zero(_rendered("vllm-0.32.0-1engine-k3.classic.txt.om-underscores"), OPENMETRICS), "0.32.0"
-        ),
-        Settings(thresholds=Thresholds(minimum_drafts=2)),
-    ),
     Case("rust", _one(from_zero(_upstream("vllm-rust-k3.openmetrics.txt"), OPENMETRICS), "0.33.0")),
-    Case(
-        "rust-nospec",
-        _one(from_zero(_upstream("vllm-rust-nospec.openmetrics.txt"), OPENMETRICS), "0.33.0"),
-    ),
     Case("v0", _one(from_zero(_upstream("vllm-v0-k5.txt")))),
     Case(
         "v0-with-spec-config",
