@@ -20,9 +20,7 @@ from dashboards.grafana import (
     annotations,
     filtered,
     interpolate,
-    queries,
     resolve,
-    timing,
 )
 from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
@@ -30,8 +28,6 @@ from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from dashboards.grafana import Json
 
 #: Worlds with several series of each kind, where it matters which are chosen, and a label to filter by.
 MANIFOLD = {"healthy": {"pod": "llama-0"}, "unlabelled": {"instance": "10.1.0.1:9850"}}
@@ -164,6 +160,8 @@ def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
 def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Seen]) -> None:
     rows = seen["states"].shown["overview: Models"].rows("model_name")
     assert {model: cells["Verdict"] for (model,), cells in rows.items()} == VERDICTS
+    (basis,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
+    assert basis["Basis"] == "measured"
     tile = seen["states"].shown["overview: Models by verdict"]
     words = {
         override["matcher"]["options"]: prop["value"]
@@ -470,26 +468,3 @@ def test_values_take_the_place_of_variables() -> None:
     assert filtered('a{b="c"} / sum(d:e{f="g"})', {"pod": "x"}) == (
         'a{b="c",pod="x"} / sum(d:e{f="g",pod="x"})'
     )
-
-
-@pytest.mark.parametrize(
-    ("hours", "panel", "step", "rate"),
-    [
-        (1, {}, 15, 60),  # 3.6 s a point: the scrape interval, and four of them
-        (24, {}, 60, 75),  # 86.4 s over 1,440 pixels
-        (24, {"gridPos": {"w": 12}}, 120, 135),
-        (24 * 30, {}, 1800, 1815),
-    ],
-)
-def test_steps_and_rate_intervals(hours: int, panel: Json, step: int, rate: int) -> None:
-    """As Grafana rounds them; the rate interval has room for four scrapes, or a step and a scrape."""
-    found = timing(Viewing(0, 3600.0 * hours), panel)
-    assert (found.step, found.rate_interval) == (1000 * step, 1000 * rate)
-
-
-def test_a_target_is_one_query() -> None:
-    """Neither both an instant one and one over the range, nor none."""
-    for target in ({"instant": True, "range": True}, {}):
-        panel = {"title": "t", "targets": [{"refId": "A", "expr": "up", **target}]}
-        with pytest.raises(DashboardError):
-            queries(panel, Viewing(0, 3600), {})

@@ -29,8 +29,8 @@ Key = tuple[str, Labels]
 
 #: Seconds between two states of a server; the exporter polls as often.
 TICK = 15
-_WARM_UP = 60
-_SAMPLES = 8
+_WARM_UP = 30
+_SAMPLES = 4
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 
