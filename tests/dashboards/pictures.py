@@ -36,21 +36,13 @@ _COLORS = 128
 
 @dataclass(frozen=True)
 class Scene:
-    """A dashboard in a world.
+    """A dashboard in a world."""
 
-    Attributes:
-        world: in `worlds_catalogue`.
-        dashboard: the end of the uid.
-        theme: light or dark.
-        opened: whether its rows have been opened.
-        width: of the page, in pixels.
-    """
-
-    world: str
-    dashboard: str
-    theme: str = "light"
-    opened: bool = False
-    width: int = USUAL
+    world: str  # in `worlds_catalogue`
+    dashboard: str  # the end of the uid
+    theme: str = "light"  # light or dark
+    opened: bool = False  # whether its rows have been opened
+    width: int = USUAL  # of the page, in pixels
 
     @property
     def picture(self) -> str:

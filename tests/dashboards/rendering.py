@@ -39,30 +39,19 @@ class RenderingError(RuntimeError):
 
 @dataclass(frozen=True)
 class PanelReport:
-    """One panel as drawn.
+    """One panel as drawn."""
 
-    Attributes:
-        id: the panel's.
-        type: likewise.
-        title: with values in the place of variables.
-        shown: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap,
-            `points` that are numbers, and those `beyond` a fixed end of the axis.
-        text: of the body, a line each; not what is painted on a canvas, such as axes.
-        clipped: texts that are cut off, also the title.
-        overlaps: ids of the panels that it lies over or under.
-        outside: whether it leaves the page at the side.
-        sideways: whether one has to scroll sideways to see all of it.
-    """
-
-    id: int
-    type: str
-    title: str
+    id: int  # the panel's
+    type: str  # likewise
+    title: str  # with values in the place of variables
+    #: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap, `points`
+    #: that are numbers, and those `beyond` a fixed end of the axis
     shown: Mapping[str, Any]
-    text: str
-    clipped: Sequence[str]
-    overlaps: Sequence[int]
-    outside: bool
-    sideways: bool
+    text: str  # of the body, a line each; not what is painted on a canvas, such as axes
+    clipped: Sequence[str]  # texts that are cut off, also the title
+    overlaps: Sequence[int]  # ids of the panels that it lies over or under
+    outside: bool  # whether it leaves the page at the side
+    sideways: bool  # whether one has to scroll sideways to see all of it
 
     @property
     def empty(self) -> bool:

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dashboards.documents import dashboards
-from dashboards.grafana import (
-    ALL,
-    DashboardError,
-    Variable,
-    Viewing,
-    annotations,
-    filtered,
-    interpolate,
-    resolve,
-)
+from dashboards.grafana import Viewing, annotations, resolve
 from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
 from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
@@ -62,19 +53,13 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """A world as all dashboards show it.
+    """A world as all dashboards show it."""
 
-    Attributes:
-        end: Unix time of the view.
-        shown: every panel by dashboard and title, with All chosen.
-        chosen: the same with two values of each variable, and with an ad hoc filter; only of some worlds.
-        marks: the responses to each dashboard's annotations, by name.
-    """
-
-    end: float
-    shown: Mapping[str, Shown]
+    end: float  # Unix time of the view
+    shown: Mapping[str, Shown]  # every panel by dashboard and title, with All chosen
+    #: The same with two values of each variable, and with an ad hoc filter; only of some worlds
     chosen: tuple[Shown, ...]
-    marks: Mapping[str, Mapping[str, Any]]
+    marks: Mapping[str, Mapping[str, Any]]  # the responses to each dashboard's annotations, by name
 
     def line(self, name: str, pattern: str) -> list[tuple[float, float]]:
         """Return the only line of a panel whose name matches a pattern; where there are models, of Llama."""
@@ -437,34 +422,3 @@ def test_annotations_mark_what_happened_with_labels_that_they_have(seen: dict[st
         for mark in dashboard["annotations"]["list"][1:]:
             named = set(re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"]))
             assert named <= found[mark["name"]], mark["name"]
-
-
-# --- what Grafana does before it queries
-
-
-def test_values_take_the_place_of_variables() -> None:
-    """Regular expressions are escaped for PromQL, All stands for its own value, formats are obeyed."""
-    chosen = {
-        variable.name: variable
-        for variable in (
-            Variable("one", ("a.b", "c"), ("a.b",), multi=True),
-            Variable("two", ("a.b", "c|d"), ("a.b", "c|d"), multi=True),
-            Variable("any", ("a", "b"), ALL, multi=True, all_value=".*"),
-            Variable("plain", ("a.b",), "a.b", multi=False),
-        )
-    }
-    texts = {
-        'x{l=~"$one"}': r'x{l=~"a\\.b"}',
-        'x{l=~"${two}"}': r'x{l=~"(a\\.b|c\\|d)"}',
-        'x{l=~"$any"}': 'x{l=~".*"}',
-        'x{l="$plain"}': 'x{l="a.b"}',
-        "${two:queryparam}&${any:queryparam}": f"var-two=a.b&var-two=c%7Cd&var-any={ALL}",
-        'label_replace(x, "a", "$1", "b", "(.+)")': 'label_replace(x, "a", "$1", "b", "(.+)")',
-    }
-    assert {text: interpolate(text, chosen) for text in texts} == texts
-    for text in ("$unknown", "${one:no_format}", "${one", "[[one]]", "$__rate_interval"):
-        with pytest.raises(DashboardError):
-            interpolate(text, chosen)
-    assert filtered('a{b="c"} / sum(d:e{f="g"})', {"pod": "x"}) == (
-        'a{b="c",pod="x"} / sum(d:e{f="g",pod="x"})'
-    )

@@ -23,21 +23,14 @@ HOURS = 2.0
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What happens in a world.
+    """What happens in a world."""
 
-    Attributes:
-        pods: makes its pods; it gets a folder for files that an exporter needs.
-        hours: how long.
-        every: ticks between two scrapes.
-        evaluated: scrapes between two evaluations of the rules.
-        exporter: whether Prometheus knows of exporters at all.
-    """
-
+    #: Makes its pods; it gets a folder for files that an exporter needs
     pods: Callable[[Path], tuple[Pod, ...]]
-    hours: float = HOURS
-    every: int = 2
-    evaluated: int = 2
-    exporter: bool = True
+    hours: float = HOURS  # how long
+    every: int = 2  # ticks between two scrapes
+    evaluated: int = 2  # scrapes between two evaluations of the rules
+    exporter: bool = True  # whether Prometheus knows of exporters at all
 
 
 def pod(

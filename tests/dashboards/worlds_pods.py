@@ -56,51 +56,34 @@ _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
 
 @dataclass(frozen=True)
 class Server:
-    """A vLLM.
+    """A vLLM."""
 
-    Attributes:
-        address: host and port.
-        stories: what each engine goes through, by model and engine; all are as long, and are up together.
-    """
-
-    address: str
+    address: str  # host and port
+    #: What each engine goes through, by model and engine; all are as long, and are up together
     stories: Mapping[tuple[str, str], tuple[Phase, ...]]
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One or more servers and the exporter that watches them.
+    """One or more servers and the exporter that watches them."""
 
-    Attributes:
-        address: of the exporter.
-        servers: what it watches.
-        labels: of both scrape targets, such as `namespace`.
-        flags: of the exporter, as `config.load` takes them.
-        requests: what its first server is asked, if the exporter sees requests.
-        scraped: whether Prometheus reaches the exporter, by minutes before the end.
-        there: whether the pod exists, likewise; without it there is no target.
-    """
-
-    address: str
-    servers: tuple[Server, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    requests: RequestTraffic | None = None
+    address: str  # of the exporter
+    servers: tuple[Server, ...]  # what it watches
+    labels: Mapping[str, str] = field(default_factory=dict)  # of both scrape targets, such as `namespace`
+    flags: Mapping[str, Any] = field(default_factory=dict)  # of the exporter, as `config.load` takes them
+    requests: RequestTraffic | None = None  # what its first server is asked, if the exporter sees requests
+    #: Whether Prometheus reaches the exporter, by minutes before the end
     scraped: Callable[[float], bool] = lambda _minutes: True
+    #: Whether the pod exists, likewise; without it there is no target
     there: Callable[[float], bool] = lambda _minutes: True
 
 
 @dataclass
 class Storage:
-    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none.
+    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none."""
 
-    Attributes:
-        times: of the scrapes, Unix time.
-        series: by name and labels.
-    """
-
-    times: NDArray[np.float64]
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+    times: NDArray[np.float64]  # of the scrapes, Unix time
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)  # by name and labels
 
     def rows(self, name: str, labels: Mapping[str, str]) -> NDArray[np.float64]:
         """Return the samples of a series, which may be new."""
