@@ -56,6 +56,19 @@ def placed(panel: Json) -> set[str]:
     }
 
 
+def under(value: Any, *keys: str) -> Iterator[Any]:
+    """Yield what stands under these keys anywhere in JSON, without Grafana's own annotation and exemplars."""
+    if isinstance(value, dict) and not value.get("builtIn"):
+        for name, inner in value.items():
+            if name in keys:
+                yield inner
+            if name != "exemplars":
+                yield from under(inner, *keys)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from under(inner, *keys)
+
+
 def variables_in(text: str) -> list[str]:
     """Return the names of the variables in a text."""
     return [found["plain"] or found["braced"] for found in VARIABLE.finditer(text)]

@@ -50,38 +50,25 @@ class DashboardError(ValueError):
 
 @dataclass(frozen=True)
 class Viewing:
-    """A person who looks at a dashboard.
+    """A person who looks at a dashboard."""
 
-    Attributes:
-        start: Unix time at which the range begins.
-        end: Unix time at which it ends.
-        values: of variables; of the others, what the dashboard has as `current`.
-        filters: ad hoc filters: values that labels are equal to.
-        pixels: width of the dashboard.
-        scrape_interval: of the data source, in seconds.
-    """
-
-    start: float
-    end: float
+    start: float  # Unix time at which the range begins
+    end: float  # Unix time at which it ends
+    #: Of variables; of the others, what the dashboard has as `current`
     values: Mapping[str, Value] = field(default_factory=dict)
+    #: Ad hoc filters: values that labels are equal to
     filters: Mapping[str, str] = field(default_factory=dict)
-    pixels: int = 1440
-    scrape_interval: float = 15.0
+    pixels: int = 1440  # width of the dashboard
+    scrape_interval: float = 15.0  # of the data source, in seconds
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Distances in time of one query, in milliseconds.
+    """Distances in time of one query, in milliseconds."""
 
-    Attributes:
-        step: between two points; `$__interval`.
-        rate_interval: `$__rate_interval`.
-        range: from the start to the end of the view; `$__range`.
-    """
-
-    step: int
-    rate_interval: int
-    range: int
+    step: int  # between two points; `$__interval`
+    rate_interval: int  # `$__rate_interval`
+    range: int  # from the start to the end of the view; `$__range`
 
     def values(self) -> dict[str, str]:
         """Return Grafana's own variables."""
@@ -116,21 +103,13 @@ def _duration(value: int) -> str:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable with its options and what is chosen.
+    """A variable with its options and what is chosen."""
 
-    Attributes:
-        name: its name.
-        options: values to choose from, without All.
-        value: what is chosen; `$__all` for All.
-        multi: whether several can be chosen, or All, so that values are regular expressions.
-        all_value: what All stands for.
-    """
-
-    name: str
-    options: tuple[str, ...]
-    value: Value
-    multi: bool
-    all_value: str = ""
+    name: str  # its name
+    options: tuple[str, ...]  # values to choose from, without All
+    value: Value  # what is chosen; `$__all` for All
+    multi: bool  # whether several can be chosen, or All, so that values are regular expressions
+    all_value: str = ""  # what All stands for
 
     @property
     def is_all(self) -> bool:
@@ -266,17 +245,11 @@ def unfolded(dashboard: Json) -> Json:
 
 @dataclass(frozen=True)
 class Query:
-    """A query as Prometheus gets it.
+    """A query as Prometheus gets it."""
 
-    Attributes:
-        expression: without variables.
-        instant: whether it is for the end of the range only.
-        step: between two points, in milliseconds.
-    """
-
-    expression: str
-    instant: bool
-    step: int
+    expression: str  # without variables
+    instant: bool  # whether it is for the end of the range only
+    step: int  # between two points, in milliseconds
 
 
 def queries(panel: Json, viewing: Viewing, variables: Mapping[str, Variable]) -> dict[str, Query]:

@@ -31,19 +31,12 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Shown:
-    """What a panel shows.
+    """What a panel shows."""
 
-    Attributes:
-        dashboard: its uid, without the common beginning.
-        panel: as in the dashboard.
-        results: Prometheus's responses by `refId`.
-        error: why Grafana could not query, or what Prometheus refused; empty where all went well.
-    """
-
-    dashboard: str
-    panel: Json
-    results: Mapping[str, Any]
-    error: str = ""
+    dashboard: str  # its uid, without the common beginning
+    panel: Json  # as in the dashboard
+    results: Mapping[str, Any]  # Prometheus's responses by `refId`
+    error: str = ""  # why Grafana could not query, or what Prometheus refused; empty where all went well
 
     @property
     def name(self) -> str:

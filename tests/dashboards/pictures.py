@@ -1,16 +1,16 @@
 """The pictures of docs/: every dashboard as Grafana's own components draw it, with real answers.
 
-    PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER] [--width PIXELS] [--every]
+    PYTHONPATH=tests python tests/dashboards/pictures.py [FOLDER]
 
 A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,9 @@ from dashboards.worlds import open_world
 from support.browser import Browser
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from dashboards.rendering import Report
-    from dashboards.worlds import World
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboards"
 #: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common screen.
@@ -37,21 +36,13 @@ _COLORS = 128
 
 @dataclass(frozen=True)
 class Scene:
-    """A dashboard in a world.
+    """A dashboard in a world."""
 
-    Attributes:
-        world: in `worlds_catalogue`.
-        dashboard: the end of the uid.
-        theme: light or dark.
-        opened: whether its rows have been opened.
-        width: of the page, in pixels.
-    """
-
-    world: str
-    dashboard: str
-    theme: str = "light"
-    opened: bool = False
-    width: int = USUAL
+    world: str  # in `worlds_catalogue`
+    dashboard: str  # the end of the uid
+    theme: str = "light"  # light or dark
+    opened: bool = False  # whether its rows have been opened
+    width: int = USUAL  # of the page, in pixels
 
     @property
     def picture(self) -> str:
@@ -60,12 +51,11 @@ class Scene:
         return f"{self.dashboard}-{self.world}{dark}"
 
 
-#: In which every dashboard has to be readable.
-EIGHT = (
+_OVERVIEWS = (
     "healthy", "harmful", "states", "two-clusters", "idle", "no-exporter", "exporter-down", "first-minute",
 )  # fmt: skip
 SCENES = (
-    *(Scene(world, "overview") for world in EIGHT),
+    *(Scene(world, "overview") for world in _OVERVIEWS),
     Scene("healthy", "overview", "dark"),
     *(Scene(world, "deep-dive") for world in ("healthy", "harmful", "changes", "loads", "measured", "day")),
     Scene("healthy", "requests"),
@@ -75,40 +65,33 @@ SCENES = (
 )
 
 
-async def draw(world: World, wanted: Sequence[Scene], folder: Path) -> list[Report]:
-    """Draw scenes of one world; the pictures are in `folder`."""
-    found = []
+async def draw(scenes: Collection[Scene], worlds: Path, pictures: Path | None = None) -> dict[Scene, Report]:
+    """Draw scenes in one browser, with their pictures if there is a folder for them."""
+    found = {}
     async with Browser() as browser, browser.page() as page:
-        for scene in wanted:
-            start = max(world.start, world.end - HOURS * 3600)
-            viewing = Viewing(start, world.end, pixels=scene.width, scrape_interval=world.interval)
-            dashboard = dashboards()[scene.dashboard]
-            shown = unfolded(dashboard) if scene.opened else dashboard
-            document = look(world.prometheus, shown, viewing, theme=scene.theme)
-            found.append(await render(document, folder / f"{scene.picture}.png", page))
+        for name in dict.fromkeys(scene.world for scene in scenes):
+            with open_world(name, worlds) as world:
+                for scene in (one for one in scenes if one.world == name):
+                    start = max(world.start, world.end - HOURS * 3600)
+                    viewing = Viewing(start, world.end, pixels=scene.width, scrape_interval=world.interval)
+                    dashboard = dashboards()[scene.dashboard]
+                    shown = unfolded(dashboard) if scene.opened else dashboard
+                    document = look(world.prometheus, shown, viewing, theme=scene.theme)
+                    picture = pictures and pictures / f"{scene.picture}.png"
+                    found[scene] = await render(document, page, picture)
     return found
 
 
 def main() -> None:
     """Draw all scenes anew."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path, nargs="?", default=PICTURES)
-    parser.add_argument("--width", type=int, default=USUAL)
-    parser.add_argument("--every", action="store_true", help="every dashboard in eight worlds")
-    chosen = parser.parse_args()
-    chosen.folder.mkdir(parents=True, exist_ok=True)
-    scenes = [*SCENES, *(Scene(world, uid) for world in EIGHT for uid in dashboards() if chosen.every)]
-    scenes = [replace(scene, width=chosen.width) for scene in dict.fromkeys(scenes)]
+    out = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURES
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
-        for name in dict.fromkeys(scene.world for scene in scenes):
-            with open_world(name, Path(folder)) as world:
-                wanted = [scene for scene in scenes if scene.world == name]
-                for report in asyncio.run(draw(world, wanted, Path(folder))):
-                    picture = (
-                        Image.open(report.picture).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
-                    )
-                    picture.save(chosen.folder / report.picture.name, optimize=True)
-                    print(report.picture.name)
+        asyncio.run(draw(SCENES, Path(folder), Path(folder)))
+        for path in sorted(Path(folder).glob("*.png")):
+            picture = Image.open(path).convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE)
+            picture.save(out / path.name, optimize=True)
+            print(path.name)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Dashboards as a person sees them: drawn offline by Grafana's own components in a real browser.
 
     async with Browser() as browser, browser.page() as page:
-        report = await render(look(prometheus, dashboard, viewing), picture, page)
+        report = await render(look(prometheus, dashboard, viewing), page)
         assert not [fault for panel in report.panels for fault in panel.faults()]
 
 What is drawn by whom, and what only stands in for Grafana, is in render/README.md.
@@ -39,30 +39,19 @@ class RenderingError(RuntimeError):
 
 @dataclass(frozen=True)
 class PanelReport:
-    """One panel as drawn.
+    """One panel as drawn."""
 
-    Attributes:
-        id: the panel's.
-        type: likewise.
-        title: with values in the place of variables.
-        shown: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap,
-            `points` that are numbers, and those `beyond` a fixed end of the axis.
-        text: of the body, a line each; not what is painted on a canvas, such as axes.
-        clipped: texts that are cut off, also the title.
-        overlaps: ids of the panels that it lies over or under.
-        outside: whether it leaves the page at the side.
-        sideways: whether one has to scroll sideways to see all of it.
-    """
-
-    id: int
-    type: str
-    title: str
+    id: int  # the panel's
+    type: str  # likewise
+    title: str  # with values in the place of variables
+    #: `names` of what has data (columns of a table), `rows` of a table, state timeline or heatmap, `points`
+    #: that are numbers, and those `beyond` a fixed end of the axis
     shown: Mapping[str, Any]
-    text: str
-    clipped: Sequence[str]
-    overlaps: Sequence[int]
-    outside: bool
-    sideways: bool
+    text: str  # of the body, a line each; not what is painted on a canvas, such as axes
+    clipped: Sequence[str]  # texts that are cut off, also the title
+    overlaps: Sequence[int]  # ids of the panels that it lies over or under
+    outside: bool  # whether it leaves the page at the side
+    sideways: bool  # whether one has to scroll sideways to see all of it
 
     @property
     def empty(self) -> bool:
@@ -87,10 +76,9 @@ class PanelReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A dashboard as drawn: its panels and rows, in their order, and a picture of the whole page."""
+    """A dashboard as drawn: its panels and rows, in their order."""
 
     panels: tuple[PanelReport, ...]
-    picture: Path
 
     def panel(self, title: str) -> PanelReport:
         """Return the only panel of a title."""
@@ -141,13 +129,8 @@ def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, the
     )
 
 
-async def render(given: Document, picture: Path, page: Page) -> Report:
-    """Draw a dashboard, save a picture of it, and return what there is to see.
-
-    Args:
-        given: of `document` or `look`.
-        picture: where the picture goes.
-        page: of a browser.
+async def render(given: Document, page: Page, picture: Path | None = None) -> Report:
+    """Draw a dashboard, save a picture of the whole page if one is wanted, and return what there is to see.
 
     Raises:
         RenderingError: something is unknown or fails; there is a picture all the same.
@@ -156,12 +139,15 @@ async def render(given: Document, picture: Path, page: Page) -> Report:
     title = given["dashboard"]["title"]
     await page.emulate(given["width"], _HEIGHT, dark=given["theme"] == "dark")
     del page.errors[:], page.requests[:]
-    await page.open(address)
+    # Megabytes of scripts, which take longer than the drawing.
+    if await page.evaluate("location.href") != address:
+        await page.open(address)
     raw = await page.evaluate(f"window.draw({json.dumps(given)})")
-    # The browser paints what the window shows: the whole page, then.
-    await page.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
-    await page.evaluate("window.settled()")
-    await page.screenshot(picture)
+    if picture:
+        # The browser paints what the window shows: the whole page, then.
+        await page.emulate(given["width"], max(_HEIGHT, raw["height"]), dark=given["theme"] == "dark")
+        await page.evaluate("window.settled()")
+        await page.screenshot(picture)
     errors = [
         f"panel {one['id']} ({one['title']!r}): {error}" for one in raw["panels"] for error in one["errors"]
     ]
@@ -170,4 +156,4 @@ async def render(given: Document, picture: Path, page: Page) -> Report:
     if errors:
         raise RenderingError(f"{title}: " + "\n".join(errors))
     names = PanelReport.__dataclass_fields__
-    return Report(tuple(PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]), picture)
+    return Report(tuple(PanelReport(**{name: one[name] for name in names}) for one in raw["panels"]))

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 import re
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from dashboards.documents import dashboards, every_panel, fields
+from dashboards.documents import dashboards, every_panel, fields, under
 from grafana_panels import palette
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dashboards.documents import Json
 
     Colour = tuple[float, ...]
@@ -91,19 +89,6 @@ def text_on(background: str) -> str:
     return "#202226" if (299 * red + 587 * green + 114 * blue) / 1000 > 180 else "#F7F8FA"
 
 
-def used(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the colours in JSON."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name != "exemplars":
-                yield from used(inner, name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from used(inner, key)
-    elif key in ("color", "fixedColor", "iconColor") and isinstance(value, str):
-        yield value
-
-
 def meanings(panel: Json) -> dict[str, str]:
     """Return what has a colour in a panel, words or series, and which; without those of a scale in order."""
     found = {}
@@ -122,7 +107,8 @@ def test_colours_are_those_of_the_palette() -> None:
     """None is Grafana's own: red to green is not for everyone. No colour stands without a word."""
     known = {value for value in vars(palette).values() if re.fullmatch(r"#[0-9A-Fa-f]{6}", str(value))}
     for uid, dashboard in dashboards().items():
-        assert set(used(dashboard)) - known - {*palette.POSITIONS, "transparent"} == set(), uid
+        used = {one for one in under(dashboard, "color", "fixedColor", "iconColor") if isinstance(one, str)}
+        assert used - known - {*palette.POSITIONS, "transparent"} == set(), uid
     for name, panel in PANELS.items():
         assert "" not in meanings(panel), name
         if panel["type"] != "heatmap":

@@ -12,26 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dashboards.documents import dashboards
-from dashboards.grafana import (
-    ALL,
-    DashboardError,
-    Variable,
-    Viewing,
-    annotations,
-    filtered,
-    interpolate,
-    queries,
-    resolve,
-    timing,
-)
+from dashboards.grafana import Viewing, annotations, resolve
 from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
 from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from dashboards.grafana import Json
 
 #: Worlds with several series of each kind, where it matters which are chosen, and a label to filter by.
 MANIFOLD = {"healthy": {"pod": "llama-0"}, "unlabelled": {"instance": "10.1.0.1:9850"}}
@@ -66,19 +53,13 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Seen:
-    """A world as all dashboards show it.
+    """A world as all dashboards show it."""
 
-    Attributes:
-        end: Unix time of the view.
-        shown: every panel by dashboard and title, with All chosen.
-        chosen: the same with two values of each variable, and with an ad hoc filter; only of some worlds.
-        marks: the responses to each dashboard's annotations, by name.
-    """
-
-    end: float
-    shown: Mapping[str, Shown]
+    end: float  # Unix time of the view
+    shown: Mapping[str, Shown]  # every panel by dashboard and title, with All chosen
+    #: The same with two values of each variable, and with an ad hoc filter; only of some worlds
     chosen: tuple[Shown, ...]
-    marks: Mapping[str, Mapping[str, Any]]
+    marks: Mapping[str, Mapping[str, Any]]  # the responses to each dashboard's annotations, by name
 
     def line(self, name: str, pattern: str) -> list[tuple[float, float]]:
         """Return the only line of a panel whose name matches a pattern; where there are models, of Llama."""
@@ -164,6 +145,8 @@ def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
 def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Seen]) -> None:
     rows = seen["states"].shown["overview: Models"].rows("model_name")
     assert {model: cells["Verdict"] for (model,), cells in rows.items()} == VERDICTS
+    (basis,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
+    assert basis["Basis"] == "measured"
     tile = seen["states"].shown["overview: Models by verdict"]
     words = {
         override["matcher"]["options"]: prop["value"]
@@ -439,57 +422,3 @@ def test_annotations_mark_what_happened_with_labels_that_they_have(seen: dict[st
         for mark in dashboard["annotations"]["list"][1:]:
             named = set(re.findall(r"\{\{(\w+)\}\}", mark["titleFormat"] + mark["textFormat"]))
             assert named <= found[mark["name"]], mark["name"]
-
-
-# --- what Grafana does before it queries
-
-
-def test_values_take_the_place_of_variables() -> None:
-    """Regular expressions are escaped for PromQL, All stands for its own value, formats are obeyed."""
-    chosen = {
-        variable.name: variable
-        for variable in (
-            Variable("one", ("a.b", "c"), ("a.b",), multi=True),
-            Variable("two", ("a.b", "c|d"), ("a.b", "c|d"), multi=True),
-            Variable("any", ("a", "b"), ALL, multi=True, all_value=".*"),
-            Variable("plain", ("a.b",), "a.b", multi=False),
-        )
-    }
-    texts = {
-        'x{l=~"$one"}': r'x{l=~"a\\.b"}',
-        'x{l=~"${two}"}': r'x{l=~"(a\\.b|c\\|d)"}',
-        'x{l=~"$any"}': 'x{l=~".*"}',
-        'x{l="$plain"}': 'x{l="a.b"}',
-        "${two:queryparam}&${any:queryparam}": f"var-two=a.b&var-two=c%7Cd&var-any={ALL}",
-        'label_replace(x, "a", "$1", "b", "(.+)")': 'label_replace(x, "a", "$1", "b", "(.+)")',
-    }
-    assert {text: interpolate(text, chosen) for text in texts} == texts
-    for text in ("$unknown", "${one:no_format}", "${one", "[[one]]", "$__rate_interval"):
-        with pytest.raises(DashboardError):
-            interpolate(text, chosen)
-    assert filtered('a{b="c"} / sum(d:e{f="g"})', {"pod": "x"}) == (
-        'a{b="c",pod="x"} / sum(d:e{f="g",pod="x"})'
-    )
-
-
-@pytest.mark.parametrize(
-    ("hours", "panel", "step", "rate"),
-    [
-        (1, {}, 15, 60),  # 3.6 s a point: the scrape interval, and four of them
-        (24, {}, 60, 75),  # 86.4 s over 1,440 pixels
-        (24, {"gridPos": {"w": 12}}, 120, 135),
-        (24 * 30, {}, 1800, 1815),
-    ],
-)
-def test_steps_and_rate_intervals(hours: int, panel: Json, step: int, rate: int) -> None:
-    """As Grafana rounds them; the rate interval has room for four scrapes, or a step and a scrape."""
-    found = timing(Viewing(0, 3600.0 * hours), panel)
-    assert (found.step, found.rate_interval) == (1000 * step, 1000 * rate)
-
-
-def test_a_target_is_one_query() -> None:
-    """Neither both an instant one and one over the range, nor none."""
-    for target in ({"instant": True, "range": True}, {}):
-        panel = {"title": "t", "targets": [{"refId": "A", "expr": "up", **target}]}
-        with pytest.raises(DashboardError):
-            queries(panel, Viewing(0, 3600), {})

@@ -12,7 +12,7 @@ import pytest
 from dashboards.documents import dashboards
 from dashboards.grafana import panels
 from dashboards.pictures import PICTURES, SCENES, WIDE, Scene, draw
-from dashboards.worlds import open_world, shared_folder
+from dashboards.worlds import shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
 
 if TYPE_CHECKING:
@@ -35,18 +35,12 @@ Drawn = dict[Scene, "Report"]
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """Every scene but for those like others; a dark one differs in colours alone."""
-    found: Drawn = {}
     every = [
         replace(one, width=WIDE) if (one.world, one.dashboard) in ON_WIDE else one
         for one in SCENES
         if (one.world, one.dashboard) not in LIKE_OTHERS and one.theme == "light"
     ]
-    for name in dict.fromkeys(scene.world for scene in every):
-        wanted = [scene for scene in every if scene.world == name]
-        with open_world(name, shared_folder(tmp_path_factory)) as world:
-            reports = asyncio.run(draw(world, wanted, tmp_path_factory.mktemp("pictures")))
-            found.update(zip(wanted, reports, strict=True))
-    return found
+    return asyncio.run(draw(every, shared_folder(tmp_path_factory)))
 
 
 def says_why(panel: PanelReport, uid: str) -> bool:

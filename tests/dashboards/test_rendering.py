@@ -1,7 +1,6 @@
 """The renderer of dashboards notices what a person would complain about, and fails where it cannot draw.
 
-It draws with Grafana's own components; what only stands in for them is looked at here, and all else in
-`test_pictures`.
+What it draws is looked at in `test_pictures`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from support.browser import Browser, Page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
 
     from dashboards.rendering import Report
 
@@ -70,7 +68,7 @@ async def page() -> AsyncIterator[Page]:
         yield one
 
 
-async def draw(page: Page, folder: Path, *panels: Panel) -> Report:
+async def draw(page: Page, *panels: Panel) -> Report:
     """Draw a dashboard of these panels, numbered from 1."""
     whole = {
         "uid": "sample",
@@ -79,33 +77,11 @@ async def draw(page: Page, folder: Path, *panels: Panel) -> Report:
         "templating": {"list": []},
     }
     results = {number: {"A": answer} for number, (_, answer) in enumerate(panels, 1) if answer}
-    return await render(document(whole, START, END, results, width=1200), folder / "drawn.png", page)
+    return await render(document(whole, START, END, results, width=1200), page)
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_stands_in_for_grafanas_panels_draws_what_they_would(page: Page, tmp_path: Path) -> None:
-    """Equal states that follow each other are one; buckets are in order of their bounds, not cumulative."""
-    words = [{"type": "value", "options": {"0": {"text": "IDLE"}, "1": {"text": "BUSY"}}}]
-    states = matrix(({"name": "engine"}, lambda t: None if 2400 < t < 3000 else float(t >= 1200)))
-    buckets = matrix(*(({"le": le}, lambda _, n=n: n) for le, n in (("+Inf", 30), ("10", 30), ("2", 10))))
-    report = await draw(
-        page,
-        tmp_path,
-        panel(
-            "state-timeline", states, (0, 0, 12, 8),
-            fieldConfig={"defaults": {"mappings": words}, "overrides": []},
-        ),
-        panel("heatmap", buckets, (12, 0, 12, 8)),
-    )  # fmt: skip
-    assert report.panel("A state-timeline").lines[:4] == ("engine", "IDLE", "BUSY", "BUSY")
-    assert report.panel("A heatmap").shown["names"] == ["2", "10"]
-    assert await page.evaluate("document.querySelectorAll('.panel-stand-in').length") == 2
-    # The lower bucket has 10, the upper one 20: the ends of the colour scale.
-    assert report.panel("A heatmap").lines[-2:] == ("10", "20")
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_what_a_person_would_complain_about_is_noticed(page: Page, tmp_path: Path) -> None:
+async def test_what_a_person_would_complain_about_is_noticed(page: Page) -> None:
     value = vector(({}, 1))
     title = "A title that is far too long for a panel as narrow as this"
     name = "a-very-long-name-of-a-model/that-no-narrow-column-has-room-for"
@@ -118,7 +94,6 @@ async def test_what_a_person_would_complain_about_is_noticed(page: Page, tmp_pat
     idle = [{"type": "special", "options": {"match": "null+nan", "result": {"text": "IDLE"}}}]
     report = await draw(
         page,
-        tmp_path,
         panel("stat", value, (0, 0, 3, 4), title=title),
         panel(
             "table", vector(({"model": name}, 1)), (4, 0, 8, 4),
@@ -158,13 +133,12 @@ async def test_what_a_person_would_complain_about_is_noticed(page: Page, tmp_pat
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_cannot_be_drawn_fails(page: Page, tmp_path: Path) -> None:
+async def test_what_cannot_be_drawn_fails(page: Page) -> None:
     """What Grafana would ignore or leave blank is an error that says what is wrong."""
     elsewhere = {"mode": "markdown", "content": "![a picture](http://127.0.0.1:9/a.png)"}
     override = {"matcher": {"id": "byName", "options": "a"}, "properties": [{"id": "units", "value": "s"}]}
     faults: list[tuple[str, dict[str, Any], str]] = [
         ("piechart", {}, "unknown type of panel: piechart"),
-        ("stat", {"transformations": [{"id": "joinByLabels", "options": {}}]}, "unknown transformation"),
         ("stat", {"fieldConfig": {"defaults": {}, "overrides": [override]}}, "unknown property: units"),
         ("stat", {"title": "of $nobody"}, "unknown variable: $nobody"),
         # An error while React draws, rather than before.
@@ -173,7 +147,7 @@ async def test_what_cannot_be_drawn_fails(page: Page, tmp_path: Path) -> None:
     ]
     for kind, change, said in faults:
         with pytest.raises(RenderingError) as caught:
-            await draw(page, tmp_path, panel(kind, vector(({}, 1)), (0, 0, 12, 8), **change))
+            await draw(page, panel(kind, vector(({}, 1)), (0, 0, 12, 8), **change))
         assert said in str(caught.value)
 
 

@@ -35,7 +35,6 @@ def _world(name: str) -> Any:
 
 healthy = _world("healthy")
 changes = _world("changes")
-measured = _world("measured")
 harmful = _world("harmful")
 
 
@@ -52,21 +51,13 @@ def chosen(model: str) -> dict[str, Value]:
 # --- fleets
 
 
-def test_the_replicas_are_very_different(healthy: World) -> None:
-    """So that a mean of ratios and a ratio of sums differ."""
-    engines = grown(healthy, model_name=LLAMA)
-    drafts = [engine.drafts for engine in engines]
-    assert (len(engines), {engine.k for engine in grown(healthy)}) == (3, {3, 4})
-    assert max(drafts) > 10 * min(drafts)
-    pooled = total(engines, "accepted") / total(engines, "draft_tokens")
-    assert abs(float(np.mean([engine.accepted / engine.draft_tokens for engine in engines])) - pooled) > 0.02
-
-
 def test_a_row_of_a_model_is_ratios_of_sums(healthy: World) -> None:
     """A busy engine counts for more than a quiet one; speedup is all tokens over all their plain time."""
     rows = panel(healthy, "overview: Models").rows("model_name")
     for model in MODELS:
         engines = grown(healthy, model_name=model)
+        drafts = [engine.drafts for engine in engines]
+        assert model == QWEN or max(drafts) > 10 * min(drafts), "a mean of ratios is another number"
         expected = {
             "Acceptance": total(engines, "accepted") / total(engines, "draft_tokens"),
             "Length": 1 + total(engines, "accepted") / total(engines, "drafts"),
@@ -203,11 +194,6 @@ def test_percentiles_within_the_first_bucket_are_not_drawn(healthy: World) -> No
 # --- verdicts, alerts and annotations
 
 
-def test_measured_speedup_is_named_so(measured: World) -> None:
-    (row,) = panel(measured, "overview: Models").rows("model_name").values()
-    assert row["Basis"] == "measured"
-
-
 def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: World) -> None:
     """Critical ones come first, the watchdog not at all; the time that they were pending does not count."""
     labels = ("severity", "alertname", "cluster", "model_name", "instance", "engine")
@@ -260,12 +246,6 @@ def test_the_band_of_the_day_before_is_of_one_model(tmp_path_factory: pytest.Tem
         }
         worlds_write.push(day.prometheus.url, day.recorded.times, another)
         assert set(panel(day, name).values()) == {"now", "a day ago"}
-
-
-def test_since_is_the_time_of_the_verdict(harmful: World) -> None:
-    """For 75 minutes, less what the windows take to see it, to five minutes."""
-    (row,) = panel(harmful, "overview: Models").rows("model_name").values()
-    assert 65 * 60 <= float(row["Since"]) <= 80 * 60
 
 
 #: How far somebody looks back, in hours, and the step that Grafana chooses then.

@@ -45,19 +45,12 @@ _GRID, _OFF = 600, 420
 
 @dataclass(frozen=True)
 class World:
-    """A world, while its Prometheus runs.
+    """A world, while its Prometheus runs."""
 
-    Attributes:
-        name: its name in `WORLDS`.
-        prometheus: with all that was scraped and recorded.
-        scraped: what was scraped, as numbers.
-        recorded: what rules made of it, as numbers.
-    """
-
-    name: str
-    prometheus: PrometheusServer
-    scraped: Storage
-    recorded: Storage
+    name: str  # its name in `WORLDS`
+    prometheus: PrometheusServer  # with all that was scraped and recorded
+    scraped: Storage  # what was scraped, as numbers
+    recorded: Storage  # what rules made of it, as numbers
 
     @property
     def start(self) -> float:

@@ -23,23 +23,14 @@ HOURS = 2.0
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What happens in a world.
+    """What happens in a world."""
 
-    Attributes:
-        pods: makes its pods; it gets a folder for files that an exporter needs.
-        about: what is the matter, in a few words.
-        hours: how long.
-        every: ticks between two scrapes.
-        evaluated: scrapes between two evaluations of the rules.
-        exporter: whether Prometheus knows of exporters at all.
-    """
-
+    #: Makes its pods; it gets a folder for files that an exporter needs
     pods: Callable[[Path], tuple[Pod, ...]]
-    about: str
-    hours: float = HOURS
-    every: int = 2
-    evaluated: int = 2
-    exporter: bool = True
+    hours: float = HOURS  # how long
+    every: int = 2  # ticks between two scrapes
+    evaluated: int = 2  # scrapes between two evaluations of the rules
+    exporter: bool = True  # whether Prometheus knows of exporters at all
 
 
 def pod(
@@ -289,19 +280,19 @@ def _day(_: Path) -> tuple[Pod, ...]:
 
 
 WORLDS: dict[str, WorldSpec] = {
-    "healthy": WorldSpec(_healthy, "two models that gain"),
-    "harmful": WorldSpec(_harmful, "large batches that lose", hours=1.5),
-    "states": WorldSpec(_states, "a model in each state", hours=1),
-    "idle": WorldSpec(_idle, "nothing for half an hour", hours=1),
-    "exporter-down": WorldSpec(_exporter_down, "the exporter gone for 20 minutes", hours=1),
-    "no-exporter": WorldSpec(_no_exporter, "only servers are scraped", hours=0.5, exporter=False),
-    "engines": WorldSpec(_engines, "vLLM, SGLang and llama.cpp", hours=0.75),
-    "first-minute": WorldSpec(_first_minute, "just started", hours=1 / 60, every=2, evaluated=1),
-    "changes": WorldSpec(_changes, "K changed twice, and new pods with another K", hours=1),
-    "loads": WorldSpec(_loads, "rising load", hours=5 / 6),
-    "requests": WorldSpec(_requests, "series by request", hours=1),
-    "unlabelled": WorldSpec(_unlabelled, "no cluster, namespace or pod", hours=0.75),
-    "two-clusters": WorldSpec(_two_clusters, "the same in two clusters, one losing"),
-    "measured": WorldSpec(_measured, "with a baseline and the cost of memory"),
-    "day": WorldSpec(_day, "worse than the day before", hours=26, every=4, evaluated=4),
+    "healthy": WorldSpec(_healthy),
+    "harmful": WorldSpec(_harmful, hours=1.5),
+    "states": WorldSpec(_states, hours=1),
+    "idle": WorldSpec(_idle, hours=1),
+    "exporter-down": WorldSpec(_exporter_down, hours=1),
+    "no-exporter": WorldSpec(_no_exporter, hours=0.5, exporter=False),
+    "engines": WorldSpec(_engines, hours=0.75),
+    "first-minute": WorldSpec(_first_minute, hours=1 / 60, evaluated=1),
+    "changes": WorldSpec(_changes, hours=1),
+    "loads": WorldSpec(_loads, hours=5 / 6),
+    "requests": WorldSpec(_requests, hours=1),
+    "unlabelled": WorldSpec(_unlabelled, hours=0.75),
+    "two-clusters": WorldSpec(_two_clusters),
+    "measured": WorldSpec(_measured),
+    "day": WorldSpec(_day, hours=26, every=4, evaluated=4),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,60 +56,41 @@ _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
 
 @dataclass(frozen=True)
 class Server:
-    """A vLLM.
+    """A vLLM."""
 
-    Attributes:
-        address: host and port.
-        stories: what each engine goes through, by model and engine; all are as long, and are up together.
-        version: as it tells on `/version`.
-    """
-
-    address: str
+    address: str  # host and port
+    #: What each engine goes through, by model and engine; all are as long, and are up together
     stories: Mapping[tuple[str, str], tuple[Phase, ...]]
-    version: str = VERSION
 
 
 @dataclass(frozen=True)
 class Pod:
-    """One or more servers and the exporter that watches them.
+    """One or more servers and the exporter that watches them."""
 
-    Attributes:
-        address: of the exporter.
-        servers: what it watches.
-        labels: of both scrape targets, such as `namespace`.
-        flags: of the exporter, as `config.load` takes them.
-        requests: what its first server is asked, if the exporter sees requests.
-        scraped: whether Prometheus reaches the exporter, by minutes before the end.
-        there: whether the pod exists, likewise; without it there is no target.
-    """
-
-    address: str
-    servers: tuple[Server, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    flags: Mapping[str, Any] = field(default_factory=dict)
-    requests: RequestTraffic | None = None
+    address: str  # of the exporter
+    servers: tuple[Server, ...]  # what it watches
+    labels: Mapping[str, str] = field(default_factory=dict)  # of both scrape targets, such as `namespace`
+    flags: Mapping[str, Any] = field(default_factory=dict)  # of the exporter, as `config.load` takes them
+    requests: RequestTraffic | None = None  # what its first server is asked, if the exporter sees requests
+    #: Whether Prometheus reaches the exporter, by minutes before the end
     scraped: Callable[[float], bool] = lambda _minutes: True
+    #: Whether the pod exists, likewise; without it there is no target
     there: Callable[[float], bool] = lambda _minutes: True
 
 
 @dataclass
 class Storage:
-    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none.
+    """What Prometheus has scraped, by series: a sample for each scrape, NaN where there is none."""
 
-    Attributes:
-        times: of the scrapes, Unix time.
-        series: by name and labels.
-    """
+    times: NDArray[np.float64]  # of the scrapes, Unix time
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)  # by name and labels
 
-    times: NDArray[np.float64]
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
-
-    def put(self, name: str, labels: Mapping[str, str], scrape: int, value: float) -> None:
-        """Store a sample."""
-        key = (name, tuple(sorted((k, v) for k, v in labels.items() if v)))
+    def rows(self, name: str, labels: Mapping[str, str]) -> NDArray[np.float64]:
+        """Return the samples of a series, which may be new."""
+        key = (name, _sorted(labels))
         if key not in self.series:
             self.series[key] = np.full(len(self.times), np.nan)
-        self.series[key][scrape] = value
+        return self.series[key]
 
     def select(self, name: str, **labels: str) -> Iterator[tuple[dict[str, str], NDArray[np.float64]]]:
         """Yield the series of a name that have these labels, each with its samples."""
@@ -137,9 +119,9 @@ class _Replayed:
 
     timeout = 4.0
 
-    def __init__(self, clock: _Clock, version: str) -> None:
+    def __init__(self, clock: _Clock) -> None:
         self.body: bytes | None = None
-        self._clock, self._version = clock, version
+        self._clock = clock
         self._polls = 0
 
     async def fetch(self) -> UpstreamResponse:
@@ -150,7 +132,7 @@ class _Replayed:
         return UpstreamResponse(self.body, "text/plain; version=0.0.4")
 
     async def version(self, _seconds: float) -> str:
-        return self._version
+        return VERSION
 
     def mask(self, text: str) -> str:
         """Return it as it is: no credentials are sent."""
@@ -213,8 +195,6 @@ def _meta(storage: Storage, target: Mapping[str, str], up: NDArray[np.bool_], sa
         "up": up.astype(float),
         "scrape_duration_seconds": np.where(up, 0.004 + 0.00001 * samples, 0.0003),
         "scrape_samples_scraped": np.where(up, samples, 0.0),
-        "scrape_samples_post_metric_relabeling": np.where(up, samples, 0.0),
-        "scrape_series_added": np.where(np.arange(len(up)) == 0, samples, 0.0),
     }
     for name, rows in values.items():
         storage.series[name, _sorted(target)] = rows
@@ -227,7 +207,7 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
     wanted = _POLLED + (_LATENCIES if config.settings.baseline else ())
     start = float(storage.times[0]) - every * TICK
     clock = _Clock()
-    clients = [_Replayed(clock, server.version) for server in pod.servers]
+    clients = [_Replayed(clock) for _ in pod.servers]
     pollers = [
         Poller(
             target.name,
@@ -250,6 +230,11 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
     target = {**pod.labels, "job": JOB, "instance": pod.address}
     up = np.array([pod.scraped((float(storage.times[-1]) - time) / 60) for time in storage.times])
     samples = 0
+
+    @cache
+    def rows(name: str, *labels: tuple[str, str]) -> NDArray[np.float64]:
+        return storage.rows(name, {**target, **dict(labels)})
+
     for tick in range(_POLLED_EVERY - 1, counted[0].ticks, _POLLED_EVERY):
         clock.now = float((tick + 1) * TICK) - 2.0  # polls are not in step with scrapes
         for client, counts, text, poller in zip(clients, counted, texts, pollers, strict=True):
@@ -270,8 +255,13 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             reload=reload,
             requests=seen.result(clock.now) if seen else None,
         )
-        samples = _expose(storage, result, target, number)
-        _process(storage, target, number, start, clock.now)
+        samples = 0
+        for family in ResultCollector(lambda result=result: result).collect():
+            for sample in family.samples:
+                rows(sample.name, *sample.labels.items())[number] = sample.value
+                samples += 1
+        rows("process_cpu_seconds_total")[number] = round(0.31 + 0.0009 * clock.now, 2)
+        rows("process_resident_memory_bytes")[number] = 41_943_040.0 + 4096 * (number % 7)
     _meta(storage, target, up, samples)
 
 
@@ -283,28 +273,3 @@ def _texts(counts: Counts, wanted: tuple[str, ...]) -> dict[Key, str]:
             inner = ",".join(f'{label}="{value}"' for label, value in labels)
             found[key] = f"{name}{{{inner}}}"
     return found
-
-
-def _expose(storage: Storage, result: ExporterResult, target: Mapping[str, str], number: int) -> int:
-    samples = 0
-    for family in ResultCollector(lambda: result).collect():
-        for sample in family.samples:
-            storage.put(sample.name, {**target, **sample.labels}, number, sample.value)
-            samples += 1
-    return samples
-
-
-def _process(storage: Storage, target: Mapping[str, str], number: int, start: float, now: float) -> None:
-    """Store what prometheus_client says of its process."""
-    values = {
-        "process_start_time_seconds": start - 31.5,
-        "process_cpu_seconds_total": round(0.31 + 0.0009 * now, 2),
-        "process_resident_memory_bytes": 41_943_040.0 + 4096 * (number % 7),
-        "process_virtual_memory_bytes": 268_435_456.0,
-        "process_open_fds": 11.0,
-        "process_max_fds": 1_048_576.0,
-    }
-    for name, value in values.items():
-        storage.put(name, target, number, value)
-    info = {"implementation": "CPython", "major": "3", "minor": "11", "patchlevel": "2", "version": "3.11.2"}
-    storage.put("python_info", {**target, **info}, number, 1.0)

@@ -28,29 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests that are alike.
+    """Requests that are alike."""
 
-    Attributes:
-        request_type: what they ask for.
-        temperature: theirs, None where they name none.
-        per_minute: how many.
-        chance: that a drafted token is accepted once those before it are, on average over requests.
-        tokens: generated for each, on average.
-        per_token: seconds per output token.
-        first_token: seconds to the first token.
-        tenant: whose they are.
-        adapter: the model that they name, if it is not the server's own.
-    """
-
-    request_type: str
-    temperature: float | None
-    per_minute: float
-    chance: float
-    tokens: int
-    per_token: float
-    first_token: float
-    tenant: str
-    adapter: str = ""
+    request_type: str  # what they ask for
+    temperature: float | None  # theirs, None where they name none
+    per_minute: float  # how many
+    chance: float  # that a drafted token is accepted once those before it are, on average over requests
+    tokens: int  # generated for each, on average
+    per_token: float  # seconds per output token
+    first_token: float  # seconds to the first token
+    tenant: str  # whose they are
+    adapter: str = ""  # the model that they name, if it is not the server's own
 
 
 #: An adapter that clients name as their model: no engine does.
@@ -79,19 +67,13 @@ _TENANTS = frozenset({"acme", "globex", "initech"})
 
 @dataclass(frozen=True)
 class RequestTraffic:
-    """What a server is asked.
+    """What a server is asked."""
 
-    Attributes:
-        kinds: kinds of requests.
-        lengths: relative frequency of drafts of 1, 2, 3 ... tokens.
-        answers: share of the requests by what their answers tell.
-        seed: of its randomness.
-    """
-
-    kinds: tuple[Kind, ...] = KINDS
-    lengths: tuple[float, ...] = (*(0.0,) * 15, 1.0)
+    kinds: tuple[Kind, ...] = KINDS  # kinds of requests
+    lengths: tuple[float, ...] = (*(0.0,) * 15, 1.0)  # relative frequency of drafts of 1, 2, 3 ... tokens
+    #: Share of the requests by what their answers tell
     answers: Mapping[str, float] = field(default_factory=lambda: RECORDED)
-    seed: int = 1
+    seed: int = 1  # of its randomness
 
 
 class Seen:

@@ -32,15 +32,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule, and the names that stand in its expression.
+    """A rule, and the names that stand in its expression."""
 
-    Attributes:
-        rule: as in the file.
-        words: of the expression.
-    """
-
-    rule: Mapping[str, Any]
-    words: frozenset[str]
+    rule: Mapping[str, Any]  # as in the file
+    words: frozenset[str]  # of the expression
 
     @property
     def name(self) -> str:

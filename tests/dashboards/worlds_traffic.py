@@ -29,29 +29,21 @@ Key = tuple[str, Labels]
 
 #: Seconds between two states of a server; the exporter polls as often.
 TICK = 15
-_WARM_UP = 60
-_SAMPLES = 8
+_WARM_UP = 30
+_SAMPLES = 4
 _LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """A kind of traffic of one engine.
+    """A kind of traffic of one engine."""
 
-    Attributes:
-        phase: the simulator's, by name.
-        k: number of speculative tokens; 0 for a server without speculation.
-        parameters: of the phase.
-        kv_cache_tokens: size of the KV cache.
-        dialect: of the server's metrics, as the simulator calls it.
-    """
-
-    phase: str = "healthy"
-    k: int = 3
-    parameters: tuple[tuple[str, object], ...] = ()
-    kv_cache_tokens: int = 262_144
-    dialect: str = "vllm"
+    phase: str = "healthy"  # the simulator's, by name
+    k: int = 3  # number of speculative tokens; 0 for a server without speculation
+    parameters: tuple[tuple[str, object], ...] = ()  # of the phase
+    kv_cache_tokens: int = 262_144  # size of the KV cache
+    dialect: str = "vllm"  # of the server's metrics, as the simulator calls it
 
 
 def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_144, **more: object) -> Traffic:
@@ -61,17 +53,11 @@ def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_14
 
 @dataclass(frozen=True)
 class Phase:
-    """Some minutes of an engine, the same all through.
+    """Some minutes of an engine, the same all through."""
 
-    Attributes:
-        minutes: how long.
-        traffic: what it goes through; None while the server does not answer.
-        restart: whether its counters begin anew.
-    """
-
-    minutes: float
-    traffic: Traffic | None
-    restart: bool = False
+    minutes: float  # how long
+    traffic: Traffic | None  # what it goes through; None while the server does not answer
+    restart: bool = False  # whether its counters begin anew
 
     @property
     def ticks(self) -> int:
@@ -133,15 +119,10 @@ def _read(text: str) -> dict[Key, float]:
 
 @dataclass
 class Counts:
-    """All series of an engine or a server by tick; NaN where there is none.
+    """All series of an engine or a server by tick; NaN where there is none."""
 
-    Attributes:
-        ticks: how many.
-        series: by name and labels.
-    """
-
-    ticks: int
-    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)
+    ticks: int  # how many
+    series: dict[Key, NDArray[np.float64]] = field(default_factory=dict)  # by name and labels
 
     def of(self, key: Key) -> NDArray[np.float64]:
         """Return the samples of a series, which may be new."""

@@ -10,7 +10,6 @@ versions do differently is a switch: `unique_titles` (before 11.2), `new_form` (
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
@@ -70,12 +69,7 @@ class FakeGrafana:
         self.port = self._runner.addresses[0][1]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._runner is not None:
             await clean_up(self._runner)
 
@@ -138,19 +132,17 @@ class FakeGrafana:
     def _list_folders(self, request: web.Request, role: str) -> web.Response:
         limit, page = int(request.query.get("limit", 1000)), int(request.query.get("page", 1))
         seen = [
-            {"id": number, "uid": uid, "title": title}
-            for number, (uid, title) in enumerate(self.folders.items())
+            {"uid": uid, "title": title}
+            for uid, title in self.folders.items()
             if role == "Admin" or uid not in self.hidden
         ]
         return web.json_response(seen[limit * (page - 1) : limit * page])
 
     def _get_folder(self, uid: str, role: str) -> web.Response:
         if uid in self.folders and (role == "Admin" or uid not in self.hidden):
-            return web.json_response(
-                {"id": 1, "uid": uid, "title": self.folders[uid], "canSave": role != "Viewer", "version": 1}
-            )
+            return web.json_response({"uid": uid, "title": self.folders[uid], "canSave": role != "Viewer"})
         if role == "Admin":  # only admins have folders:read on all folders, also on those that are not there
-            return web.json_response({"message": "folder not found", "status": "not-found"}, status=404)
+            return _error(404, "folder not found")
         return _denied("folders:read")
 
     def _create_folder(self, body: dict[str, Any], role: str) -> web.Response:
@@ -162,7 +154,7 @@ class FakeGrafana:
         if self.unique_titles and title in self.folders.values():
             return _error(409, "a folder with the same name already exists in the current location")
         self.folders[uid] = title
-        return web.json_response({"id": 1, "uid": uid, "title": title, "canSave": True, "version": 1})
+        return web.json_response({"uid": uid, "title": title, "canSave": True})
 
     def _get_dashboard(self, uid: str) -> web.Response:
         kept = self.dashboards.get(uid)
@@ -171,21 +163,19 @@ class FakeGrafana:
         if uid in self.new_form:
             where = f"/apis/dashboard.grafana.app/v2beta1/namespaces/default/dashboards/{uid}"
             return _error(406, f"dashboard api version not supported, use {where} instead")
-        meta = {
-            "folderUid": kept.folder,
-            "folderTitle": self.folders.get(kept.folder, "General"),
-            "provisioned": kept.provisioned,
-            "version": kept.version,
-            "canSave": True,
-        }
+        meta = {"folderUid": kept.folder, "provisioned": kept.provisioned}
         return web.json_response({"dashboard": {**kept.document, "version": kept.version}, "meta": meta})
 
     def _save_dashboard(self, body: dict[str, Any], role: str) -> web.Response:
         document, overwrite = body["dashboard"], body.get("overwrite", False)
         folder, uid = body.get("folderUid", ""), document.get("uid") or "generated"
         kept = self.dashboards.get(uid)
-        if problem := self._problem(document, body, kept, role):
-            return problem
+        if role == "Viewer":
+            return _denied("any of dashboards:create, dashboards:write")
+        if folder and folder not in self.folders:
+            return _error(400, "folder not found")
+        if kept is not None and kept.provisioned:
+            return _error(400, "Cannot save provisioned dashboard")
         if self.unique_titles:
             twins = [
                 other
@@ -193,42 +183,18 @@ class FakeGrafana:
                 if other != uid and one.folder == folder and one.document["title"] == document["title"]
             ]
             if twins and not overwrite:
-                return _status(
-                    412, "name-exists", "A dashboard with the same name in the folder already exists"
-                )
+                return _error(412, "A dashboard with the same name in the folder already exists")
             if twins:  # it is taken for the same dashboard, and keeps its uid
                 uid, kept = twins[0], self.dashboards[twins[0]]
         if kept is None:
             kept = self.dashboards[uid] = Kept({}, folder, 0)
         elif not overwrite and document.get("version") != kept.version:
-            return _status(412, "version-mismatch", "The dashboard has been changed by someone else")
+            return _error(412, "The dashboard has been changed by someone else")
         kept.version += 1
         kept.folder = folder
         kept.document = {**document, "uid": uid, "id": kept.document.get("id") or len(self.dashboards)}
         kept.messages.append(body.get("message", ""))
-        return web.json_response(
-            {
-                "id": kept.document["id"],
-                "uid": uid,
-                "url": f"{self.sub_path}/d/{uid}/some-slug",
-                "status": "success",
-                "version": kept.version,
-                "slug": "some-slug",
-                "folderUid": folder,
-            }
-        )
-
-    def _problem(
-        self, document: dict[str, Any], body: dict[str, Any], kept: Kept | None, role: str
-    ) -> web.Response | None:
-        """Why a dashboard is not saved, if it is not."""
-        if role == "Viewer":
-            return _denied("any of dashboards:create, dashboards:write")
-        if body.get("folderUid") and body["folderUid"] not in self.folders:
-            return _error(400, "folder not found")
-        if kept is not None and kept.provisioned:
-            return _error(400, "Cannot save provisioned dashboard")
-        return None
+        return web.json_response({"uid": uid, "status": "success", "version": kept.version})
 
     def _change_preferences(self, method: str, body: dict[str, Any], role: str) -> web.Response:
         if role != "Admin":
@@ -244,18 +210,6 @@ def _error(status: int, message: str) -> web.Response:
     return web.json_response({"message": message}, status=status)
 
 
-def _status(code: int, status: str, message: str) -> web.Response:
-    return web.json_response({"status": status, "message": message}, status=code)
-
-
 def _denied(permission: str) -> web.Response:
-    return web.json_response(
-        {
-            "accessErrorId": "ACE0123456789",
-            "message": (
-                f"You'll need additional permissions to perform this action. Permissions needed: {permission}"
-            ),
-            "title": "Access denied",
-        },
-        status=403,
-    )
+    words = "You'll need additional permissions to perform this action. Permissions needed"
+    return _error(403, f"{words}: {permission}")

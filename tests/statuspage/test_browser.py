@@ -16,7 +16,8 @@ from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, p
 
 pytestmark = [pytest.mark.full, pytest.mark.asyncio(loop_scope="module")]
 
-WIDTHS = (320, 1024, 1920)
+#: Of the window, and whether colours are dark: a narrow one, and a wide one in both schemes.
+LOOKS = ((320, False), (1920, False), (1920, True))
 #: Names longer than any screen is wide, as the server may have them.
 LONG = replace(
     engine(),
@@ -28,7 +29,7 @@ SHOWN = {
     "long": page_of(replace(target(LONG), target="http://" + "long-host." * 30 + "svc:8000"), target(LONG)),
 }
 
-#: For all visible text: how much it contrasts with what is painted behind it, by WCAG 2.
+#: How much each visible text contrasts with what is painted behind it, by WCAG 2; and the page's colour.
 CONTRASTS = """(() => {
   const parse = (css) => {
     const [r, g, b, a = 1] = css.match(/[\\d.]+/g).map(Number);
@@ -59,7 +60,7 @@ CONTRASTS = """(() => {
     found.push([walker.currentNode.data.trim(), (light + 0.05) / (dark + 0.05)]);
   }
   return found;
-})()"""
+})(), getComputedStyle(document.body).backgroundColor"""
 
 OVERFLOW = """(() => {
   const page = document.documentElement;
@@ -115,17 +116,14 @@ async def test_every_state_looks_right_at_every_width_in_both_schemes(browser: B
     async with serving(PAGES["healthy"]) as site, browser.page() as page:
         for name, site.result in SHOWN.items():
             await page.open(site.address)
-            for width in WIDTHS:
-                await page.emulate(width)
-                excess, wide = await page.evaluate(OVERFLOW)
-                found += [(name, width, excess, wide)] if excess or wide else []
             backgrounds = set()
-            for dark in (False, True):
-                await page.emulate(WIDTHS[-1], dark=dark)
-                contrasts = await page.evaluate(CONTRASTS)
+            for width, dark in LOOKS:
+                await page.emulate(width, dark=dark)
+                (excess, wide), contrasts, background = await page.evaluate(f"[{OVERFLOW}, {CONTRASTS}]")
+                found += [(name, width, excess, wide)] if excess or wide else []
                 assert len(contrasts) > 10, name
-                found += [(name, dark, *text) for text in contrasts if text[1] < 4.5]
-                backgrounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+                found += [(name, width, dark, *text) for text in contrasts if text[1] < 4.5]
+                backgrounds.add(background)
             assert len(backgrounds) == 2, "dark and light must differ"
         assert found == []
         assert set(page.requests) == {site.address}

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from per_request.results import HOSTILE, TAP, few
+from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, lines, read
 from statuspage.examples import (
     FLEET,
@@ -376,7 +378,7 @@ def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
         return [(e.tag, sorted(e.attributes)) for e in root.all()]
 
     plain = tags(show(everywhere("plain")))
-    for number, nasty in enumerate(NASTY):
+    for number, nasty in enumerate((*NASTY, HOSTILE)):
         page = render(everywhere(nasty), NOW, OPEN)
         assert tags(read(page)) == plain, nasty
         page.encode()
@@ -385,7 +387,8 @@ def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
             assert nasty not in page
             assert unescape(page).count(nasty) >= 14
     # A name cannot turn the text around it.
-    assert show(everywhere("\u202egnp.exe")).one("h3").one("bdi").text == "\u202egnp.exe"
+    heads = show(everywhere("\u202egnp.exe")).all("h3")
+    assert {name.text for head in heads for name in head.all("bdi")} == {"\u202egnp.exe"}
 
 
 def everywhere(text: str) -> ExporterResult:
@@ -419,7 +422,24 @@ def everywhere(text: str) -> ExporterResult:
     server = replace(target(only), target=text, poll_errors_total={text: 1})
     dead = down(reason=text, address=text)
     dead = replace(dead, failure=replace(dead.failure, message=text))
-    return replace(page_of(server, dead), thresholds={text: 1.0}, version=text)
+    requests = known((few(CODE, 60), few(CHAT, 60)))
+    (model,) = requests.models
+    model = replace(
+        model,
+        model_name=text,
+        groups=tuple(replace(g, temperature=text, request_type=text) for g in model.groups),
+        worst=tuple(replace(w, request_id=text, temperature=text) for w in model.worst),
+        findings=(Finding(Severity.PROBLEM, text, text),),
+        routing=replace(model.routing, request_types=(text,)),
+    )
+    requests = replace(
+        requests,
+        models=(model,),
+        tenants=tuple(replace(t, tenant=text) for t in requests.tenants),
+        observations=tuple(replace(o, source=text, record=text) for o in requests.observations),
+        tap=replace(TAP, address=text, upstream=text, unobserved_total={text: 1}),
+    )
+    return replace(page_of(server, dead), thresholds={text: 1.0}, version=text, requests=requests)
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:
@@ -448,8 +468,7 @@ def test_numbers_are_written_with_three_digits_and_times_with_two_units() -> Non
 
 
 def test_the_policy_allows_the_style_sheet_and_nothing_else() -> None:
-    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; ")
-    assert "style-src 'sha256-" in CONTENT_SECURITY_POLICY
+    assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in CONTENT_SECURITY_POLICY
 
 

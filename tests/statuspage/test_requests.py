@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from per_request.results import HOSTILE, RESULTS, TAP, few
+from per_request.results import RESULTS, TAP, few
 from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, read
-from statuspage.examples import FLEET, NOW, PAGES, page_of
-from statuspage.test_render import NASTY, panel, rows
-from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from statuspage.examples import FLEET, NOW, page_of
+from statuspage.test_render import panel, rows
 from vllm_specdec_exporter.publish.status_page import render
 from vllm_specdec_exporter.requests.result import RequestsResult
 
@@ -16,13 +15,6 @@ def show(requests: RequestsResult) -> Element:
     """Return the section alone, of a page without servers."""
     page = read(render(replace(page_of(), requests=requests), NOW))
     return page.one("section", class_="target")
-
-
-def test_without_tap_and_push_there_is_no_section() -> None:
-    """Whoever has neither sees no difference."""
-    page = read(render(PAGES["healthy"], NOW))
-    assert not page.all(id="requests")
-    assert "Single requests" not in page.text
 
 
 def test_the_colour_is_never_alone() -> None:
@@ -59,41 +51,6 @@ def test_a_problem_is_told_at_the_top_of_a_long_page() -> None:
     assert first.one("a").attributes["href"] == "#requests-0"
     fine = read(render(replace(FLEET, requests=RESULTS["gaining"]), NOW))
     assert not fine.all("a", href="#requests-0")
-
-
-def test_nothing_from_outside_becomes_markup() -> None:
-    """Whatever names of models, types, tenants, servers and requests hold, the elements are the same."""
-
-    def everywhere(text: str) -> RequestsResult:
-        found = known((few(CODE, 60), few(CHAT, 60)))
-        (model,) = found.models
-        assert model.routing is not None
-        model = replace(
-            model,
-            model_name=text,
-            groups=tuple(replace(g, temperature=text, request_type=text) for g in model.groups),
-            worst=tuple(replace(w, request_id=text, temperature=text) for w in model.worst),
-            findings=(Finding(Severity.PROBLEM, text, text),),
-            routing=replace(model.routing, request_types=(text,)),
-        )
-        tap = replace(TAP, address=text, upstream=text, unobserved_total={text: 1})
-        return replace(
-            found,
-            models=(model,),
-            tenants=tuple(replace(t, tenant=text) for t in found.tenants),
-            observations=tuple(replace(o, source=text, record=text) for o in found.observations),
-            tap=tap,
-        )
-
-    def tags(root: Element) -> list[tuple[str, list[str]]]:
-        return [(e.tag, sorted(e.attributes)) for e in root.all()]
-
-    plain = tags(show(everywhere("plain")))
-    for nasty in (*NASTY, HOSTILE):
-        page = render(replace(page_of(), requests=everywhere(nasty)), NOW)
-        assert tags(read(page).one("section", class_="target")) == plain, nasty
-        page.encode()
-        assert not {"\x00", "\x1b"} & set(page)
 
 
 def test_a_request_without_a_name_is_a_dash() -> None:
