@@ -20,9 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import COUNTED, connect, cpu_seconds, get, grown, limited, read_answer, vllm
+from faults.rig import connect, counted, cpu_seconds, get, limited, read_answer, vllm
 from support.commands import run_here
-from support.copies import replace
 from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
@@ -415,9 +414,8 @@ def test_silent_connections_over_tls(tmp_path: Path) -> None:
 
 def test_server_with_many_positions() -> None:
     """They are left out with a finding, so that metrics and page stay small, and probes are answered."""
-    positions = tuple(1000 - 10 * number for number in range(74))
-    counted = replace(COUNTED, accepted_tokens_per_position=positions, accepted_tokens=sum(positions))
-    bodies = [vllm(grown(counted, times), engines=240) for times in (1, 2, 3)]
+    positions = range(1000, 260, -10)
+    bodies = [vllm(counted(times, positions), engines=240) for times in (1, 2, 3)]
     slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
     with (
         FaultyServer(sequence(bodies)) as server,

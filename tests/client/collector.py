@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
 
 from support.fake_vllm import CANARIES
 from vllm_specdec_exporter.client import Reporter
@@ -27,17 +26,8 @@ class Push:
     body: bytes
 
     @property
-    def requests(self) -> list[dict[str, Any]]:
-        return list(json.loads(self.body)["requests"])
-
-    @property
     def observations(self) -> tuple[Observation, ...]:
         return read_push(self.body, time.time()).observations
-
-    @property
-    def text(self) -> str:
-        """Everything that it says."""
-        return f"{self.path} {self.headers} {self.body.decode('utf-8', 'backslashreplace')}"
 
 
 #: Answers a push: a status and a JSON; anything else is sent as it is, and `None` closes the connection.
@@ -60,12 +50,7 @@ def arrived(reporter: Reporter, collector: Collector) -> list[Observation]:
 
 
 class Collector:
-    """The server, with a thread for each connection.
-
-    Attributes:
-        reply: what it answers; may be assigned anew at any time.
-        pushes: what came, in order.
-    """
+    """The server, with a thread for each connection; keeps the pushes that came, in order."""
 
     def __init__(
         self, reply: Callable[[Push], Reply] = taken, *, tls: ssl.SSLContext | None = None, port: int = 0
@@ -119,7 +104,7 @@ class Collector:
     @property
     def text(self) -> str:
         """Everything that came."""
-        return "\n".join(push.text for push in list(self.pushes))
+        return repr(self.pushes)
 
     def __enter__(self) -> Collector:
         self._thread.start()

@@ -134,7 +134,6 @@ class TestMessages:
                     {"type": "http.response.pathsend", "path": "/x"},
                     {"type": "http.response.body"},
                     {"type": "http.response.start", "status": "none", "headers": None},
-                    {"type": "http.response.start"},
                     {"type": "x"},
                 ]
             ),
@@ -171,25 +170,20 @@ class TestMessages:
         assert scope_seen is scope_too
         assert [id(message) for message in got] == [id(message) for message in got_too] or got == got_too
 
-    @pytest.mark.parametrize("kind", ["lifespan", "websocket", "something"])
-    async def test_everything_else(self, kind: str) -> None:
+    async def test_everything_else(self) -> None:
         """WebSockets and lifespan get the channels of the server itself."""
         got: list[Any] = []
 
         async def app(*parts: Any) -> None:
             got.append(parts)
 
-        async def receive() -> Message:
-            return {}
-
-        async def send(_message: Message) -> None:
-            pass
-
-        scope = {"type": kind, "path": PATH, "headers": []}
+        given: list[Any] = [
+            ({**a_scope(), "type": kind}, object(), object()) for kind in ("lifespan", "websocket")
+        ]
         with Kept() as reporter:
-            await RequestObservation(app, reporter)(scope, receive, send)
-
-        assert got == [(scope, receive, send)]
+            for parts in given:
+                await RequestObservation(app, reporter)(*parts)
+        assert got == given
 
     @pytest.mark.parametrize(
         ("messages", "failure", "reason"),
@@ -215,17 +209,10 @@ class TestMessages:
         def broken(*_: object) -> None:
             raise RuntimeError
 
-        for name in (
-            "begin",
-            "request_data",
-            "request_end",
-            "response_head",
-            "response_data",
-            "response_end",
-        ):
-            where = "RequestWatcher" if name == "begin" else "RequestWatch"
+        names = ("request_data", "request_end", "response_head", "response_data", "response_end")
+        for name in ("RequestWatcher.begin", *(f"RequestWatch.{name}" for name in names)):
             with monkeypatch.context() as patch, Kept() as reporter:
-                patch.setattr(f"vllm_specdec_exporter.client.watch.{where}.{name}", broken)
+                patch.setattr(f"vllm_specdec_exporter.client.watch.{name}", broken)
                 app = RequestObservation(answering(STREAM), reporter)
                 assert await drive(app, a_scope(), [request()]) == (STREAM, None)
 
@@ -270,24 +257,20 @@ class TestVLLM:
         assert found.record == parse_record(RECORD)
         assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
 
-    @pytest.mark.parametrize(
-        ("variable", "value", "says"),
-        [
+    @pytest.mark.usefixtures("environ")
+    def test_wrong_settings(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A missing or invalid setting is an error with its name."""
+        for variable, value, says in (
             ("SPECDEC_PUSH_URL", "", "SPECDEC_PUSH_URL is needed"),
             ("SPECDEC_PUSH_TOKEN_FILE", "", "SPECDEC_PUSH_TOKEN_FILE is needed"),
             ("SPECDEC_PUSH_URL", "localhost:9850", "SPECDEC_PUSH_URL: url: allowed"),
             ("SPECDEC_PUSH_CA_FILE", "/nowhere.pem", "SPECDEC_PUSH_CA_FILE: /nowhere.pem cannot be loaded"),
             ("SPECDEC_PUSH_TYPES", "nonsense", "allowed: NAME=WHERE:PATTERN"),
-        ],
-    )
-    @pytest.mark.usefixtures("environ")
-    def test_wrong_settings(
-        self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
-    ) -> None:
-        """A missing or invalid setting is an error with its name."""
-        monkeypatch.setenv(variable, value)
-        with pytest.raises(ValueError, match=says):
-            VLLMRequestObservation(answering(ANSWER))
+        ):
+            with monkeypatch.context() as patch:
+                patch.setenv(variable, value)
+                with pytest.raises(ValueError, match=says):
+                    VLLMRequestObservation(answering(ANSWER))
 
 
 # --- behind a real server
@@ -305,36 +288,24 @@ async def _chat(request: Request) -> JSONResponse | StreamingResponse:
     return StreamingResponse(stream(), media_type="text/event-stream")
 
 
-def _starlette(reporter: Reporter) -> Starlette:
-    app = Starlette(
-        routes=[
-            Route(PATH, _chat, methods=["POST"]),
-            Mount("/mounted", routes=[Route(PATH, _chat, methods=["POST"])]),
-        ]
-    )
-    app.add_middleware(RequestObservation, reporter=reporter, tenant="team-a")
-    return app
-
-
 @pytest.fixture
-def served(collector: Collector) -> Iterator[tuple[str, Reporter]]:
-    """A gateway, its address and its reporter."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    with Reporter(collector.url, token="x") as reporter:
-        server = uvicorn.Server(uvicorn.Config(_starlette(reporter), log_level="error", lifespan="on"))
+def gateway(reporter: Reporter) -> Iterator[str]:
+    """A gateway: its address."""
+    route = Route(PATH, _chat, methods=["POST"])
+    app = Starlette(routes=[route, Mount("/mounted", routes=[route])])
+    app.add_middleware(RequestObservation, reporter=reporter, tenant="team-a")
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         eventually(lambda: server.started)
-        host, port = listening.getsockname()
-        yield f"http://{host}:{port}", reporter
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         server.should_exit = True
         thread.join(20)
-        listening.close()
 
 
-def test_a_gateway(served: tuple[str, Reporter], collector: Collector) -> None:
+def test_a_gateway(gateway: str, reporter: Reporter, collector: Collector) -> None:
     """A gateway of Starlette behind uvicorn: whole answers and streams at once, also of what it mounts."""
-    url, reporter = served
 
     async def one(client: httpx2.AsyncClient, number: int) -> None:
         asked = {**json.loads(BODY), "stream": bool(number % 2)}
@@ -344,7 +315,7 @@ def test_a_gateway(served: tuple[str, Reporter], collector: Collector) -> None:
         assert answer.content == (streamed if number % 2 else JSONResponse(whole()).body)
 
     async def ask() -> None:
-        async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx2.AsyncClient(base_url=gateway, timeout=30) as client:
             await asyncio.gather(*(one(client, number) for number in range(40)))
 
     asyncio.run(ask())

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,13 +13,13 @@ from typing import Any
 import pytest
 
 from client.collector import Collector, Push, Reply, taken
+from support.certificates import Authority, server_side
 from support.fake_vllm import RECORD
 from support.programs import clean_environment, eventually
 from vllm_specdec_exporter.client import Reporter, reporter
 from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
 from vllm_specdec_exporter.requests.push_schema import PushedRequest
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
-from webconfig.pki import Pki
 
 TOKEN = "a-token"
 ONE = Observation(1_700_000_000.0, "llama", temperature=0.3, record=parse_record(RECORD))
@@ -53,7 +54,7 @@ class TestDelivery:
             eventually(lambda: reporter.sent == 20)
             assert reporter.waiting == 5
             assert reporter.flush(60)
-        assert [len(push.requests) for push in collector.pushes] == [10, 10, 5]
+        assert [len(push.observations) for push in collector.pushes] == [10, 10, 5]
         assert numbers(collector) == list(range(25))
         headers = collector.pushes[0].headers
         assert (headers["authorization"], headers["content-type"]) == (f"Bearer {TOKEN}", "application/json")
@@ -72,32 +73,21 @@ class TestDelivery:
         assert all(len(push.body) < 1024 * 1024 for push in collector.pushes)
         assert all(found.record == record for found in collector.observations)
 
-    def test_paths(self, collector: Collector) -> None:
-        """An address may have the path of a proxy, and may be the whole one."""
+    def test_paths(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An address may have a path, and may be the whole one. A proxy of the environment is not asked."""
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
         for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
             with reporting(collector.url + path) as reporter:
                 reporter.report(ONE)
                 assert reporter.flush(60)
             assert collector.pushes[-1].path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
 
-    def test_no_proxy(self, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A proxy of the environment is not asked."""
-        for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-            monkeypatch.setenv(name, "http://127.0.0.1:1")
-        with reporting(collector.url) as reporter:
-            reporter.report(ONE)
-            assert reporter.flush(60)
-            assert reporter.sent == 1
-
     def test_tls(self, tmp_path: Path) -> None:
         """Over https only an exporter whose certificate is trusted gets the token."""
-        import ssl
-
-        pki = Pki(tmp_path)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
-        trusting = ssl.create_default_context(cafile=str(pki.ca.file))
-        with Collector(tls=context) as collector:
+        authority = Authority(tmp_path, "authority")
+        trusting = ssl.create_default_context(cafile=str(authority.file))
+        with Collector(tls=server_side(authority.issue("localhost"))) as collector:
             url = collector.url.replace("127.0.0.1", "localhost")
             with reporting(url, tls=trusting) as reporter:
                 reporter.report(ONE)
@@ -125,11 +115,11 @@ class TestToken:
             file.write_text("new")
             eventually(lambda: reporter.sent == 1)
 
-    @pytest.mark.parametrize("content", [None, b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
-    def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes | None, caplog: Any) -> None:
+    @pytest.mark.parametrize("content", [b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
+    def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes, caplog: Any) -> None:
         """Without a valid token nothing is sent; with one, queued requests are."""
         file = tmp_path / "token"
-        if content is not None:
+        if content:
             file.write_bytes(content)
         with reporting(collector.url, token="", token_file=file) as reporter:
             reporter.report(ONE)
@@ -298,6 +288,19 @@ class TestQueue:
             eventually(lambda: {sys.getrefcount(item) for item in items} <= {2, 3})
 
 
+def run(url: str, *lines: str) -> int:
+    """Run a program with a reporter; return its exit code."""
+    code = (
+        "import os",
+        "from vllm_specdec_exporter.client import Reporter",
+        "from vllm_specdec_exporter.requests.observation import Observation",
+        f"reporter = Reporter({url!r}, token='t', interval=3600)",
+        *lines,
+    )
+    words = [sys.executable, "-c", "\n".join(code)]
+    return subprocess.run(words, env=clean_environment(), timeout=60).returncode
+
+
 class TestEnd:
     def test_close_pushes_what_waits(self, collector: Collector) -> None:
         """Queued requests are pushed; later ones are counted as dropped."""
@@ -317,62 +320,46 @@ class TestEnd:
         reporter.close(10)
         assert (reporter.failed, reporter.waiting) == (20, 0)
 
-    @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"])
-    def test_exit(self, collector: Collector, ending: str) -> None:
-        """Queued requests are pushed when a program ends."""
-        code = (
-            "from vllm_specdec_exporter.client import Reporter\n"
-            "from vllm_specdec_exporter.requests.observation import Observation\n"
-            f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
-            "reporter.report(Observation(0.0, 'llama'))\n" + ending
-        )
-        done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60)
-
-        assert done.returncode == (3 if ending else 0)
+    def test_exit(self, collector: Collector) -> None:
+        """Queued requests are pushed when a program ends, also with an error."""
+        report = "reporter.report(Observation(0.0, 'llama'))"
+        assert run(collector.url, report, "raise SystemExit(3)") == 3
         assert [found.model_name for found in collector.observations] == ["llama"]
 
     def test_fork(self, collector: Collector) -> None:
-        """A child pushes its own requests; those of the parent are pushed once."""
-        code = (
-            "import os\n"
-            "from vllm_specdec_exporter.client import Reporter\n"
-            "from vllm_specdec_exporter.requests.observation import Observation\n"
-            f"reporter = Reporter({collector.url!r}, token='t', interval=3600)\n"
-            "reporter.report(Observation(0.0, 'parent'))\n"
-            "with reporter._changed:\n"  # a lock that nobody in the child will ever release
-            "    child = os.fork()\n"
-            "if child == 0:\n"
-            "    assert reporter.waiting == 0\n"
-            "    reporter.report(Observation(0.0, 'child'))\n"
-            "    assert reporter.flush(60) and reporter.sent == 1\n"
-            "    os._exit(0)\n"
-            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\n"
+        """A child pushes its own requests; those of the parent are pushed once, as it ends."""
+        code = run(
+            collector.url,
+            "reporter.report(Observation(0.0, 'parent'))",
+            "with reporter._changed:",  # a lock that nobody in the child will ever release
+            "    child = os.fork()",
+            "if child == 0:",
+            "    assert reporter.waiting == 0",
+            "    reporter.report(Observation(0.0, 'child'))",
+            "    assert reporter.flush(60) and reporter.sent == 1",
+            "    os._exit(0)",
+            "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0",
         )
-        done = subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60)
-
-        assert done.returncode == 0
+        assert code == 0
         assert sorted(found.model_name for found in collector.observations) == ["child", "parent"]
 
 
-class TestArguments:
-    @pytest.mark.parametrize(
-        ("options", "says"),
-        [
-            ({"url": "unix:/run/x.sock"}, "url: allowed"),
-            ({"url": "http://[::1"}, "url: allowed"),
-            ({"url": "http://h/?a=b"}, "url: allowed"),
-            ({"url": "http://me:secret@h"}, "url: must not have a user"),
-            ({"token": ""}, "token or token_file is needed"),
-            ({"token_file": "x"}, "either token or token_file"),
-            ({"batch": 0}, "batch: 0; allowed: 1 to 1000"),
-            ({"interval": 0}, "interval: 0"),
-            ({"queue": -1}, "queue: -1"),
-            ({"timeout": float("nan")}, "timeout: nan"),
-            ({"patience": float("inf")}, "patience: inf"),
-        ],
-    )
-    def test_refused(self, options: dict[str, Any], says: str) -> None:
-        """An invalid argument is an error that names it, without secrets."""
+def test_invalid_arguments() -> None:
+    """Each is an error that names it, without secrets."""
+    options: Any
+    for options, says in (
+        ({"url": "unix:/run/x.sock"}, "url: allowed"),
+        ({"url": "http://[::1"}, "url: allowed"),
+        ({"url": "http://h/?a=b"}, "url: allowed"),
+        ({"url": "http://me:secret@h"}, "url: must not have a user"),
+        ({"token": ""}, "token or token_file is needed"),
+        ({"token_file": "x"}, "either token or token_file"),
+        ({"batch": 0}, "batch: 0; allowed: 1 to 1000"),
+        ({"interval": 0}, "interval: 0"),
+        ({"queue": -1}, "queue: -1"),
+        ({"timeout": float("nan")}, "timeout: nan"),
+        ({"patience": float("inf")}, "patience: inf"),
+    ):
         with pytest.raises(ValueError, match=says) as caught:
             Reporter(**{"url": "http://127.0.0.1:1", "token": TOKEN, **options})
         assert "secret" not in str(caught.value)

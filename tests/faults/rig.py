@@ -1,16 +1,17 @@
 """What tests of faults share: the exporter before a server that is broken and mended, what always holds."""
 
 import contextlib
+import http.client
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.builders import vllm_lines
+from support.builders import counters, vllm_text
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import Behaviour, FaultyServer, replay
 from vllm_specdec_exporter.engines.reading import Counters
@@ -27,33 +28,16 @@ NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 #: Seconds within which probes and scrapes are answered, whatever happens.
 PROMPT = 10.0
 
-COUNTED = Counters(
-    drafts=1000,
-    draft_tokens=4000,
-    accepted_tokens=1600,
-    accepted_tokens_per_position=(800, 500, 200, 100),
-    generation_tokens=2600,
-)
+
+def counted(times: int = 1, positions: Sequence[int] = (800, 500, 200, 100)) -> Counters:
+    """The counters of a thousand drafts, or of so many times the work."""
+    return counters(1000 * times, [accepted * times for accepted in positions])
 
 
-def vllm(counters: Counters = COUNTED, *, model: str = "m", engines: int = 1) -> bytes:
+def vllm(values: Counters | None = None, *, model: str = "m", engines: int = 1) -> bytes:
     """What a vLLM with these counters answers."""
-    lines = [
-        line
-        for number in range(engines)
-        for line in vllm_lines(counters, model_name=model, engine=str(number))
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def grown(counters: Counters, times: int) -> Counters:
-    """Counters after so many times the work."""
-    return Counters(
-        drafts=counters.drafts * times,
-        draft_tokens=counters.draft_tokens * times,
-        accepted_tokens=counters.accepted_tokens * times,
-        accepted_tokens_per_position=tuple(n * times for n in counters.accepted_tokens_per_position),
-        generation_tokens=counters.generation_tokens * times,
+    return b"".join(
+        vllm_text(values or counted(), model_name=model, engine=str(number)) for number in range(engines)
     )
 
 
@@ -86,25 +70,28 @@ def new_errors(before: Metrics | None, after: Metrics) -> set[str]:
     return {reason for reason, count in after.errors().items() if count > known.get(reason, 0)} - LATE
 
 
+def assert_fails(exporter: RunningExporter, reason: str, more: int = 1) -> Metrics:
+    """Wait until polls have failed under this reason again, see what is promised then; return the metrics."""
+    first = exporter.metrics().errors().get(reason, 0)
+    before = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) > first else None)
+    least = before.errors()[reason] + more
+    during = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) >= least else None)
+    assert during.value("up") == 0
+    assert during.of_engines() == set()
+    assert new_errors(before, during) <= {reason}, during.errors()
+    assert_alive(exporter)
+    return during
+
+
 @dataclass
 class Rig:
-    """An exporter before one server.
-
-    Attributes:
-        server: what it polls.
-        exporter: the process.
-        refusing: whether the server's port is closed.
-    """
+    """An exporter before one server."""
 
     server: FaultyServer
     exporter: RunningExporter
-    refusing: bool = False
 
     def mend(self) -> Metrics:
         """Let the server be well, and see that the exporter is."""
-        if self.refusing:
-            self.server.listen()
-            self.refusing = False
         self.server.behaviour = replay(start=40)
         after = self.exporter.wait_for(
             lambda m: m if m.value("up") == 1 and m.value("drafts_total", model_name="tiny-llama") else None
@@ -112,30 +99,11 @@ class Rig:
         assert_alive(self.exporter)
         return after
 
-    def breaks(self, behaviour: Behaviour | None, reason: str) -> Metrics:
-        """Inject a fault of the server, see what is promised of every one of them, and mend it.
-
-        Args:
-            behaviour: what the server does; ``None`` for a closed port.
-            reason: the only reason under which failed polls may be counted.
-
-        Returns:
-            what /metrics said during the fault.
-        """
-        before = self.exporter.metrics()
-        if behaviour is None:
-            self.server.refuse()
-            self.refusing = True
-        else:
-            self.server.behaviour = behaviour
-        least = before.errors().get(reason, 0) + 1
-        during = self.exporter.wait_for(lambda m: m if m.errors().get(reason, 0) >= least else None)
-        assert during.value("up") == 0
-        assert during.of_engines() == set()
-        assert new_errors(before, during) <= {reason}, during.errors()
-        assert_alive(self.exporter)
+    def breaks(self, behaviour: Behaviour, reason: str) -> None:
+        """Inject a fault of the server, for which polls may fail under this reason alone, and mend it."""
+        self.server.behaviour = behaviour
+        assert_fails(self.exporter, reason)
         self.mend()
-        return during
 
 
 @contextlib.contextmanager
@@ -252,18 +220,7 @@ def get(path: str, *headers: str) -> bytes:
 
 
 def read_answer(connection: socket.socket) -> bytes:
-    """Read one answer with a Content-Length: its head and its body."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        found += _receive(connection)
-    head, _, body = found.partition(b"\r\n\r\n")
-    [length] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
-    while len(body) < int(length.split(b":")[1]):
-        body += _receive(connection)
-    return head + b"\r\n\r\n" + body
-
-
-def _receive(connection: socket.socket) -> bytes:
-    block = connection.recv(1 << 16)
-    assert block, "the connection ended before the answer was whole"
-    return block
+    """Read one answer: its status, an empty line and its body."""
+    answer = http.client.HTTPResponse(connection)
+    answer.begin()
+    return f"HTTP/1.1 {answer.status} {answer.reason}\r\n\r\n".encode() + answer.read()

@@ -1,10 +1,8 @@
 """Faults of the listener's own certificate."""
 
-import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,12 +23,6 @@ pytestmark = pytest.mark.full
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
     return Pki(tmp_path)
-
-
-@contextlib.contextmanager
-def _serving(pki: Pki) -> Iterator[RunningExporter]:
-    with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        yield exporter
 
 
 def _trusting_anybody() -> ssl.SSLContext:
@@ -64,7 +56,7 @@ def _assert_mended(exporter: RunningExporter, pki: Pki) -> None:
 
 def test_expires_while_serving(pki: Pki) -> None:
     end = _write_short_lived(pki.folder, seconds=3)
-    with _serving(pki) as exporter:
+    with guarded(pki, {"tls_server_config": TLS}) as exporter:
         serial = _shown(exporter)
         eventually(lambda: time.time() > end + 0.5)
         # Scrapers see that it has expired; those who do not look, and probes, are served as before.
@@ -101,23 +93,19 @@ def _write_short_lived(folder: Path, seconds: float) -> float:
     return end.timestamp()
 
 
-def _cut(pki: Pki) -> None:
-    file = pki.folder / "server.pem"
-    file.write_bytes(file.read_bytes()[:100])
-
-
-def _exchange_key(pki: Pki) -> None:
-    pki.extras()
-    (pki.folder / "other.key").replace(pki.folder / "server.key")
-
-
 def test_unusable(pki: Pki) -> None:
     """What was in force still is; the log and a metric say that something else was meant to be."""
-    with _serving(pki) as exporter:
-        for spoil in (_cut, _exchange_key, lambda pki: (pki.folder / "server.pem").unlink()):
+    pki.extras()
+    certificate, key, other = (pki.folder / name for name in ("server.pem", "server.key", "other.key"))
+    with guarded(pki, {"tls_server_config": TLS}) as exporter:
+        for spoil in (
+            lambda: certificate.write_bytes(certificate.read_bytes()[:100]),
+            lambda: other.replace(key),
+            certificate.unlink,
+        ):
             serial = pki.serial()
             told = len(exporter.log_lines("web configuration not reloaded"))
-            spoil(pki)
+            spoil()
             eventually(lambda told=told: len(exporter.log_lines("web configuration not reloaded")) > told)
             assert _shown(exporter) == serial
             assert _reloaded(exporter) == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faults.rig import assert_alive, new_errors
-from support.exporter import Metrics, RunningExporter, running_exporter
+from support.exporter import LISTEN, Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, hang, replay
 from support.programs import eventually
 
@@ -22,16 +22,16 @@ def _settings(*servers: FaultyServer, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def servers() -> Iterator[tuple[FaultyServer, FaultyServer]]:
-    with FaultyServer(replay()) as one, FaultyServer(replay()) as other:
-        yield one, other
+def one() -> Iterator[FaultyServer]:
+    with FaultyServer(replay()) as server:
+        yield server
 
 
-@contextlib.contextmanager
-def _configured(*servers: FaultyServer, **more: Any) -> Iterator[RunningExporter]:
-    flags = ("--web.listen-address", "127.0.0.1:0")
-    with running_exporter(*flags, config=_settings(*servers, **more), fast=False) as exporter:
-        yield exporter
+other = one
+
+
+def _configured(*servers: FaultyServer, **more: Any) -> contextlib.AbstractContextManager[RunningExporter]:
+    return running_exporter(*LISTEN, config=_settings(*servers, **more), fast=False)
 
 
 def _reload(exporter: RunningExporter, settings: object) -> None:
@@ -47,8 +47,7 @@ def _span(metrics: Metrics, **labels: str) -> float:
     return max(metrics.values("window_span_seconds", **labels).values(), default=0.0)
 
 
-def test_reload_while_polls_hang(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, other = servers
+def test_reload_while_polls_hang(one: FaultyServer, other: FaultyServer) -> None:
     one.behaviour = other.behaviour = hang()
     slow = {"interval": "30s", "timeout": "20s"}
     with _configured(one, other, poll=slow) as exporter:
@@ -58,8 +57,7 @@ def test_reload_while_polls_hang(servers: tuple[FaultyServer, FaultyServer]) -> 
         exporter.wait_until_up()
 
 
-def test_target_removed(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, other = servers
+def test_target_removed(one: FaultyServer, other: FaultyServer) -> None:
     with _configured(one, other) as exporter:
         exporter.wait_until_up()
         exporter.wait_for(lambda m: _span(m, target=one.url) > 0.4)
@@ -75,8 +73,7 @@ def test_target_removed(servers: tuple[FaultyServer, FaultyServer]) -> None:
         assert len(other.polls()) <= asked + 1
 
 
-def test_target_added(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, other = servers
+def test_target_added(one: FaultyServer, other: FaultyServer) -> None:
     with _configured(one) as exporter:
         exporter.wait_for(lambda m: _span(m) > 0.4)
         _reload(exporter, _settings(one, other))
@@ -87,8 +84,7 @@ def test_target_added(servers: tuple[FaultyServer, FaultyServer]) -> None:
         exporter.wait_for(lambda m: _span(m, target=one.url) > 0.4)
 
 
-def test_interval_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, _ = servers
+def test_interval_changed(one: FaultyServer) -> None:
     with _configured(one) as exporter:
         before = exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
         _reload(exporter, _settings(one, poll={"interval": "2s", "timeout": "1900ms"}))
@@ -101,8 +97,7 @@ def test_interval_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
         assert after.value("engine_resets_total") == 0
 
 
-def test_threshold_changed(servers: tuple[FaultyServer, FaultyServer]) -> None:
-    one, _ = servers
+def test_threshold_changed(one: FaultyServer) -> None:
     with _configured(one, threshold={"minimum_drafts": 50}) as exporter:
         span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.4 else None)
         assert exporter.metrics().value("threshold", name="minimum_drafts") == 50

@@ -8,27 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import STEADY, Surroundings, assert_alive, new_errors
+from faults.rig import STEADY, Surroundings, assert_alive, assert_fails, new_errors
 from support.certificates import Authority, server_side
-from support.exporter import Metrics, RunningExporter, running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, raw, replay
 from support.ports import free_port
 from support.programs import eventually
 
 pytestmark = pytest.mark.full
-
-
-def _failed(exporter: RunningExporter, reason: str, more: int = 1) -> Metrics:
-    """Wait until polls have failed under this reason again, and under no other meanwhile."""
-    first = exporter.metrics().errors().get(reason, 0)
-    before = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) > first else None)
-    least = before.errors()[reason] + more
-    after = exporter.wait_for(lambda m: m if m.errors().get(reason, 0) >= least else None)
-    assert after.value("up") == 0
-    assert after.of_engines() == set()
-    assert new_errors(before, after) <= {reason}
-    assert_alive(exporter)
-    return after
 
 
 @dataclass
@@ -57,7 +44,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
 def test_name_unknown(named: Named) -> None:
     named.surroundings.resolve()
     with named.server("127.0.0.1"):
-        _failed(named.exporter, "unreachable")
+        assert_fails(named.exporter, "unreachable")
         named.surroundings.resolve("127.0.0.1")
         named.exporter.wait_until_up()
         assert_alive(named.exporter)
@@ -67,7 +54,7 @@ def test_name_moves(named: Named) -> None:
     named.surroundings.resolve("127.0.0.1")
     with named.server("127.0.0.1"):
         named.exporter.wait_until_up()
-    _failed(named.exporter, "refused")
+    assert_fails(named.exporter, "refused")
     with named.server("127.0.0.2") as new:
         named.surroundings.resolve("127.0.0.2")
         named.exporter.wait_until_up()
@@ -81,7 +68,7 @@ def test_ipv6_only(named: Named) -> None:
         before, polled = named.exporter.metrics(), len(server.polls())
         eventually(lambda: len(server.polls()) >= polled + 3)
         assert new_errors(before, named.exporter.metrics()) == set()
-    _failed(named.exporter, "refused")
+    assert_fails(named.exporter, "refused")
 
 
 def test_name_service_silent(named: Named) -> None:
@@ -91,11 +78,11 @@ def test_name_service_silent(named: Named) -> None:
         exporter.wait_until_up()
         threads = _threads(exporter)
         with named.surroundings.silent():
-            _failed(exporter, "timeout", more=4)
+            assert_fails(exporter, "timeout", more=4)
             assert _threads(exporter) <= threads + 1
         exporter.wait_until_up()
         with named.surroundings.silent():
-            _failed(exporter, "timeout")
+            assert_fails(exporter, "timeout")
             code, seconds = exporter.terminate()
         assert code == 0
         assert seconds < 5.0
@@ -117,7 +104,7 @@ def test_connect_blackholed() -> None:
         exporter = stack.enter_context(
             running_exporter("--vllm.url", f"http://127.0.0.1:{address[1]}", *STEADY)
         )
-        _failed(exporter, "timeout")
+        assert_fails(exporter, "timeout")
         full.close()
         server = FaultyServer(replay())
         server.port = address[1]
@@ -128,37 +115,31 @@ def test_connect_blackholed() -> None:
 def test_unix_socket_missing(tmp_path: Path) -> None:
     path = tmp_path / "vllm.sock"
     with running_exporter("--vllm.url", f"unix:{path}", *STEADY) as exporter:
-        _failed(exporter, "refused")
+        assert_fails(exporter, "refused")
         with FaultyServer(replay(), unix=path):
             exporter.wait_until_up()
         # What a killed server leaves behind: a file, and nobody behind it.
         assert path.exists()
-        _failed(exporter, "refused")
+        assert_fails(exporter, "refused")
 
 
 # --- TLS
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "authority")
+def _trusting(server: FaultyServer, file: Path) -> contextlib.AbstractContextManager[RunningExporter]:
+    return running_exporter("--vllm.url", server.url, "--vllm.ca-file", str(file), *STEADY)
 
 
-@contextlib.contextmanager
-def _trusting(server: FaultyServer, file: Path) -> Iterator[RunningExporter]:
-    with running_exporter("--vllm.url", server.url, "--vllm.ca-file", str(file), *STEADY) as exporter:
-        yield exporter
-
-
-def test_certificate_unusable(authority: Authority, tmp_path: Path) -> None:
+def test_certificate_unusable(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
     context = server_side(authority.issue("127.0.0.1", expired=True))
     with FaultyServer(replay(), tls=context) as server, _trusting(server, authority.file) as exporter:
-        _failed(exporter, "tls")
+        assert_fails(exporter, "tls")
         strangers = Authority(tmp_path, "strangers")
         # A server takes its renewed certificate like this.
         for issued in (authority.issue("other.example"), strangers.issue("127.0.0.1")):
             context.load_cert_chain(*issued)
-            _failed(exporter, "tls")
+            assert_fails(exporter, "tls")
         assert server.polls() == []
         context.load_cert_chain(*authority.issue("127.0.0.1"))
         exporter.wait_until_up()
@@ -168,16 +149,17 @@ def test_certificate_unusable(authority: Authority, tmp_path: Path) -> None:
         other = FaultyServer(plain)
         other.port = server.port
         with other:
-            _failed(exporter, "tls")
+            assert_fails(exporter, "tls")
 
 
-def test_trusted_file_exchanged(authority: Authority, tmp_path: Path) -> None:
+def test_trusted_file_exchanged(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "authority")
     trusted = tmp_path / "trusted.pem"
     whole = authority.file.read_bytes()
     trusted.write_bytes(Authority(tmp_path, "strangers").file.read_bytes())
     files = authority.issue("127.0.0.1")
     with FaultyServer(replay(), tls=server_side(files)) as server, _trusting(server, trusted) as exporter:
-        _failed(exporter, "tls")
+        assert_fails(exporter, "tls")
         new = tmp_path / "new.pem"
         new.write_bytes(whole)
         new.replace(trusted)

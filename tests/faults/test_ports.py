@@ -4,17 +4,17 @@ import contextlib
 import itertools
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from faults.rig import STEADY, assert_alive
+from faults.rig import NO_SERVER, STEADY, assert_alive
+from support.commands import run
 from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, replay
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, eventually
+from support.programs import answers, eventually
 
 pytestmark = pytest.mark.full
 
@@ -28,23 +28,9 @@ def _taken() -> Iterator[tuple[socket.socket, str]]:
         yield other, f"127.0.0.1:{other.getsockname()[1]}"
 
 
-def _run(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *flags], env=clean_environment(), capture_output=True, text=True, timeout=240, check=False
-    )
-
-
 def _sidecar(address: str, *flags: str) -> contextlib.AbstractContextManager[RunningExporter]:
     """Run the exporter as a sidecar that need not listen yet."""
     return running_exporter("--startup.on-error=wait", "--web.listen-address", address, *STEADY, *flags)
-
-
-def _answers(exporter: RunningExporter) -> bool:
-    assert exporter.process.poll() is None, exporter.log()
-    try:
-        return request(f"{exporter.url}/config").status == 200
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -57,10 +43,9 @@ def _answers(exporter: RunningExporter) -> bool:
 def test_taken(flag: str) -> None:
     with _taken() as (_, address):
         flags = {"--web.listen-address": "127.0.0.1:0", flag: address, "--vllm.url": "http://127.0.0.1:1"}
-        done = _run(*itertools.chain(*flags.items()))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert f'{flag} "{address}": cannot listen: Address already in use' in done.stderr
+        done = run(*itertools.chain(*flags.items()))
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert f'{flag} "{address}": cannot listen: Address already in use' in done.err
 
 
 def test_taken_for_a_sidecar() -> None:
@@ -73,7 +58,7 @@ def test_taken_for_a_sidecar() -> None:
         time.sleep(0.3)
         assert exporter.process.poll() is None
         other.close()
-        eventually(lambda: _answers(exporter), PATIENCE)
+        eventually(lambda: answers(f"{exporter.url}/config"), PATIENCE)
         exporter.wait_until_up()
         assert_alive(exporter)
         assert len(exporter.log_lines("cannot start, standing by")) == 1
@@ -93,7 +78,7 @@ def test_tap_taken_for_a_sidecar() -> None:
         address = f"127.0.0.1:{free_port()}"
         flags = ("--vllm.url", server.url, "--tap.listen-address", tap)
         exporter = stack.enter_context(_sidecar(address, *flags))
-        eventually(lambda: _answers(exporter))
+        eventually(lambda: answers(f"{exporter.url}/config"))
         exporter.wait_until_up()
         assert exporter.metrics().value("tap_listening") == 0
         assert_alive(exporter)
@@ -104,9 +89,6 @@ def test_tap_taken_for_a_sidecar() -> None:
 
 
 def test_taken_by_itself() -> None:
-    with running_exporter("--vllm.url", "http://127.0.0.1:1") as first:
-        address = first.url.removeprefix("http://")
-        done = _run("--web.listen-address", address, "--vllm.url", "http://127.0.0.1:1")
-        assert done.returncode == 1
+    with running_exporter(*NO_SERVER) as first:
+        assert run("--web.listen-address", first.address, *NO_SERVER).code == 1
         assert_alive(first)
-        assert first.terminate(signal.SIGTERM)[0] == 0

@@ -2,11 +2,11 @@
 
 import contextlib
 import gzip
+import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from faults import rig
-from support.builders import vllm_lines
+from faults.rig import vllm
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import (
     OPENMETRICS,
@@ -24,42 +24,26 @@ from support.faulty_server import (
     status,
 )
 from support.programs import eventually
-from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.observe.result import REASONS
 
 #: A late poll, on a busy machine, would be counted as a timeout.
-SLOW = ("--poll.interval", "6s", "--poll.timeout", "5900ms")
+SLOW = ("--poll.interval", "4s", "--poll.timeout", "3900ms")
 BODY = capture()
 WHOLE = head(Content_Type="text/plain", Content_Length=len(BODY)) + BODY
 HALF = len(BODY) // 2
 
-COUNTED = Counters(
-    drafts=1000,
-    draft_tokens=4000,
-    accepted_tokens=1800,
-    accepted_tokens_per_position=(800, 500, 300, 200),
-    generation_tokens=3000,
-)
+
+def without(text: bytes) -> bytes:
+    """A small vLLM answer without the lines that hold this text."""
+    return b"".join(line for line in vllm().splitlines(keepends=True) if text not in line)
 
 
-def text(*lines: str) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def vllm(*, without: str = "\0", replace: tuple[str, str] = ("", ""), more: Sequence[str] = ()) -> bytes:
-    """A small vLLM answer, without the lines that hold `without`, and with a text replaced."""
-    lines = [*vllm_lines(COUNTED, model_name="m", engine="0"), *more]
-    return text(*(line.replace(*replace) if replace[0] else line for line in lines if without not in line))
-
-
-def value_of(series: str, value: str) -> bytes:
-    """A small vLLM answer in which the series has this value."""
-    lines = vllm_lines(COUNTED, model_name="m", engine="0")
-    return text(*(f"{line.rsplit(' ', 1)[0]} {value}" if series in line else line for line in lines))
+def drafts(value: bytes) -> bytes:
+    """A small vLLM answer in which the number of drafts has this value."""
+    return re.sub(rb"(spec_decode_num_drafts_total{.*}) .*", rb"\1 " + value, vllm())
 
 
 REFUSED = Behaviour(replay().run)  # the journey below closes the port for it
-DRAFTS = "vllm:spec_decode_num_drafts_total"
 
 #: Every fault, the reason that must count it, and what the server does. Names with _ are in the catalogue.
 FAULTS: dict[str, tuple[str, Behaviour]] = {
@@ -73,7 +57,6 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     # Too slow.
     "accepts and is silent": ("timeout", hang(reads_request=False)),
     "hangs_before_headers": ("timeout", hang()),
-    "hangs within the head": ("timeout", hang(b"HTTP/1.1 200 OK\r\n")),
     "hangs before the body": ("timeout", hang(head(Content_Length=len(BODY)))),
     "hangs_within_body": ("timeout", hang(WHOLE[:HALF])),
     "hangs before the last byte": ("timeout", hang(WHOLE[:-1])),
@@ -84,7 +67,6 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "does not close where only that ends the body": ("timeout", hang(head(version="1.0") + BODY)),
     "drips the head": ("timeout", drip(b"HTTP/1.1 200 OK\r\nX-Padding: ", b"x", 0.05)),
     "drips": ("timeout", drip(head(Content_Length=len(BODY)), b"#", 0.05)),
-    "drips chunks": ("timeout", drip(head(Transfer_Encoding="chunked"), b"2\r\n#\n\r\n", 0.05)),
     "never gets to the final head": ("timeout", drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05)),
     # Cut off.
     "truncated": ("malformed", raw(WHOLE[:HALF])),
@@ -96,17 +78,10 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "OpenMetrics without EOF": ("malformed", answer(BODY, content_type=OPENMETRICS)),
     # No HTTP.
     "http_garbage": ("malformed", raw(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", reads_request=False)),
-    "binary garbage for a head": ("malformed", raw(bytes(range(256)) * 8)),
     "TLS alert": ("malformed", raw(b"\x15\x03\x01\x00\x02\x02\x46")),
     "metrics without a head": ("malformed", raw(BODY)),
     "chunk size is no number": ("malformed", raw(head(Transfer_Encoding="chunked") + b"xyz\r\nabc\r\n")),
-    # aiohttp's parser drops the payload without telling its reader, so only the deadline ends the wait.
-    "chunk size in the middle is no number": (
-        "timeout",
-        raw(head(Transfer_Encoding="chunked"), b"2\r\n#\n\r\n", 0.1, b"xyz\r\nabc\r\n"),
-    ),
     "length is no number": ("malformed", answer(BODY, Content_Length="many")),
-    "length is negative": ("malformed", answer(BODY, Content_Length="-5")),
     "two lengths": ("malformed", raw(head(Content_Length=5, content_length=6) + BODY)),
     "endless header line": ("malformed", flood(b"HTTP/1.1 200 OK\r\nX-Padding: ", b"x" * 4096)),
     # No success.
@@ -140,22 +115,21 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
         "malformed",
         answer(bytes(b ^ (i == 999) for i, b in enumerate(gzip.compress(BODY))), Content_Encoding="gzip"),
     ),
-    "gzip that holds garbage": ("malformed", answer(gzip.compress(b"\0\xff" * 99), Content_Encoding="gzip")),
     "gzip twice": ("malformed", answer(gzip.compress(gzip.compress(BODY)), Content_Encoding="gzip, gzip")),
     "raw deflate": ("malformed", answer(zlib.compress(BODY)[2:-4], Content_Encoding="deflate")),
     "unasked_encoding": ("malformed", answer(BODY, Content_Encoding="br")),
     # Impossible values.
-    "nan_counter": ("malformed", answer(value_of(DRAFTS, "NaN"))),
-    "negative_counter": ("malformed", answer(value_of(DRAFTS, "-1"))),
-    "huge_counter": ("malformed", answer(value_of(DRAFTS, "1e300"))),
+    "nan_counter": ("malformed", answer(drafts(b"NaN"))),
+    "negative_counter": ("malformed", answer(drafts(b"-1"))),
+    "huge_counter": ("malformed", answer(drafts(b"1e300"))),
     "half_written": ("malformed", answer(BODY[: BODY.rindex(b"accepted") + 4])),
-    "many_engines": ("malformed", answer(rig.vllm(engines=1000))),
-    "no number": ("malformed", answer(value_of(DRAFTS, "many"))),
+    "many_engines": ("malformed", answer(vllm(engines=1000))),
+    "no number": ("malformed", answer(drafts(b"many"))),
     "duplicate_samples": ("malformed", answer(vllm() + vllm())),
-    "a position that is no number": ("malformed", answer(vllm(replace=('position="2"', 'position="b"')))),
-    "a position out of all proportion": ("malformed", answer(vllm(replace=('"2"', '"99999999999"')))),
+    "a position that is no number": ("malformed", answer(vllm().replace(b'position="2"', b'position="b"'))),
+    "a position out of all proportion": ("malformed", answer(vllm().replace(b'"2"', b'"99999999999"'))),
     "labels that are not UTF-8": ("malformed", answer(vllm().replace(b'"m"', b'"\xff\xfe"'))),
-    "labels that do not end": ("malformed", answer(vllm(replace=('"m"', '"m')))),
+    "labels that do not end": ("malformed", answer(vllm().replace(b'"m"', b'"m'))),
 }
 
 
@@ -186,7 +160,7 @@ def test_faults_are_counted_told_once_and_end() -> None:
             server.behaviour = FAULTS[name][1]
             if server.behaviour is REFUSED:
                 server.refuse()
-        exporter.wait_for(lambda m: _failed(m, servers.values(), 2), "poll_errors_total", within=90)
+        exporter.wait_for(lambda m: _failed(m, servers.values(), 1), "poll_errors_total")
         answers = [exporter.get("/metrics") for _ in range(10)]
         during = Metrics(answers[-1].text)
         for server in servers.values():
@@ -201,36 +175,21 @@ def test_faults_are_counted_told_once_and_end() -> None:
         own = {"target": server.url}
         reason, told = FAULTS[name][0], [x for x in lines if x.get("target") == server.url]
         changes = [x for x in told if "server" in x["msg"]]
-        found = {
-            "up": during.value("up", **own),
-            "errors": list(during.errors(**own)),
-            "reasons": {dict(key)["reason"] for key in during.values("poll_errors_total", **own)},
-            "of engines": during.of_engines(**own),
-            "up again": after.value("up", **own),
-            "drafts": (after.value("drafts_total", **own) or 0) > 0,
-            "positions": len(after.values("accepted_tokens_per_position_total", **own)),
-            "log": [(x["msg"], x.get("reason", "")) for x in changes],
-            "short": all(len(x.get("error", "")) < 500 for x in changes),
-        }
+        found = (
+            during.value("up", **own),
+            list(during.errors(**own)),
+            {dict(key)["reason"] for key in during.values("poll_errors_total", **own)},
+            during.of_engines(**own),
+            after.value("up", **own),
+            (after.value("drafts_total", **own) or 0) > 0,
+            len(after.values("accepted_tokens_per_position_total", **own)),
+            [(x["msg"], x.get("reason", "")) for x in changes],
+            all(len(x.get("error", "")) < 500 for x in changes),
+        )
         up, down = ("server is up", ""), ("server is down", reason)
-        expected = {
-            "up": 0,
-            "errors": [reason],
-            "reasons": set(REASONS),
-            "of engines": set(),
-            "up again": 1,
-            "drafts": True,
-            "positions": 4,
-            "log": [up, down, up],
-            "short": True,
-        }
-        # On a connection that is kept, aiohttp finds the bad size at once in some polls, and in others never.
-        if name == "chunk size in the middle is no number" and set(found["errors"]) <= {
-            "timeout",
-            "malformed",
-        }:
-            expected |= {key: found[key] for key in ("errors", "log")}
-        wrong += [f"{name}: {key} is {found[key]}" for key in found if found[key] != expected[key]]
+        expected = (0, [reason], set(REASONS), set(), 1, True, 4, [up, down, up], True)
+        if found != expected:
+            wrong.append(f"{name}: {found} instead of {expected}")
     assert wrong == []
     # A scrape waits for no server, however many of them hang.
     assert sorted(answer.seconds for answer in answers)[5] < 2.0
@@ -256,21 +215,21 @@ def test_a_long_outage_is_quiet() -> None:
     assert {loading.url: "info", broken.url: "warning"} == levels
 
 
-RUNNING = 'vllm:num_requests_running{model_name="m",engine="0"}'
-CACHE = 'vllm:kv_cache_usage_perc{model_name="m",engine="0"}'
+RUNNING = b'vllm:num_requests_running{model_name="m",engine="0"}'
+CACHE = b'vllm:kv_cache_usage_perc{model_name="m",engine="0"}'
 POSITIONS = ("accepted_tokens_per_position_total", "accepted_tokens_per_draft_bucket")
 #: Answers that can be used apart from what is wrong: the series that are left out for it, and the drafts.
 ODD: list[tuple[str, Behaviour, tuple[str, ...], float]] = [
-    ("holes", answer(vllm(without='position="1"')), POSITIONS, 1000),
-    ("no positions", answer(vllm(without="per_pos")), POSITIONS, 1000),
-    ("no first position", answer(vllm(without='position="0"')), POSITIONS, 1000),
-    ("NaN gauge", answer(vllm(more=[f"{RUNNING} NaN"])), ("requests_running",), 1000),
-    ("negative gauge", answer(vllm(more=[f"{RUNNING} -3"])), ("requests_running",), 1000),
-    ("infinite gauge", answer(vllm(more=[f"{CACHE} +Inf"])), ("kv_cache_usage_ratio",), 1000),
+    ("holes", answer(without(b'position="1"')), POSITIONS, 1000),
+    ("no positions", answer(without(b"per_pos")), POSITIONS, 1000),
+    ("no first position", answer(without(b'position="0"')), POSITIONS, 1000),
+    ("NaN gauge", answer(vllm() + RUNNING + b" NaN\n"), ("requests_running",), 1000),
+    ("negative gauge", answer(vllm() + RUNNING + b" -3\n"), ("requests_running",), 1000),
+    ("infinite gauge", answer(vllm() + CACHE + b" +Inf\n"), ("kv_cache_usage_ratio",), 1000),
     # Lines that are not of interest may hold anything, and so may headers; other labels are summed away.
     ("bytes elsewhere", answer(vllm() + b'other{a="\xff"} 1\nother 1 2 3 4\n'), (), 1000),
-    ("exponents", answer(value_of(DRAFTS, "1.5e+03")), (), 1500),
-    ("process ids", answer(vllm() + vllm(replace=("{", '{pid="7",'))), (), 2000),
+    ("exponents", answer(drafts(b"1.5e+03")), (), 1500),
+    ("process ids", answer(vllm() + vllm().replace(b"{", b'{pid="7",')), (), 2000),
     ("gzip", answer(gzip.compress(vllm()), Content_Encoding="gzip"), (), 1000),
     ("odd cookie", answer(vllm(), Set_Cookie="a\x01b==;;=;\xff"), (), 1000),
     ("odd type", answer(vllm(), content_type=";;;="), (), 1000),
@@ -282,7 +241,6 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
     """What cannot be is left out whole, counted and told as a defect; the other counters are there."""
     with watching({name: behaviour for name, behaviour, _, _ in ODD}, *SLOW) as (exporter, servers):
         exporter.wait_until_up()
-        eventually(lambda: all(len(server.polls()) > 1 for server in servers.values()))
         metrics, lines = exporter.metrics(), exporter.log_lines()
         engines = {target["target"]: target["engines"] for target in exporter.snapshot()["targets"]}
 
@@ -291,7 +249,7 @@ def test_odd_values_are_left_out_and_the_rest_is_used() -> None:
         own = {"target": servers[name].url}
         found = (
             metrics.value("drafts_total", **own),
-            metrics.value("accepted_tokens_total", **own) in (1800, 3600),
+            metrics.value("accepted_tokens_total", **own) in (1600, 3200),
             [series for series in missing if metrics.values(series, **own)],
             bool(metrics.values(POSITIONS[0], **own)),
             (metrics.value("inconsistent_samples_total", **own) or 0) > 0,
@@ -317,8 +275,8 @@ NASTY = [
 
 def test_names_of_models() -> None:
     """Whatever a model is called, labels, the snapshot and the log say the same; no terminal obeys it."""
-    names = [line for name in NASTY for line in vllm_lines(COUNTED, model_name=name, engine="0")]
-    with watching({"only": answer(text(*names))}, *SLOW, "--log.interval", "200ms") as (exporter, _):
+    names = b"".join(vllm(model=name) for name in NASTY)
+    with watching({"only": answer(names)}, *SLOW, "--log.interval", "200ms") as (exporter, _):
         exporter.wait_until_up()
         eventually(lambda: len(exporter.log_lines("aggregate")) >= len(NASTY))
         exposition = exporter.get("/metrics").text

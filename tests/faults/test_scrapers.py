@@ -115,16 +115,11 @@ def test_too_many_connections(rig: Rig) -> None:
 def _status_of(rig: Rig, words: bytes) -> int:
     """Send this; return the status of the answer, 0 for none."""
     with connect(rig.exporter.url) as client:
-        found = b""
         with contextlib.suppress(ConnectionError):
             client.sendall(words)
         with contextlib.suppress(ConnectionError):
-            while b"\r\n" not in found:
-                block = client.recv(1 << 16)
-                if not block:
-                    break
-                found += block
-    return int(found.split(b" ")[1]) if found else 0
+            return int(read_answer(client).split(b" ")[1])
+    return 0
 
 
 def test_refused(rig: Rig) -> None:

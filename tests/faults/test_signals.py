@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from faults.rig import COUNTED, STEADY, Rig, assert_alive, connect, get, grown, rigged, vllm
+from faults.rig import STEADY, Rig, assert_alive, connect, counted, get, rigged, vllm
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, hang, replay
 from support.ports import free_port
@@ -110,7 +110,7 @@ def test_sigkill() -> None:
             exporter.wait_until_up()
             exporter.send(signal.SIGKILL)
             assert exporter.process.wait(10) == -signal.SIGKILL
-        server.behaviour = answer(vllm(grown(COUNTED, 2)))
+        server.behaviour = answer(vllm(counted(2)))
         with running_exporter(*flags) as again:
             again.wait_until_up()
             after = again.metrics()

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from faults.rig import COUNTED, Rig, assert_alive, grown, memory, new_errors, rigged, vllm
+from faults.rig import Rig, assert_alive, counted, memory, new_errors, rigged, vllm
+from support.builders import counters
 from support.exporter import Metrics
 from support.faulty_server import (
     Behaviour,
@@ -18,7 +19,6 @@ from support.faulty_server import (
     status,
 )
 from support.programs import eventually
-from vllm_specdec_exporter.engines.reading import Counters
 
 pytestmark = pytest.mark.full
 
@@ -112,7 +112,7 @@ def _assert_sane(metrics: Metrics) -> None:
 
 
 def test_restart(rig: Rig) -> None:
-    bodies = [vllm(grown(COUNTED, n)) for n in range(5, 9)]
+    bodies = [vllm(counted(n)) for n in range(5, 9)]
     rig.server.behaviour = sequence(bodies)
     before = rig.exporter.wait_for(lambda m: m if (m.value("window_drafts") or 0) >= 2000 else None)
     resets = before.value("engine_resets_total", model_name="m")
@@ -128,13 +128,9 @@ def test_restart(rig: Rig) -> None:
 
 
 def test_k_changes(rig: Rig) -> None:
-    def drafted(drafts: int, positions: tuple[int, ...]) -> bytes:
-        accepted = sum(positions)
-        return vllm(Counters(drafts, drafts * len(positions), accepted, positions, accepted + drafts))
-
     for positions in ((800, 500, 200, 100), (80, 40), (900, 800, 700, 600, 500, 400)):
-        rig.server.behaviour = answer(drafted(positions[0] + 100, positions))
         drafts = positions[0] + 100
+        rig.server.behaviour = answer(vllm(counters(drafts, positions)))
         during = rig.exporter.wait_for(
             lambda m, drafts=drafts: m if m.value("drafts_total") == drafts else None
         )
@@ -150,7 +146,7 @@ def test_engines_merge(rig: Rig) -> None:
 
     rig.server.behaviour = answer(vllm(engines=2))
     rig.exporter.wait_for(lambda m: engines(m) == {"0", "1"})
-    rig.server.behaviour = answer(vllm(grown(COUNTED, 2)))
+    rig.server.behaviour = answer(vllm(counted(2)))
     after = rig.exporter.wait_for(lambda m: m if engines(m) == {"0"} else None)
     assert after.of_engines(engine="1") == set()
     assert after.value("drafts_total", engine="0") == 2000

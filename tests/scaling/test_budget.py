@@ -80,12 +80,7 @@ async def published(
 ) -> Counter[str]:
     """Return how many series of each name a real exporter beside a simulated server has on /metrics.
 
-    Args:
-        k: number of speculative tokens.
-        engines: of the server.
-        windows: that the exporter publishes.
-        baseline: its file.
-        kinds: of requests that the tap saw; without them there is no tap.
+    The tap saw requests of these kinds; without kinds there is no tap.
     """
     simulation = _simulation(engines, k)
     flags: dict[str, object] = {

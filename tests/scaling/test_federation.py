@@ -4,17 +4,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from scaling.clusters import EXPORTER, MODEL, of_cluster, sample, two_clusters, with_rules
+from scaling.clusters import (
+    EXPORTER,
+    MODEL,
+    RATIO,
+    SILENT,
+    of_cluster,
+    sample,
+    two_clusters,
+    with_rules,
+)
 from support.alertmanager import AlertmanagerServer
 from support.programs import eventually
 from support.prometheus import PrometheusServer, Series
 
 pytestmark = pytest.mark.full
 
-_SILENT = {"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}
 #: The clusters, the good one first.
 NAMES = ("eu-1", "us-1")
-RATIO = "model:vllm_specdec_acceptance:ratio_rate5m"
 
 #: The Prometheus of the good cluster, that of the bad one, the central one, and everybody's Alertmanager.
 Run = tuple[PrometheusServer, PrometheusServer, PrometheusServer, AlertmanagerServer]
@@ -28,11 +35,10 @@ def labels(found: dict[Series, float], *names: str) -> set[tuple[str | None, ...
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
     """Simulators, exporters, a Prometheus with the rules for each, the central one, and Alertmanager."""
-    with two_clusters() as (good, bad), AlertmanagerServer(_SILENT) as alertmanager:
-        receiver = alertmanager.url.removeprefix("http://")
+    with two_clusters() as (good, bad), AlertmanagerServer(SILENT) as alertmanager:
         flags = ("--rules.alert.for-grace-period=10s",)
-        here, files = with_rules(of_cluster("federation/cluster.yml", good), receiver)
-        there, _ = with_rules(of_cluster("federation/cluster.yml", bad), receiver)
+        here, files = with_rules(of_cluster("federation/cluster.yml", good), alertmanager.address)
+        there, _ = with_rules(of_cluster("federation/cluster.yml", bad), alertmanager.address)
         with (
             PrometheusServer(config=here, files=files, flags=flags) as first,
             PrometheusServer(config=there, files=files, flags=flags) as second,
@@ -40,7 +46,7 @@ def run() -> Iterator[Run]:
             config = sample("federation/central.yml")
             (job,) = config["scrape_configs"]
             (static,) = job["static_configs"]
-            static["targets"] = [one.url.removeprefix("http://") for one in (first, second)]
+            static["targets"] = [one.address for one in (first, second)]
             with PrometheusServer(config=config) as central:
                 central.wait_for(f"count({RATIO}) == 2", 90)
                 yield first, second, central, alertmanager

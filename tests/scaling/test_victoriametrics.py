@@ -6,7 +6,6 @@ those first that others are made of.
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,17 +31,6 @@ _OVER_TIME = re.compile(
 )
 
 
-class _Flushed:
-    """What the evaluation of rules asks, once all that it wrote can be seen."""
-
-    def __init__(self, server: VictoriaMetrics) -> None:
-        self._server, self.url = server, server.url
-
-    def api(self, path: str, **parameters: str) -> Any:
-        self._server.flush()
-        return self._server.api(path, **parameters)
-
-
 def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
     """Return what all rules give in VictoriaMetrics at these times."""
     files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
@@ -50,7 +38,7 @@ def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
     rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
     with VictoriaMetrics() as server:
         worlds_write.push(server.url, scraped.times, scraped.series)
-        evaluation = _Evaluation(_Flushed(server), times)  # type: ignore[arg-type]
+        evaluation = _Evaluation(server, times)
         for level in _levels(rules):
             evaluation.run(level)
         return evaluation.found

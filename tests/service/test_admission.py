@@ -7,17 +7,19 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 
+from support.certificates import Authority, server_side
 from support.exporter import RunningExporter, request, running_exporter
 from support.programs import eventually
 from vllm_specdec_exporter.serve import connection_limits as module
 from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter
 from vllm_specdec_exporter.serve.sockets import Listener
-from webconfig.pki import Pki
 
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 TOKEN = "a-token-for-tests"
@@ -77,6 +79,20 @@ def test_one_client_leaves_room_for_others(token_file: str) -> None:
 # --- in this process, where limits can be made small
 
 
+@contextlib.asynccontextmanager
+async def serving(
+    app: web.Application, *tls: Any, **limits: int
+) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
+    """Serve an application behind admission; yield that and the port."""
+    admission = ConnectionLimiter(0)
+    runner = await admission.set_up(app)
+    listener = await Listener.open("127.0.0.1", 0, **limits)
+    listener.serve(admission, *tls)
+    yield admission, int(listener.addresses[0].rpartition(":")[2])
+    listener.close()
+    await runner.cleanup()
+
+
 @pytest.fixture
 async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[ConnectionLimiter, int]]:
     """An application with a large answer, behind admission with short limits."""
@@ -89,13 +105,8 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connect
 
     app = web.Application()
     app.router.add_get("/answer", answer)
-    admission = ConnectionLimiter(0)
-    runner = await admission.set_up(app)
-    listener = await Listener.open("127.0.0.1", 0)
-    listener.serve(admission)
-    yield admission, int(listener.addresses[0].rpartition(":")[2])
-    listener.close()
-    await runner.cleanup()
+    async with serving(app) as served:
+        yield served
 
 
 async def _ended(reader: asyncio.StreamReader) -> bool:
@@ -112,13 +123,12 @@ async def test_an_answer_that_nobody_takes(
     """Its connection ends, and does not count as being answered any more."""
     monkeypatch.setattr(module, "RESPONSE_SECONDS", 1.0)
     admission, port = served
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
     writer.write(REQUEST)
     await asyncio.to_thread(eventually, lambda: admission._active == 1)
     await asyncio.to_thread(eventually, lambda: not admission.server.connections)
     assert admission._active == 0
     writer.close()
-    del reader
 
 
 async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) -> None:
@@ -160,78 +170,42 @@ async def test_all_are_busy(served: tuple[ConnectionLimiter, int]) -> None:
 
 async def test_handshakes(tmp_path: Path) -> None:
     """A handshake above the limit ends the oldest, and its deadline ends it too; a complete one is served."""
-    pki = Pki(tmp_path)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(pki.folder / "server.pem", pki.folder / "server.key")
-    app = web.Application()
-    admission = ConnectionLimiter(0)
-    runner = await admission.set_up(app)
-    listener = await Listener.open("127.0.0.1", 0, most_handshakes=3)
-    listener.serve(admission, context, 1.0)
-    port = int(listener.addresses[0].rpartition(":")[2])
-    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
-    assert await _ended(silent[0][0])
-    assert await _ended(silent[1][0])
+    authority = Authority(tmp_path, "authority")
+    context = server_side(authority.issue("127.0.0.1"))
+    async with serving(web.Application(), context, 1.0, most_handshakes=3) as (_, port):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        assert await _ended(silent[0][0])
+        assert await _ended(silent[1][0])
 
-    trust = ssl.create_default_context(cafile=str(pki.folder / "ca.pem"))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
-    writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
-    assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
-    assert all([await _ended(waiting) for waiting, _ in silent[2:]])
-    for _, one in (*silent, (reader, writer)):
-        one.close()
-    listener.close()
-    await runner.cleanup()
+        trust = ssl.create_default_context(cafile=str(authority.file))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(b"GET /nothing HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.0 404 ")
+        assert all([await _ended(waiting) for waiting, _ in silent[2:]])
+        for _, one in (*silent, (reader, writer)):
+            one.close()
 
 
 async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit on connections holds also where many handshakes end in the same moment."""
     monkeypatch.setattr(module, "MOST_CONNECTIONS", 20)  # a quarter of them for one address
-    admission = ConnectionLimiter(0)
-    runner = await admission.set_up(web.Application())
-    transports = [_Made() for _ in range(40)]
+    limiter = ConnectionLimiter(0)
+    runner = await limiter.set_up(web.Application())
+    said = {"get_extra_info.return_value": None, "is_closing.return_value": False}
+    transports = [Mock(spec=asyncio.Transport, **said) for _ in range(40)]
     for made in transports:
-        admission().connection_made(made)
-    assert sum(not made.aborted for made in transports) == 5
+        limiter().connection_made(made)
+    assert sum(not made.abort.called for made in transports) == 5
     for made in transports:
-        made.protocol.connection_lost(None)
+        made.set_protocol.call_args.args[0].connection_lost(None)
     await runner.cleanup()
-
-
-class _Made(asyncio.Transport):
-    """A transport that notes what is done to it, and tells nobody for now."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.aborted = False
-        self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        assert (high, low) == (1, 0)
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def close(self) -> None:
-        self.aborted = True
-
-    def abort(self) -> None:
-        self.aborted = True
 
 
 def test_the_limits_are_told() -> None:
     """The page on the web configuration has them as they are."""
     page = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
     section = page.partition("\n## Limits\n")[2].partition("\n## ")[0]
-    for name in (
-        "MOST_CONNECTIONS",
-        "MOST_HANDSHAKES",
-        "HANDSHAKE_SECONDS",
-        "REQUEST_SECONDS",
-        "IDLE_SECONDS",
-    ):
-        assert f" {getattr(module, name):g}" in section, name
-    assert f" {module.RESPONSE_SECONDS:g} s" in section
+    for limit in ("MOST_CONNECTIONS", "MOST_HANDSHAKES"):
+        assert f" {getattr(module, limit)}" in section, limit
+    for limit in ("HANDSHAKE_SECONDS", "REQUEST_SECONDS", "IDLE_SECONDS", "RESPONSE_SECONDS"):
+        assert f" {getattr(module, limit):g} s" in section, limit

@@ -39,19 +39,13 @@ def seen(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return file, {"PYTHONPATH": str(tmp_path), "WITNESS": str(file), **proxies}
 
 
-def _events(file: Path) -> set[tuple[str, str]]:
-    return {tuple(json.loads(line)) for line in file.read_text().splitlines()}
-
-
 @pytest.mark.parametrize("how", ["fine", "redirect"])
 def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
     """Its answers, a redirect, proxies of the environment and every endpoint make it contact nobody else."""
     file, environment = seen
-    behaviour = (
-        answered(capture()) if how == "fine" else status("302 Found", Location="http://127.0.0.1:4/metrics")
-    )
+    redirect = status("302 Found", Location="http://127.0.0.1:4/metrics")
     with (
-        FaultyServer(behaviour) as server,
+        FaultyServer(answered(capture()) if how == "fine" else redirect) as server,
         running_exporter("--vllm.url", server.url, env=environment) as exporter,
     ):
         eventually(lambda: len(server.requests) >= 3)
@@ -60,7 +54,7 @@ def test_the_server_alone(seen: tuple[Path, dict[str, str]], how: str) -> None:
         exporter.post("/-/reload")
         eventually(lambda: len(server.requests) >= 6)
         port = urlsplit(server.url).port
-        events = _events(file)
+        events = [json.loads(line) for line in file.read_text().splitlines()]
     connections = {words for event, words in events if event == "socket.connect"}
     assert connections == {f"(('127.0.0.1', {port}),)"}
     names = {words for event, words in events if event == "socket.getaddrinfo"}

@@ -62,15 +62,6 @@ class TestMetrics:
 
         assert {name for name in names if not name.startswith("vllm_specdec_")} == set()
 
-    def test_nobody_is_asked_for_a_scrape(self, exporter: RunningExporter, server: FaultyServer) -> None:
-        """Scrapes do not reach the server behind."""
-        before = len(server.polls())
-        for _ in range(20):
-            exporter.get("/metrics")
-
-        # A poll a second: two at the most came in meanwhile.
-        assert len(server.polls()) <= before + 3
-
 
 class TestSnapshot:
     def test_is_what_its_schema_says(self, exporter: RunningExporter) -> None:
@@ -114,11 +105,9 @@ class TestSnapshot:
         assert wrong == []
 
     def test_every_metric(self, exporter: RunningExporter) -> None:
-        """Every metric is a valid filter, with or without the prefix, and the snapshot decodes."""
-        for name in ",".join(row.name for row in METRICS), *(row.full_name for row in METRICS[::9]):
-            found = exporter.get(f"/api/v1/snapshot?metric={name}")
-            assert found.status == 200, name
-            assert snapshot.decode(found.body).targets[0].up, name
+        """Every metric is a valid filter, with or without the prefix."""
+        for names in (row.name for row in METRICS), (row.full_name for row in METRICS):
+            assert exporter.snapshot(f"?metric={','.join(names)}")["targets"][0]["up"]
 
     def test_bad_filters(self, exporter: RunningExporter) -> None:
         """A filter that cannot be applied is refused with what is allowed."""
@@ -169,13 +158,7 @@ class TestGetMetrics:
         """An exporter that does not run is an error that says so; so is what is no address."""
         with pytest.raises(SnapshotError, match=r"http://127\.0\.0\.1:1 cannot be reached: .*refused"):
             get_metrics("http://127.0.0.1:1")
-        for url in (
-            "127.0.0.1:9850",
-            "ftp://127.0.0.1",
-            "file:///etc",
-            "http://127.0.0.1:port",
-            "http://[::1",
-        ):
+        for url in ("127.0.0.1:9850", "file:///etc", "http://127.0.0.1:port", "http://[::1"):
             with pytest.raises(SnapshotError):
                 get_metrics(url)
 
@@ -183,20 +166,16 @@ class TestGetMetrics:
         """Whatever else listens there, the error is a `SnapshotError` that names the address."""
         with FaultyServer(hang()) as other:
             for other.behaviour in (
-                answer(b"<html></html>", content_type="text/html"),
                 answer(b"[]"),
                 answer(b"{}"),
                 answer(b'{"version": 1, "timestamp_seconds": "now"}'),
                 answer(b"\xff"),
                 answer(b""),
                 status("404 Not Found"),
-                status("500 Internal Server Error"),
                 raw(b"SSH-2.0-OpenSSH\r\n"),
-                raw(),
                 raw(reset=True),
                 raw(head(Content_Length=100) + b'{"version"'),
                 raw(head(Transfer_Encoding="chunked") + b"xyz\r\n"),
-                hang(),
                 hang(head(Content_Length=100)),
             ):
                 with pytest.raises(SnapshotError, match=re.escape(other.url)):
@@ -217,68 +196,65 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class TestConfig:
-    def test_round_trip(self) -> None:
-        """The configuration in force is YAML without secrets, and valid as a file with the same meaning."""
-        with running_exporter(config=SETTINGS, fast=False) as exporter:
-            shown = exporter.get("/config")
-            threshold = exporter.metrics().values("threshold")
+def test_config_round_trip() -> None:
+    """The configuration in force is YAML without secrets, and valid as a file with the same meaning."""
+    with running_exporter(config=SETTINGS, fast=False) as exporter:
+        shown = exporter.get("/config")
+        threshold = exporter.metrics().values("threshold")
 
-        assert shown.headers["content-type"].startswith("application/yaml")
-        assert shown.headers["cache-control"] == "no-store"
-        assert "hunter" not in shown.text
-        document = yaml.safe_load(shown.text)
-        assert document["vllm"]["url"] == ["http://<secret>@127.0.0.1:1", "http://127.0.0.1:2"]
-        assert document["vllm"]["header"] == ["Authorization: <secret>", "X-Tenant: <secret>"]
-        assert document["window"] == ["1m", "10m"]
-        document["vllm"] |= {"url": SETTINGS["vllm"]["url"], "header": SETTINGS["vllm"]["header"]}
-        with running_exporter(config=document, fast=False) as again:
-            assert again.get("/config").text == shown.text
-            assert again.metrics().values("threshold") == threshold
-
-
-class TestRoutes:
-    def test_paths_and_methods(self, exporter: RunningExporter) -> None:
-        """These paths exist, and no others; those to read take no other method. The page may load nothing."""
-        tells = ("/", "/metrics", "/-/healthy", "/-/ready", "/config", "/api/v1/snapshot")
-        missing = ("/metrics/", "/favicon.ico", "/api/v1", "/../etc/passwd", "//")
-        expected = {**dict.fromkeys(tells, 200), "/-/reload": 405, **dict.fromkeys(missing, 404)}
-
-        assert {path: exporter.get(path).status for path in expected} == expected
-        for path in tells:
-            refused = exporter.post(path)
-            assert (refused.status, "GET" in refused.headers["allow"]) == (405, True), path
-        page = exporter.get("/")
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-        assert page.headers["x-content-type-options"] == "nosniff"
+    assert shown.headers["content-type"].startswith("application/yaml")
+    assert shown.headers["cache-control"] == "no-store"
+    assert "hunter" not in shown.text
+    document = yaml.safe_load(shown.text)
+    assert document["vllm"]["url"] == ["http://<secret>@127.0.0.1:1", "http://127.0.0.1:2"]
+    assert document["vllm"]["header"] == ["Authorization: <secret>", "X-Tenant: <secret>"]
+    assert document["window"] == ["1m", "10m"]
+    document["vllm"] |= {"url": SETTINGS["vllm"]["url"], "header": SETTINGS["vllm"]["header"]}
+    with running_exporter(config=document, fast=False) as again:
+        assert again.get("/config").text == shown.text
+        assert again.metrics().values("threshold") == threshold
 
 
-class TestSeveralServers:
-    def test_a_dead_one_disturbs_nobody(self) -> None:
-        """The servers have a `target` label without credentials, and are polled independently."""
-        with FaultyServer(replay()) as well, FaultyServer(hang()) as dead:
-            url = well.url.replace("//", "//user:hunter2@")
-            with running_exporter("--vllm.url", url, "--vllm.url", dead.url) as exporter:
-                exporter.wait_for(lambda metrics: metrics.values("window_span_seconds", target=well.url))
-                spans = exporter.metrics().values("window_span_seconds", target=well.url)
-                begin, polls = time.monotonic(), len(well.polls())
-                eventually(lambda: len(well.polls()) >= polls + 10)
-                later = exporter.wait_for(
-                    lambda m: m if len(m.errors(target=dead.url)) and m.value("up", target=well.url) else None
-                )
-                grown = later.values("window_span_seconds", target=well.url)
+def test_paths_and_methods(exporter: RunningExporter) -> None:
+    """These paths exist, and no others; those to read take no other method. The page may load nothing."""
+    tells = ("/", "/metrics", "/-/healthy", "/-/ready", "/config", "/api/v1/snapshot")
+    missing = ("/metrics/", "/favicon.ico", "/api/v1", "/../etc/passwd", "//")
+    expected = {**dict.fromkeys(tells, 200), "/-/reload": 405, **dict.fromkeys(missing, 404)}
 
-                assert later.value("up", target=dead.url) == 0
-                assert {"timeout"} == set(later.errors(target=dead.url))
-                assert set() == later.of_engines(target=dead.url)
-                assert {"refused"} & set(later.errors(target=well.url)) == set()
-                assert {well.url, dead.url} == {labels["target"] for labels in later.labels("up")}
-                assert all("target" in labels for labels in later.labels("drafts_total"))
-                assert all("target" not in labels for labels in later.labels("threshold"))
-                # Ten polls at 500 ms, which the other server's timeouts of 480 ms do not delay.
-                for key, span in grown.items():
-                    assert 4.5 <= span - spans[key] <= time.monotonic() - begin + 2.0
-                everything = exporter.log() + exporter.get("/metrics").text + exporter.get("/config").text
-                assert "hunter2" not in everything + exporter.get("/").text
-                assert [well.url, dead.url] == [t["target"] for t in exporter.snapshot()["targets"]]
+    assert {path: exporter.get(path).status for path in expected} == expected
+    for path in tells:
+        refused = exporter.post(path)
+        assert (refused.status, "GET" in refused.headers["allow"]) == (405, True), path
+    page = exporter.get("/")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_dead_one_disturbs_nobody() -> None:
+    """The servers have a `target` label without credentials, and are polled independently."""
+    with FaultyServer(replay()) as well, FaultyServer(hang()) as dead:
+        url = well.url.replace("//", "//user:hunter2@")
+        with running_exporter("--vllm.url", url, "--vllm.url", dead.url) as exporter:
+            exporter.wait_for(lambda metrics: metrics.values("window_span_seconds", target=well.url))
+            spans = exporter.metrics().values("window_span_seconds", target=well.url)
+            begin, polls = time.monotonic(), len(well.polls())
+            eventually(lambda: len(well.polls()) >= polls + 10)
+            later = exporter.wait_for(
+                lambda m: m if len(m.errors(target=dead.url)) and m.value("up", target=well.url) else None
+            )
+            grown = later.values("window_span_seconds", target=well.url)
+
+            assert later.value("up", target=dead.url) == 0
+            assert {"timeout"} == set(later.errors(target=dead.url))
+            assert set() == later.of_engines(target=dead.url)
+            assert {"refused"} & set(later.errors(target=well.url)) == set()
+            assert {well.url, dead.url} == {labels["target"] for labels in later.labels("up")}
+            assert all("target" in labels for labels in later.labels("drafts_total"))
+            assert all("target" not in labels for labels in later.labels("threshold"))
+            # Ten polls at 500 ms, which the other server's timeouts of 480 ms do not delay.
+            for key, span in grown.items():
+                assert 4.5 <= span - spans[key] <= time.monotonic() - begin + 2.0
+            everything = exporter.log() + exporter.get("/metrics").text + exporter.get("/config").text
+            assert "hunter2" not in everything + exporter.get("/").text
+            assert [well.url, dead.url] == [t["target"] for t in exporter.snapshot()["targets"]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.builders import vllm_lines
+from support.builders import counters, vllm_text
 from support.commands import run
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, sequence
@@ -18,7 +18,6 @@ from vllm_specdec_exporter import get_metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.cost import Basis
-from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 
 pytestmark = pytest.mark.full
@@ -81,68 +80,63 @@ def truth() -> float:
     return time_per_output_token(0) / time_per_output_token(4)
 
 
-class TestMeasured:
-    def test_agrees_with_the_truth_and_decides_payoff(self, setup: Setup, measured: RunningExporter) -> None:
-        """What is measured against the baseline is what the simulator gains, whatever the cost profile says.
+def test_agrees_with_the_truth_and_decides_payoff(setup: Setup, measured: RunningExporter) -> None:
+    """Metrics, JSON, the page and `check` tell what the simulator gains, whatever the cost profile says."""
+    metrics = measured.metrics()
+    [engine] = get_metrics(measured.url).targets[0].engines
+    checked = run("check", setup.url, "--for", "3s", "--baseline.file", str(setup.baseline_file))
+    speedup = metrics.value("measured_speedup", window="5s")
 
-        Metrics, JSON, the page and the one-shot diagnosis with the same file tell the same.
-        """
-        metrics = measured.metrics()
-        [engine] = get_metrics(measured.url).targets[0].engines
-        checked = run("check", setup.url, "--for", "3s", "--baseline.file", str(setup.baseline_file))
-        speedup = metrics.value("measured_speedup", window="5s")
-
-        assert speedup == pytest.approx(truth(), rel=TOLERANCE)
-        assert metrics.value("estimated_speedup", window="5s") != speedup
-        assert metrics.one_hot("payoff") == ["beneficial"]
-        assert (engine.payoff.verdict, engine.payoff.basis) == (PayoffVerdict.BENEFICIAL, Basis.MEASURED)
-        assert engine.payoff.reasons[0].startswith("measured ")
-        page = measured.get("/").text
-        assert "times as fast as without speculation, measured, last 5s" in page
-        assert "Against the baseline" in page
-        found = " ".join(checked.out.split())
-        assert (checked.code, checked.err) == (0, "")
-        assert "times as fast as without speculation (measured)" in found
-        assert "payoff beneficial (measured " in found
+    assert speedup == pytest.approx(truth(), rel=TOLERANCE)
+    assert metrics.value("estimated_speedup", window="5s") != speedup
+    assert metrics.one_hot("payoff") == ["beneficial"]
+    assert (engine.payoff.verdict, engine.payoff.basis) == (PayoffVerdict.BENEFICIAL, Basis.MEASURED)
+    assert engine.payoff.reasons[0].startswith("measured ")
+    page = measured.get("/").text
+    assert "times as fast as without speculation, measured, last 5s" in page
+    assert "Against the baseline" in page
+    found = " ".join(checked.out.split())
+    assert (checked.code, checked.err) == (0, "")
+    assert "times as fast as without speculation (measured)" in found
+    assert "payoff beneficial (measured " in found
 
 
 # --- reload
 
 
-class TestReload:
-    def test_of_cost_profile_spec_config_and_baseline(self, setup: Setup) -> None:
-        """All three take effect at once, what was known is kept, and /config shows what is in force."""
-        settings: dict[str, Any] = {
-            "vllm": {"url": setup.url},
-            "window": "5s",
-            "cost": {"profile": "ngram"},
-            "spec": {"config": json.dumps({"method": "ngram", "num_speculative_tokens": 4})},
-        }
-        with running_exporter(config=settings) as exporter:
-            first = exporter.wait_for(lambda m: m if m.values("estimated_speedup") else None)
-            [before] = first.labels("info")
-            shown = exporter.get("/config").text
-            settings["cost"] = {"profile": "eagle3"}
-            settings["spec"] = {"config": SPEC}
-            settings["baseline"] = {"file": str(setup.baseline_file)}
-            exporter.configure(settings)
-            assert exporter.post("/-/reload").status == 200
-            second = exporter.wait_for(lambda m: m if m.values("measured_speedup") else None, within=30)
-            [after] = second.labels("info")
-            paste = exporter.snapshot()["targets"][0]["engines"][0]["advice"]["schedule_config"]
+def test_of_cost_profile_spec_config_and_baseline(setup: Setup) -> None:
+    """All three take effect at once, what was known is kept, and /config shows what is in force."""
+    settings: dict[str, Any] = {
+        "vllm": {"url": setup.url},
+        "window": "5s",
+        "cost": {"profile": "ngram"},
+        "spec": {"config": json.dumps({"method": "ngram", "num_speculative_tokens": 4})},
+    }
+    with running_exporter(config=settings) as exporter:
+        first = exporter.wait_for(lambda m: m if m.values("estimated_speedup") else None)
+        [before] = first.labels("info")
+        shown = exporter.get("/config").text
+        settings["cost"] = {"profile": "eagle3"}
+        settings["spec"] = {"config": SPEC}
+        settings["baseline"] = {"file": str(setup.baseline_file)}
+        exporter.configure(settings)
+        assert exporter.post("/-/reload").status == 200
+        second = exporter.wait_for(lambda m: m if m.values("measured_speedup") else None, within=30)
+        [after] = second.labels("info")
+        paste = exporter.snapshot()["targets"][0]["engines"][0]["advice"]["schedule_config"]
 
-            assert (before["cost_profile"], before["method"]) == ("ngram", "ngram")
-            assert (after["method"], after["draft_model"]) == ("eagle3", "some/eagle3-head")
-            assert after["cost_profile"].startswith("eagle3")
-            assert str(setup.baseline_file) not in shown
-            now = exporter.get("/config").text
-            for words in (str(setup.baseline_file), "profile: eagle3", "some/eagle3-head"):
-                assert words in now
-            assert second.value("engine_resets_total") == 0
-            if paste:
-                assert json.loads(paste)["model"] == "some/eagle3-head"
-            # The thresholds of a cheap drafter follow its method too.
-            assert _threshold(first) != _threshold(second)
+        assert (before["cost_profile"], before["method"]) == ("ngram", "ngram")
+        assert (after["method"], after["draft_model"]) == ("eagle3", "some/eagle3-head")
+        assert after["cost_profile"].startswith("eagle3")
+        assert str(setup.baseline_file) not in shown
+        now = exporter.get("/config").text
+        for words in (str(setup.baseline_file), "profile: eagle3", "some/eagle3-head"):
+            assert words in now
+        assert second.value("engine_resets_total") == 0
+        if paste:
+            assert json.loads(paste)["model"] == "some/eagle3-head"
+        # The thresholds of a cheap drafter follow its method too.
+        assert _threshold(first) != _threshold(second)
 
 
 def _threshold(metrics: Metrics) -> float | None:
@@ -154,14 +148,8 @@ def _threshold(metrics: Metrics) -> float | None:
 
 def _body(drafts: int) -> bytes:
     """A response of a server that accepts well."""
-    counters = Counters(
-        drafts, 4 * drafts, 3 * drafts, (drafts, drafts * 0.9, drafts * 0.6, drafts * 0.5), 4 * drafts
-    )
-    lines = [
-        line for line in vllm_lines(counters, model_name="m", engine="0") if "requests_running" not in line
-    ]
-    lines.append('vllm:num_requests_running{engine="0",model_name="m"} 4')
-    return "".join(f"{line}\n" for line in lines).encode()
+    values = counters(drafts, (drafts, drafts * 0.9, drafts * 0.6, drafts * 0.5))
+    return vllm_text(values) + b'vllm:num_requests_running{engine="0",model_name="m"} 4\n'
 
 
 @pytest.fixture(scope="module")
@@ -174,28 +162,25 @@ def advised() -> Iterator[RunningExporter]:
             yield exporter
 
 
-class TestSnapshot:
-    def test_metrics_of_an_engine(self, advised: RunningExporter) -> None:
-        """A judgement is kept whole, with its reasons; all else but identities is left out."""
-        [whole] = advised.snapshot()["targets"][0]["engines"]
-        for metric, name in (
-            ("payoff", "payoff"),
-            ("recommendation", "advice"),
-            ("recommended_num_speculative_tokens", "advice"),
-        ):
-            [engine] = advised.snapshot(f"?metric={metric}")["targets"][0]["engines"]
-            identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
-            assert engine == {**identity, "windows": [], name: whole[name]}, metric
+def test_metrics_of_the_snapshot(advised: RunningExporter) -> None:
+    """Only what was asked for: a judgement with its reasons, one field of an estimate, all of a speedup."""
+    [whole] = advised.snapshot()["targets"][0]["engines"]
+    for metric, name in (
+        ("payoff", "payoff"),
+        ("recommendation", "advice"),
+        ("recommended_num_speculative_tokens", "advice"),
+    ):
+        [engine] = advised.snapshot(f"?metric={metric}")["targets"][0]["engines"]
+        identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
+        assert engine == {**identity, "windows": [], name: whole[name]}, metric
 
-    def test_metrics_of_a_window(self, advised: RunningExporter) -> None:
-        """Of the estimate the one field is kept, with the value that /metrics has; of a speedup all of it."""
-        for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
-            [engine] = advised.snapshot(f"?metric={metric}&window=5m")["targets"][0]["engines"]
-            estimate = {metric: advised.metrics().value(metric, window="5m")}
-            assert engine["windows"] == [{"window": "5m", "estimate": estimate}], metric
+    for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
+        [engine] = advised.snapshot(f"?metric={metric}&window=5m")["targets"][0]["engines"]
+        estimate = {metric: advised.metrics().value(metric, window="5m")}
+        assert engine["windows"] == [{"window": "5m", "estimate": estimate}], metric
 
-        [engine] = advised.snapshot("?metric=estimated_speedup&window=5m")["targets"][0]["engines"]
-        [window] = engine["windows"]
-        assert set(window) == {"window", "estimate"}
-        value = advised.metrics().value("estimated_speedup", window="5m", basis=window["estimate"]["basis"])
-        assert window["estimate"]["speedup"] == value
+    [engine] = advised.snapshot("?metric=estimated_speedup&window=5m")["targets"][0]["engines"]
+    [window] = engine["windows"]
+    assert set(window) == {"window", "estimate"}
+    value = advised.metrics().value("estimated_speedup", window="5m", basis=window["estimate"]["basis"])
+    assert window["estimate"]["speedup"] == value

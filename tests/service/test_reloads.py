@@ -9,17 +9,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from support.exporter import RunningExporter, running_exporter
+from support.exporter import LISTEN, RunningExporter, running_exporter
 from support.faulty_server import Behaviour as Does
 from support.faulty_server import FaultyServer, Peer, answer, capture
 from support.programs import eventually
 
 pytestmark = pytest.mark.full
-
-
-HERE = ("--web.listen-address", "127.0.0.1:0")
 
 
 class Timed:
@@ -38,9 +34,10 @@ class Timed:
 
 @contextlib.contextmanager
 def serving(*servers: Timed) -> Iterator[list[str]]:
-    """Run the servers; yield their URLs."""
+    """Run the servers; yield their addresses, each behind its flag."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(FaultyServer(Does(one.run))).url for one in servers]
+        started = [stack.enter_context(FaultyServer(Does(one.run))) for one in servers]
+        yield [word for server in started for word in ("--vllm.url", server.url)]
 
 
 @contextlib.contextmanager
@@ -61,42 +58,28 @@ def reloading(exporter: RunningExporter) -> Iterator[None]:
         thread.join()
 
 
-def settings(urls: list[str], interval: str, timeout: str) -> str:
-    return yaml.safe_dump({"vllm": {"url": urls}, "poll": {"interval": interval, "timeout": timeout}})
-
-
 def test_every_server_is_polled_on_its_beat() -> None:
     """From the start on, and not more often than without reloads."""
     servers = Timed(), Timed(), Timed()
-    flags = ("--poll.interval", "3s", "--poll.timeout", "1s")
-    with serving(*servers) as urls:
-        words = [word for url in urls for word in ("--vllm.url", url)]
-        with running_exporter(*words, *flags) as exporter, reloading(exporter):
-            eventually(lambda: all(len(server.times) >= 3 for server in servers), 30)
-            polls = [list(server.times) for server in servers]
+    flags = ("--poll.interval", "2s", "--poll.timeout", "1s")
+    with serving(*servers) as urls, running_exporter(*urls, *flags) as exporter, reloading(exporter):
+        eventually(lambda: all(len(server.times) >= 3 for server in servers))
+        polls = [list(server.times) for server in servers]
     for times in polls:
-        assert all(after - before > 2.5 for before, after in itertools.pairwise(times)), times
+        assert all(after - before > 1.5 for before, after in itertools.pairwise(times)), times
 
 
 def test_a_poll_under_way_goes_on() -> None:
     """A server that takes longer to answer than it is until the next reload is up all the same."""
-    with (
-        serving(Timed(1.4)) as urls,
-        running_exporter(
-            "--vllm.url", *urls, "--poll.interval", "3s", "--poll.timeout", "2900ms"
-        ) as exporter,
-        reloading(exporter),
-    ):
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+    with serving(Timed(1.4)) as urls, running_exporter(*urls, *slow) as exporter, reloading(exporter):
         exporter.wait_until_up()
         assert exporter.metrics("poll_errors_total").errors() == {}
 
 
 def test_lines_in_the_log_go_on() -> None:
     """Those that tell of every interval come also where reloads are closer together."""
-    with (
-        serving(Timed()) as urls,
-        running_exporter("--vllm.url", *urls, "--log.interval", "2500ms") as exporter,
-    ):
+    with serving(Timed()) as urls, running_exporter(*urls, "--log.interval", "2500ms") as exporter:
         said = {line["msg"] for line in exporter.log_lines()}
         with reloading(exporter):
             eventually(lambda: len(exporter.log_lines("configuration reloaded")) >= 4, 30)
@@ -108,15 +91,16 @@ def test_lines_in_the_log_go_on() -> None:
 def test_beats_do_not_run_together() -> None:
     """After another interval, and after the process stood still, servers are asked one after the other."""
     servers = Timed(), Timed(), Timed(), Timed()
+    settings = {"poll": {"interval": "6s", "timeout": "900ms"}}
     with (
         serving(*servers) as urls,
-        running_exporter(*HERE, config=settings(urls, "6s", "900ms"), fast=False) as exporter,
+        running_exporter(*urls, *LISTEN, config=settings, fast=False) as exporter,
     ):
         exporter.wait_until_up()
         exporter.send(signal.SIGSTOP)
         time.sleep(1.5)
         exporter.send(signal.SIGCONT)
-        exporter.configure(settings(urls, "2s", "900ms"))
+        exporter.configure({"poll": {"interval": "2s", "timeout": "900ms"}})
         assert exporter.post("/-/reload").status == 200
         begun = time.monotonic() + 2.2
         eventually(lambda: all(server.times[-1] > begun for server in servers))

@@ -1,0 +1,218 @@
+"""Agents in two clusters, and above them what evaluates the rules: the samples, run for real.
+
+Above agents is a Prometheus, above vmagents VictoriaMetrics with vmalert. Debian's vmalert 1.79 is older than
+`keep_firing_for` (1.92), which is taken out of the rules for it.
+"""
+
+import contextlib
+import json
+import re
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scaling.clusters import (
+    EXPORTER,
+    MODEL,
+    RATIO,
+    RULES,
+    SAMPLES,
+    SILENT,
+    Cluster,
+    of_cluster,
+    sample,
+    two_clusters,
+    with_rules,
+)
+from scaling.victoria import PACKAGE, VictoriaMetrics
+from support.alertmanager import AlertmanagerServer
+from support.programs import ProgramError, eventually, find_program, process
+from support.prometheus import PrometheusServer
+
+pytestmark = pytest.mark.full
+
+#: How long it may take until what was recorded for the first time is found by the rules that build on it,
+#: level by level.
+_FIRST = 200.0
+
+Groups = list[dict[str, Any]]
+
+
+def agent(folder: Path, cluster: Cluster, receiver: str) -> AbstractContextManager[str]:
+    """Run Prometheus in agent mode over a cluster."""
+    config = of_cluster("remote-write/agent.yml", cluster)
+    (remote,) = config["remote_write"]
+    remote["url"] = f"{receiver}/api/v1/write"
+    path = folder / f"{cluster.name}.yml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return process(
+        "prometheus",
+        "--enable-feature=agent",
+        f"--config.file={path}",
+        f"--storage.agent.path={folder / cluster.name}",
+        "--web.listen-address={address}",
+        "--log.level=warn",
+        package="prometheus",
+        ready="/-/ready",
+    )
+
+
+def vmagent(folder: Path, cluster: Cluster, receiver: str) -> AbstractContextManager[str]:
+    """Run vmagent over a cluster, with the sample's configuration."""
+    path = folder / f"{cluster.name}.yml"
+    path.write_text(yaml.safe_dump(of_cluster("victoriametrics/vmagent.yml", cluster)), encoding="utf-8")
+    return process(
+        "vmagent",
+        "-httpListenAddr={address}",
+        f"-promscrape.config={path}",
+        "-promscrape.config.strictParse",
+        f"-remoteWrite.url={receiver}/api/v1/write",
+        f"-remoteWrite.tmpDataPath={folder / cluster.name}",
+        "-remoteWrite.flushInterval=200ms",
+        package=PACKAGE,
+        ready="/health",
+    )
+
+
+@contextlib.contextmanager
+def vmalert(
+    folder: Path, store: str, alertmanager: str, rules: dict[str, str]
+) -> Iterator[Callable[[], Groups]]:
+    """Run vmalert with these rules; gives what tells of its groups."""
+    for name, text in rules.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    with process(
+        "vmalert",
+        "-httpListenAddr={address}",
+        *(f"-rule={folder / name}" for name in rules),
+        f"-datasource.url={store}",
+        f"-remoteWrite.url={store}",
+        f"-remoteRead.url={store}",
+        f"-notifier.url={alertmanager}",
+        "-evaluationInterval=1s",
+        "-remoteWrite.flushInterval=200ms",
+        package=PACKAGE,
+        ready="/health",
+    ) as url:
+
+        def groups() -> Groups:
+            with urllib.request.urlopen(f"{url}/api/v1/rules", timeout=10) as answer:
+                return list(json.load(answer)["data"]["groups"])
+
+        yield groups
+
+
+def known_to_debian(rules: dict[str, str]) -> dict[str, str]:
+    """Return rules without what vmalert 1.79 does not know."""
+    return {name: re.sub(r"(?m)^ *keep_firing_for: .*\n", "", text) for name, text in rules.items()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is above the clusters: the store, what tells of its rules, and Alertmanager."""
+
+    store: PrometheusServer
+    groups: Callable[[], Groups]
+    alertmanager: AlertmanagerServer
+    good: Cluster
+    bad: Cluster
+
+
+@pytest.fixture(scope="module", params=["prometheus", "victoriametrics"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Simulators, exporters, agents, the store with its rules, and Alertmanager."""
+    folder = tmp_path_factory.mktemp("agents")
+    with two_clusters() as (good, bad), contextlib.ExitStack() as stack:
+        alertmanager = stack.enter_context(AlertmanagerServer(SILENT))
+        store: PrometheusServer
+        if request.param == "prometheus":
+            config, files = with_rules(sample("remote-write/central.yml"), alertmanager.address)
+            flags = ("--web.enable-remote-write-receiver", "--rules.alert.for-grace-period=10s")
+            store = stack.enter_context(PrometheusServer(config=config, files=files, flags=flags))
+            start, groups = agent, lambda: store.api("rules")["groups"]
+        else:
+            files = known_to_debian(with_rules({})[1])
+            store = stack.enter_context(VictoriaMetrics("-search.latencyOffset=1s"))
+            start = vmagent
+            groups = stack.enter_context(vmalert(folder, store.url, alertmanager.url, files))
+        for cluster in (good, bad):
+            stack.enter_context(start(folder, cluster, store.url))
+        yield Run(store, groups, alertmanager, good, bad)
+
+
+@pytest.mark.timeout(300)
+def test_each_cluster_has_its_own_ratio(run: Run) -> None:
+    """One for each cluster, as its exporter says, though job and address are the same in both."""
+    run.store.wait_for(f"count({RATIO}) == 2", _FIRST)
+    up = {(dict(key)["cluster"], dict(key)["instance"]) for key in run.store.query("vllm_specdec_up")}
+    assert up == {(run.good.name, EXPORTER), (run.bad.name, EXPORTER)}
+    told = {
+        run.good.name: pytest.approx(run.good.acceptance(), rel=0.1),
+        run.bad.name: pytest.approx(run.bad.acceptance(), abs=0.02),
+    }
+
+    def ratios() -> dict[str, float]:
+        return {dict(series)["cluster"]: value for series, value in run.store.query(RATIO).items()}
+
+    # Once the windows are full, and evaluated three times from engine to model.
+    eventually(lambda: ratios() == told, 90)
+    assert run.good.acceptance() > 0.6 > 0.1 > run.bad.acceptance()
+
+
+@pytest.mark.timeout(300)
+def test_every_rule_evaluates(run: Run) -> None:
+    """None fails, in particular none for series that it cannot tell apart."""
+    run.store.wait_for(RATIO, _FIRST)
+    rules = [rule for group in run.groups() for rule in group["rules"]]
+    assert len(rules) > 130
+    assert not [(rule["name"], rule["lastError"]) for rule in rules if rule.get("lastError")]
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert all(rule["lastEvaluation"] > "2000" for rule in rules)
+
+
+@pytest.mark.timeout(300)
+def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
+    """Alertmanager and the link in the alert know where it is, and its texts are filled in."""
+    firing = 'ALERTS{alertname="VLLMSpecDecodeCollapsed", alertstate="firing"}'
+    assert {dict(series)["cluster"] for series in run.store.wait_for(firing, _FIRST)} == {run.bad.name}
+    told = eventually(lambda: run.alertmanager.alerts('alertname="VLLMSpecDecodeCollapsed"'))
+    assert {(each["labels"]["cluster"], each["labels"]["model_name"]) for each in told} == {
+        (run.bad.name, MODEL)
+    }
+    for texts in (each["annotations"] for each in told):
+        assert f"var-cluster={run.bad.name}" in texts["dashboard_url"]
+        assert texts["threshold"].endswith("%")
+        assert not [text for text in texts.values() if "<no value>" in text or "{{" in text]
+
+
+def test_vmalert_takes_the_files_but_for_what_it_is_too_old_for(tmp_path: Path) -> None:
+    """The only thing in the rules that Debian's vmalert refuses is `keep_firing_for`."""
+    files = {path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}
+    nobody = "http://127.0.0.1:9"
+    with (
+        pytest.raises(ProgramError, match="unknown fields in rule: keep_firing_for"),
+        vmalert(tmp_path, nobody, nobody, files),
+    ):
+        pass
+    with vmalert(tmp_path, nobody, nobody, known_to_debian(files)) as groups:
+        loaded = sum(len(group["rules"]) for group in groups())
+    assert loaded == sum(text.count(" expr: ") for text in files.values())
+
+
+def test_vmagent_wants_a_configuration_without_remote_write() -> None:
+    """It refuses the agent's sample for that field, and nothing else; its own sample it takes."""
+
+    def check(path: str) -> str:
+        flags = ("-dryRun", f"-promscrape.config={SAMPLES / path}")
+        done = subprocess.run([find_program("vmagent", PACKAGE), *flags], capture_output=True, text=True)
+        return "" if done.returncode == 0 else done.stderr
+
+    assert re.findall(r"field (\w+) not found", check("remote-write/agent.yml")) == ["remote_write"]
+    assert not check("victoriametrics/vmagent.yml")
