@@ -165,55 +165,18 @@ def test_the_watchdog_is_never_silenced(empty: AlertmanagerServer) -> None:
 
 _A, _B = {"target": "http://a:8000"}, {"target": "http://b:8000"}
 _2, _3, _9 = ({"instance": f"10.0.0.{number}:9850"} for number in (2, 3, 9))
-_TUNING = ("KChangeAdvised", "MethodChangeAdvised", "Reenable")
 _FOREIGN = changed(one("Harmful", "critical"), alertname="SomethingElse", namespace="other")
 _FOREIGN_QUIET = changed(_FOREIGN, severity="warning", level="engine", subject="payoff")
 
 
-def _requests_lose(source: Alert) -> Scenario:
-    """Silent for this model and not for another."""
-    return [
-        (source, False),
-        (one("RequestsLose"), True),
-        (one("RequestsLose", model_name="other"), False),
-    ]
-
-
-#: By what is said of them. Each has a cluster of its own.
+#: What pairs on one exporter do not tell, by what is said of it. Each has a cluster of its own.
 SCENARIOS: dict[str, Scenario] = {
-    "lost monitoring silences its namespace and nothing else": [
-        (_lost(namespace="chat"), False),
-        (one("Harmful", "critical", namespace="chat"), True),
-        (one("KChangeAdvised", namespace="chat"), True),
-        (one("UpstreamUnreachable", namespace="chat"), True),
-        (one("SidecarMissing", namespace="chat"), False),
-        (_tap("upstream", namespace="chat"), False),
-        (one("Harmful", "critical", namespace="batch"), False),
-        (one("UpstreamUnreachable", namespace="batch"), False),
-        (one("Harmful", "critical", namespace="chat", cluster="us"), False),
-    ],
     "the warning on one of several exporters does not silence the namespace": [
         (one("ExporterDown"), False),
         (one("Harmful", "critical"), False),
         (one("EngineOutlier", model_name="quiet"), True),
         (one("EngineOutlier", model_name="quiet", **_2), False),
         (one("ExporterDown", **_3), False),
-    ],
-    "a page on harm says what tickets on acceptance say": [
-        (one("Harmful", "critical"), False),
-        (one("Harmful", "warning"), True),
-        (one("Collapsed"), True),
-        (one("ObjectiveBurning"), True),
-        (one("EngineOutlier"), False),
-        (one("Disable"), True),
-        (alert(rule("Disable", action="measure")), False),
-        (one("Disable", "none"), False),
-        (one("Disable", model_name="other"), False),
-        (one("Collapsed", model_name="other"), False),
-    ],
-    "one engine that is worse does not hide that the model loses": [
-        (one("EngineOutlier"), False),
-        (one("ObjectiveBurning"), False),
     ],
     # Alerts carry the target where an exporter watches several, and none where it watches one.
     "an unreachable vLLM does not silence others that the same exporter watches": [
@@ -224,14 +187,6 @@ SCENARIOS: dict[str, Scenario] = {
         (one("UpstreamUnreachable", "warning", **_9), False),
         (one("EngineOutlier", **_9), True),
     ],
-    "of several decisions disable remains for its model": [
-        (one("Disable"), False),
-        *((one(name), True) for name in _TUNING),
-        (one("NearBreakEven", "info"), True),
-        *((one(name, model_name="other"), False) for name in _TUNING),
-    ],
-    "that some requests lose is not news while acceptance is low": _requests_lose(one("AcceptanceLow")),
-    "nor when speculation is to be disabled": _requests_lose(one("Disable")),
     # It names an exporter and no model: neither harm to a model nor another exporter is the same matter.
     "the ticket on a tap is silent only with its own exporter": [
         (_tap("upstream", "warning"), False),

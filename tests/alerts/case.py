@@ -55,10 +55,10 @@ class Case:
         return [one] * bool(one) if isinstance(one, str) else one
 
     def queries(self) -> list[Query]:
-        """Return the queries that say the same to Prometheus."""
+        """Return the queries that say the same to Prometheus, where the world is a cluster of this name."""
+        query = _query(self.alert, self.name)
         return [
-            Query(minute, _query(self.alert), {_series(one): 1.0 for one in self.firing(minute)})
-            for minute in self.fires
+            Query(minute, query, {_series(one): 1.0 for one in self.firing(minute)}) for minute in self.fires
         ]
 
 
@@ -108,8 +108,9 @@ def promises() -> dict[str, tuple[str, str, int]]:
     return {PREFIX + alert: (fires, quiet, int(alarms)) for alert, fires, quiet, alarms in rows}
 
 
-def _query(alert: str) -> str:
-    found = f'ALERTS{{alertname="{full_name(alert)}", alertstate="firing"}}'
+def _query(alert: str, cluster: str) -> str:
+    found = f'ALERTS{{alertname="{full_name(alert)}", alertstate="firing", cluster=~"|{cluster}(/.+)?"}}'
+    found = f'label_replace({found}, "cluster", "$1", "cluster", "{cluster}/?(.*)")'
     found = f'label_replace({found}, "instance", "@$1", "instance", {_quoted(_ADDRESS)})'
     for name, value in _USUAL.items():
         found = f'label_replace({found}, "{name}", "", "{name}", {_quoted(re.escape(value))})'

@@ -18,7 +18,7 @@ BYPASSED = Phase(
     action="insufficient_data",
     recommended_k=None,
 )
-SHORTLY = replace(BYPASSED, minutes=12)
+SHORTLY = replace(BYPASSED, minutes=15)
 SCHEDULED = Phase(30, scheduled_k=3)
 OFF_BY_SCHEDULE = replace(BYPASSED, minutes=50, scheduled_k=0, running=80)
 
@@ -55,7 +55,7 @@ CASES: tuple[Case, ...] = (
             ),
             "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
             "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
-            "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {71: ""}),
+            "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {74: ""}),
             "activity-that-is-not-shown": (pods((NOT_SHOWN,)), {89: ""}),
             "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),
         },

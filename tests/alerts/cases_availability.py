@@ -177,7 +177,7 @@ CASES: tuple[Case, ...] = (
         {
             "one-exporter-down-and-back": (
                 pods((WELL, GONE, Phase(60)), (Phase(100),)),
-                {29: "", 31: "warning instance @1", 43: "warning instance @1", 66: ""},
+                {29: "", 33: "warning instance @1", 43: "warning instance @1", 66: ""},
             ),
             "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
         },

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from vllm_specdec_exporter.config.thresholds import Thresholds
 
-#: Upper bounds of the buckets of the acceptance ratio.
-BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0)
 REASONS = ("refused", "reset", "timeout", "tls", "unreachable")
 RECORDS = ("detailed", "summary", "not_drafted", "none", "malformed")
 #: Minutes over which an exporter judges requests.
@@ -128,10 +126,6 @@ def _counters(phase: RequestPhase, model: str, thresholds: Thresholds) -> Iterat
         for one in Outcome:
             number = sum(n for ratio, n in ratios.items() if outcome(ratio, thresholds) is one)
             yield ("request_outcomes_total", (*own, ("outcome", one.value))), number
-        for bound in (*BOUNDS, float("inf")):
-            le = "+Inf" if bound == float("inf") else str(bound)
-            number = sum(n for ratio, n in ratios.items() if ratio <= bound)
-            yield ("request_acceptance_ratio_bucket", (*own, ("le", le))), number
         seen["summary"] += sum(ratios.values())
     source = "push" if phase.passed is None else "tap"
     for record, number in seen.items():

@@ -96,7 +96,6 @@ BAD = {
     "links": (alert(action=None), "no action"),
     "templates": (alert(context="{{ $labels.nothing }}"), "no label nothing"),
     "matching": (record(f"{ENGINE} / {DRAFTS}"), "labels never match"),
-    "regex_matcher": (record('up{job=~"exporter"}'), "plain string"),
     "known_metrics": (
         record("last_over_time(vllm_specdec_nothing[3m])"),
         "unknown metric vllm_specdec_nothing",
@@ -109,7 +108,6 @@ BAD = {
         "rate of an expression",
     ),
     "short_range": (record("rate(vllm_specdec_drafts_total[3m])"), "less than 4 minutes"),
-    "offset": (record("increase(vllm_specdec_drafts_total[5m] offset 1d)"), "neither recorded nor a gauge"),
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import promql_parser as promql
+import pytest
 import yaml
 
 from dashboards.documents import every_panel
@@ -104,6 +106,7 @@ def test_dashboards_with_other_names(tmp_path: Path) -> None:
 
 
 def test_names_that_nothing_would_take_are_refused(tmp_path: Path) -> None:
+    read, path = runpy.run_path(f"{ROOT}/alerts/mixin.py")["read"], tmp_path / "mixin.yml"
     for config, words in (
         ({"job": "("}, "is no regular expression"),
         ({"cluster": "a-b"}, "is no name of a label"),
@@ -111,10 +114,12 @@ def test_names_that_nothing_would_take_are_refused(tmp_path: Path) -> None:
         ({"severities": {"sever": "page"}}, "severities has critical, warning and info"),
         ({"grafana": 7}, "grafana is no text: put it in quotes"),
         ({"jop": "x"}, "['jop']; the keys are cluster, grafana, "),
-        ("- a", "no map; the keys are"),
-        ("a: [", "is no YAML"),
+        (["a"], "no map; the keys are"),
     ):
-        done = generate("alerts", tmp_path / "out", config)
-        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
-    assert generate("dashboards", tmp_path / "out", "- a").returncode == 2
+        path.write_text(yaml.safe_dump(config))
+        with pytest.raises(ValueError, match=re.escape(words)):
+            read(path)
+    for program in ("alerts", "dashboards"):
+        done = generate(program, tmp_path / "out", "a: [")
+        assert (done.returncode, "is no YAML" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "out").exists()

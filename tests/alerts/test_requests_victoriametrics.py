@@ -22,9 +22,9 @@ from scaling.test_victoriametrics import evaluate
 if TYPE_CHECKING:
     from dashboards.worlds_traffic import Key
 
-#: The longest case, in minutes.
-MINUTES = 4 * 60
-CASES = [case for case in (*OF_REQUESTS, *OF_TAP) if max(case.fires) < MINUTES]
+#: Of every case; nearly all of them have fired by then.
+MINUTES = 135
+CASES = (*OF_REQUESTS, *OF_TAP)
 pytestmark = pytest.mark.full
 
 #: Long enough ago for all cases to have ended; VictoriaMetrics takes no samples of the future.
@@ -54,7 +54,7 @@ def test_the_alerts_fire_when_they_do_in_prometheus(found: Storage) -> None:
     for case in CASES:
         wanted = {"alertname": full_name(case.alert), "alertstate": "firing", "cluster": case.name}
         firing = [({**labels, "cluster": ""}, rows) for labels, rows in found.select("ALERTS", **wanted)]
-        for minute in case.fires:
+        for minute in (minute for minute in case.fires if minute < MINUTES):
             now = sorted(brief(labels) for labels, rows in firing if not np.isnan(rows[minute]))
             if now != sorted(case.firing(minute)):
                 different.append((case.name, minute, now))

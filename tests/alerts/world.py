@@ -2,13 +2,14 @@
 
     world = World()
     world.engine(Phase(60), Phase(30, acceptance=(0.02, 0.0, 0.0), speedup=0.7))
-    world.series()  # {'vllm_specdec_drafts_total{...}': '0+600x59 ...', ...}
+    world.series({'vllm_specdec_drafts_total'})  # {'vllm_specdec_drafts_total{...}': '0+600x59 ...'}
 
 An engine's counters go on from phase to phase; gauges jump. What a phase sets to None is not there.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from .server import ServerPhase as ServerPhase
 from .server import counters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
 JOB = "vllm-specdec-exporter"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -148,13 +149,26 @@ class World:
         samples.extend([MISSING] * (minute - len(samples)))
         samples.extend(value if isinstance(value, str) else _number(value) for value in values)
 
+    def add(self, cluster: str, other: World) -> None:
+        """Add another world as a cluster; one that it has itself, such as `a`, is then `cluster/a`."""
+        for series, samples in other._samples.items():
+            if own := re.search(r'(?<=cluster=)"(\w+)"', series):
+                named = series.replace(own[0], f'"{cluster}/{own[1]}"')
+            else:
+                named = series.replace("{", f'{{cluster="{cluster}",', 1)
+            self._samples[named] = samples
+
     def samples(self) -> dict[str, tuple[str, ...]]:
         """Return every series with its samples, one a minute; `MISSING` where there is none."""
         return {name: tuple(samples) for name, samples in self._samples.items()}
 
-    def series(self) -> dict[str, str]:
-        """Return every series in promtool's notation, runs of equal steps shortened."""
-        return {name: " ".join(_shortened(samples)) for name, samples in self._samples.items()}
+    def series(self, names: Container[str]) -> dict[str, str]:
+        """Return the series of these names in promtool's notation, runs of equal steps shortened."""
+        return {
+            series: " ".join(_shortened(samples))
+            for series, samples in self._samples.items()
+            if series.partition("{")[0] in names
+        }
 
     def engine(
         self,
@@ -197,13 +211,6 @@ class World:
         start: int = 0,
     ) -> None:
         """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well.
-
-        These are the series that the rules use: `vllm:request_success_total`, the buckets and the count of
-        `vllm:time_to_first_token_seconds` and `vllm:request_time_per_output_token_seconds`,
-        `vllm:num_preemptions_total` and `vllm:spec_decode_num_accepted_tokens_per_pos_total`. Every finished
-        request has one observation in either histogram.
-
-            world.server(ServerPhase(60), ServerPhase(30, finished={"stop": 50, "error": 10}, preemptions=2))
 
         Args:
             phases: what happens, one after another.
@@ -248,18 +255,15 @@ class World:
             self._exporter(phase, minute, target, totals)
         if phase.unreachable:
             return
-        resets = totals.get(("engine_resets_total", ""), 0.0)
         if phase.restart:
             for name, label in list(totals):
                 if name != "poll_errors_total":
                     del totals[name, label]
-            totals["engine_resets_total", ""] = resets + 1
         counters = {
             ("drafts_total", ""): phase.drafts,
             ("draft_tokens_total", ""): phase.drafted,
             ("accepted_tokens_total", ""): phase.accepted,
             ("generation_tokens_total", ""): phase.accepted + phase.drafts + phase.plain_tokens,
-            ("engine_resets_total", ""): 0.0,
         }
         for index, ratio in enumerate(phase.acceptance):
             counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio

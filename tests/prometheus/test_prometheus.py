@@ -2,8 +2,7 @@
 
 Two exporters run at once for twenty seconds, and then without a server behind them for some more:
 `plain` sees the recorded series and knows the baseline of the same server without speculation, `torn` sees
-the same series with answers torn between two counters. Prometheus `first` scrapes both, `second` only
-`plain`. The tests then ask what was stored.
+the same series with answers torn between two counters. The tests then ask what was stored.
 
 A scrape stores the samples of all series with one timestamp, and tells by `last_success_timestamp_seconds`
 which poll it shows. So every comparison here is between values of known polls, and nearly all are exact.
@@ -113,18 +112,17 @@ class Scrape:
 class Run:
     """The finished run: who stored it, and when the servers went down and came back."""
 
-    first: PrometheusServer
-    second: PrometheusServer
+    prometheus: PrometheusServer
     began: float
     down: float
     back: float
     ended: float
 
-    def scrapes(self, prometheus: PrometheusServer, job: str) -> list[Scrape]:
+    def scrapes(self, job: str) -> list[Scrape]:
         """Return what was stored, scrape by scrape."""
         by_time: dict[float, Values] = {}
         selector = f'{{__name__=~"{PREFIX}.+",job="{job}"}}'
-        for labels, samples in prometheus.samples(selector, ALL, self.ended).items():
+        for labels, samples in self.prometheus.samples(selector, ALL, self.ended).items():
             key = own(labels)
             for moment, value in samples.items():
                 by_time.setdefault(moment, {})[key] = value
@@ -132,8 +130,8 @@ class Run:
 
     @cached_property
     def plain(self) -> list[Scrape]:
-        """What the first Prometheus stored of the exporter that saw the series as recorded."""
-        return self.scrapes(self.first, "plain")
+        """What is stored of the exporter that saw the series as recorded."""
+        return self.scrapes("plain")
 
     def polls(self) -> dict[float, Scrape]:
         """Return a scrape of each successful poll before the outage, by the poll's time."""
@@ -165,29 +163,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         running_exporter("--vllm.url", torn_server.url, *FLAGS, fast=False) as torn_one,
         PrometheusServer(
             {"plain": plain.address, "torn": torn_one.address}, interval=SCRAPE_INTERVAL
-        ) as first,
-        PrometheusServer({"plain": plain.address}, interval=SCRAPE_INTERVAL) as second,
+        ) as prometheus,
     ):
         began = time.time()
         eventually(lambda: plain_server.finished and torn_server.finished, 90)
         last = naive_buckets(PLAIN[-1])[0]
         bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{le="0.0"}} == {last}'
-        for prometheus in (first, second):
-            prometheus.wait_for(bucket, 60)
-        first.wait_for(f'{PREFIX}drafts_total{{job="torn"}} == on() {PREFIX}drafts_total{{job="plain"}}', 60)
+        prometheus.wait_for(bucket, 60)
+        drafts = f"{PREFIX}drafts_total"
+        prometheus.wait_for(f'{drafts}{{job="torn"}} == on() {drafts}{{job="plain"}}', 60)
         down = time.time()
         plain_server.pause()
         torn_server.pause()
-        for prometheus in (first, second):
-            prometheus.wait_for(
-                f"count_over_time({PREFIX}up[1s]) > 2 and max_over_time({PREFIX}up[1s]) == 0", 60
-            )
+        up = f"{PREFIX}up[1s]"
+        prometheus.wait_for(f"count_over_time({up}) > 2 and max_over_time({up}) == 0", 60)
         back = time.time()
         plain_server.resume()
         torn_server.resume()
-        for prometheus in (first, second):
-            prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0', 60)
-        yield Run(first, second, began, down, back, time.time())
+        prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0', 60)
+        yield Run(prometheus, began, down, back, time.time())
 
 
 # --- windows
@@ -278,6 +272,21 @@ def test_gauges_are_the_differences_of_the_republished_counters(run: Run) -> Non
             assert (at_position / drafts if drafts else None) == ratio, (s.last.time, position)
 
 
+def test_the_histogram_agrees_with_the_gauges(run: Run) -> None:
+    """The share of drafts with more than j accepted tokens is the acceptance ratio of position j.
+
+    Sum over count is the mean of accepted tokens, which is the mean acceptance length less the bonus.
+    """
+    for s in stretches(run):
+        if drafts := s.increase("accepted_tokens_per_draft_count"):
+            bounds = (*(f"{j}.0" for j in range(K + 1)), "+Inf")
+            within = [s.increase("accepted_tokens_per_draft_bucket", le=bound) for bound in bounds]
+            ratios = [s.gauge("position_acceptance_ratio", position=str(j)) for j in range(K)]
+            assert [1 - n / drafts for n in within] == pytest.approx([*ratios, 0, 0], rel=1e-9, abs=1e-12)
+            mean = 1 + s.increase("accepted_tokens_per_draft_sum") / drafts
+            assert mean == pytest.approx(s.gauge("mean_acceptance_length"), rel=1e-9)
+
+
 # --- PromQL
 
 
@@ -290,87 +299,17 @@ def test_promql_finds_where_speculation_loses(run: Run) -> None:
     judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
     assert len(judged) > 12
     for scrape in judged[:: max(1, len(judged) // 12)]:
-        rule = run.first.query(f"({measured} or {estimated}) < {threshold}", scrape.time)
-        assert bool(rule) == bool(run.first.query(verdict, scrape.time)), scrape.time
-
-
-#: `increase` scales by one factor for all series of a scrape, which a ratio cancels but for rounding.
-ROUNDING = 1e-12
-
-RATIOS = {
-    "acceptance_ratio": "{f}({p}accepted_tokens_total{w}) / {f}({p}draft_tokens_total{w})",
-    "mean_acceptance_length": "1 + {f}({p}accepted_tokens_total{w}) / {f}({p}drafts_total{w})",
-    "mean_draft_length": "{f}({p}draft_tokens_total{w}) / {f}({p}drafts_total{w})",
-    "position_acceptance_ratio": (
-        "{f}({p}accepted_tokens_per_position_total{w})"
-        " / ignoring(position) group_left {f}({p}drafts_total{w})"
-    ),
-}
-
-
-def moments(run: Run) -> list[Stretch]:
-    """A dozen windows over all phases, with drafts in them."""
-    usable = [s for s in stretches(run) if s.gauge("window_drafts") and s.first.one("accepted_tokens_total")]
-    return usable[:: max(1, len(usable) // 12)]
-
-
-def over(s: Stretch) -> str:
-    """The range that holds the scrapes from the window's first poll to its last, and no earlier one.
-
-    One millisecond more than their distance, because newer Prometheus leaves the earliest instant out.
-    """
-    return f'{{job="plain"}}[{round((s.last.time - s.first.time) * 1000) + 1}ms]'
-
-
-def ask(run: Run, s: Stretch, expression: str, function: str) -> dict[Series, float]:
-    text = expression.format(f=function, p=PREFIX, w=over(s))
-    return run.first.query(text, s.last.time)
-
-
-def test_promql_ratios_agree_with_the_gauges(run: Run) -> None:
-    """What a user computes from the counters is what the exporter publishes for the same window."""
-    for s, name, function in product(moments(run), RATIOS, ("increase", "rate")):
-        found = ask(run, s, RATIOS[name], function)
-        assert found, "PromQL yields nothing"
-        for labels, value in found.items():
-            position = {k: v for k, v in labels if k == "position"}
-            expected = s.gauge(name, **position)
-            assert expected is not None
-            assert math.isclose(expected, value, rel_tol=ROUNDING, abs_tol=ROUNDING), (name, s, labels)
-        assert len(found) == (K if name.startswith("position") else 1)
-
-
-def test_promql_of_the_histogram_agrees_with_the_gauges(run: Run) -> None:
-    """The share of drafts with more than j accepted tokens is the acceptance ratio of position j.
-
-    Sum over count is the mean of accepted tokens, which is the mean acceptance length less the bonus.
-    """
-    shares = (
-        "1 - {f}({p}accepted_tokens_per_draft_bucket{w})"
-        " / ignoring(le) group_left {f}({p}accepted_tokens_per_draft_count{w})"
-    )
-    mean = "{f}({p}accepted_tokens_per_draft_sum{w}) / {f}({p}accepted_tokens_per_draft_count{w})"
-    for s in moments(run):
-        found = {dict(labels)["le"]: value for labels, value in ask(run, s, shares, "rate").items()}
-        bounds = {f"{j}.0": s.gauge("position_acceptance_ratio", position=str(j)) for j in range(K)}
-        expected = {**bounds, f"{K}.0": 0.0, "+Inf": 0.0}
-        assert found == pytest.approx(expected, rel=1e-9, abs=ROUNDING)
-        (accepted,) = ask(run, s, mean, "increase").values()
-        assert 1 + accepted == pytest.approx(s.gauge("mean_acceptance_length"), rel=1e-9, abs=ROUNDING)
-
-
-# --- two servers
+        rule = run.prometheus.query(f"({measured} or {estimated}) < {threshold}", scrape.time)
+        assert bool(rule) == bool(run.prometheus.query(verdict, scrape.time)), scrape.time
 
 
 def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
-    """Nothing moves between two polls, whoever scrapes: no window slides, no gauge is computed anew."""
-    for scrapes, repeats in ((run.plain, True), (run.scrapes(run.second, "plain"), False)):
-        by_poll: dict[tuple[float, float], Values] = {scrape.poll: scrape.values for scrape in run.plain}
-        seen = Counter(scrape.poll for scrape in scrapes if scrape.poll in by_poll)
-        for scrape in scrapes:
-            assert by_poll.get(scrape.poll, scrape.values) == scrape.values, scrape.time
-        assert len(seen) > len(PLAIN) * 0.5
-        assert not repeats or sum(seen.values()) - len(seen) > len(PLAIN) // 2
+    """Nothing moves between two polls: no window slides, no gauge is computed anew."""
+    by_poll = {scrape.poll: scrape.values for scrape in run.plain}
+    for scrape in run.plain:
+        assert by_poll[scrape.poll] == scrape.values, scrape.time
+    assert len(by_poll) > len(PLAIN) * 0.5
+    assert len(run.plain) - len(by_poll) > len(PLAIN) // 2
 
 
 # --- the server goes away
@@ -387,33 +326,32 @@ def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
     `up` is of the exporter, `vllm_specdec_up` of the server; alerts must be able to tell them apart.
     """
     of_engines = f'{{__name__=~"{PREFIX}.+",job="plain",model_name!=""}}'
-    assert run.first.query(of_engines, run.down)
-    assert run.first.query(of_engines, outage(run)) == {}
-    assert run.first.value(f'{PREFIX}up{{job="plain"}}', run.down) == 1
+    assert run.prometheus.query(of_engines, run.down)
+    assert run.prometheus.query(of_engines, outage(run)) == {}
+    assert run.prometheus.value(f'{PREFIX}up{{job="plain"}}', run.down) == 1
     outage_seconds = f"{max(1, math.floor(run.back - run.down))}s"
-    for prometheus in (run.first, run.second):
-        assert prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
-        assert prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
+    assert run.prometheus.value(f'min_over_time(up{{job="plain"}}[{outage_seconds}])', run.back) == 1
+    assert run.prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
 
 
 def test_an_outage_leaves_its_trace(run: Run) -> None:
     """The failures are counted by reason, and the last success can be dated."""
-    last = run.first.value(f'{PREFIX}last_success_timestamp_seconds{{job="plain"}}', outage(run))
+    last = run.prometheus.value(f'{PREFIX}last_success_timestamp_seconds{{job="plain"}}', outage(run))
     assert last is not None
     assert run.began < last < run.down + POLL_SECONDS
     refused = f'{PREFIX}poll_errors_total{{job="plain",reason="refused"}}'
-    assert (run.first.value(refused, run.down) or 0) < (run.first.value(refused, run.ended) or 0)
+    assert (run.prometheus.value(refused, run.down) or 0) < (run.prometheus.value(refused, run.ended) or 0)
     others = f'sum({PREFIX}poll_errors_total{{job="plain",reason!="refused"}})'
-    assert run.first.value(others, run.ended) == 0
+    assert run.prometheus.value(others, run.ended) == 0
 
 
 def test_series_return_with_the_server(run: Run) -> None:
     """Counters go on where they were, and the windows begin anew behind the outage."""
     drafts = f'{PREFIX}drafts_total{{job="plain"}}'
-    before = run.first.value(drafts, run.down)
+    before = run.prometheus.value(drafts, run.down)
     assert before is not None
-    assert before == run.first.value(drafts, run.ended)
-    span = run.first.value(f'max({PREFIX}window_span_seconds{{job="plain"}})', run.ended)
+    assert before == run.prometheus.value(drafts, run.ended)
+    span = run.prometheus.value(f'max({PREFIX}window_span_seconds{{job="plain"}})', run.ended)
     assert span is not None
     assert span < run.ended - run.back + POLL_SECONDS
 
@@ -435,10 +373,10 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
     names = [row.name for row in METRICS if row.kind is Kind.COUNTER and row.scope not in unseen]
     names += [f"accepted_tokens_per_draft_{part}" for part in ("bucket", "count", "sum")]
     for name in names:
-        found = run.first.query(f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended)
+        found = run.prometheus.query(f'resets({PREFIX}{name}{{job="{job}"}}[{ALL}])', run.ended)
         assert set(found.values()) == {0.0}, name
         assert len(found) == K + 2 or not name.endswith("_bucket")
-    scrapes = [s for s in run.scrapes(run.first, job) if s.one("up") == 1]
+    scrapes = [s for s in run.scrapes(job) if s.one("up") == 1]
     assert len(scrapes) > len(PLAIN)
     for scrape in scrapes:
         bounds = [*(f"{j}.0" for j in range(K + 1)), "+Inf"]
@@ -452,6 +390,6 @@ def test_torn_answers_are_counted(run: Run) -> None:
     """They show as inconsistent samples, and not as resets."""
     at = run.down
     count = f'{PREFIX}inconsistent_samples_total{{job="%s"}}'
-    assert run.first.value(count % "plain", at) == 0
-    assert (run.first.value(count % "torn", at) or 0) > 5
-    assert run.first.value(f'{PREFIX}engine_resets_total{{job="torn"}}', at) == 0
+    assert run.prometheus.value(count % "plain", at) == 0
+    assert (run.prometheus.value(count % "torn", at) or 0) > 5
+    assert run.prometheus.value(f'{PREFIX}engine_resets_total{{job="torn"}}', at) == 0

@@ -99,8 +99,10 @@ def _asked(storage: Storage, minute: int, interval: int, names: set[str]) -> wor
     """Return what rules of these names give, until a minute."""
     scrapes = minute // storage.step + 1
     times = _BEGAN + 60.0 * storage.step * np.arange(scrapes)
-    series = {}
+    series, words = {}, set(re.findall(r"[\w:]+", str(_rules()[0])))
     for (name, labels), samples in storage.series.items():
+        if name not in words:
+            continue
         rows = np.full(scrapes, np.nan)
         rows[: len(samples)] = samples[:scrapes]
         series[name, labels] = rows + _BEGAN if name.endswith("_timestamp_seconds") else rows

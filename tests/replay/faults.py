@@ -40,7 +40,6 @@ class Fault:
         world: `short`, or `long` where yesterday counts.
         replicas: how many pods.
         settings: of the exporters.
-        engines: engines a pod.
         begins: minute at which it begins, where that is not `START`.
     """
 
@@ -52,7 +51,6 @@ class Fault:
     world: str = "short"
     replicas: int = 2
     settings: Settings = settings()
-    engines: int = 1
     begins: int | None = None
 
 
@@ -66,8 +64,11 @@ def _first(**changes: object) -> Change:
     return lambda now, _since, replica: replace(now, **changes) if replica == 0 else now  # type: ignore[arg-type]
 
 
-def _acceptance(by: float) -> Change:
-    return lambda now, _since, _replica: replace(now, acceptance=shifted(now.acceptance, by))
+def _acceptance(by: float, replicas: int = 9) -> Change:
+    """Return a change of the acceptance of the first replicas."""
+    return lambda now, _since, replica: (
+        replace(now, acceptance=shifted(now.acceptance, by)) if replica < replicas else now
+    )
 
 
 def _decay(now: Conditions, since: int, _replica: int) -> Conditions:
@@ -86,14 +87,6 @@ def _quantized(now: Conditions, since: int, replica: int) -> Conditions:
         return replace(now, serving="refused", running=0.0)
     started = since == 6 * (replica + 1)
     return replace(now, acceptance=shifted(now.acceptance, -0.09), restart=started, version="0.33.0")
-
-
-def _outlier(now: Conditions, _since: int, replica: int) -> Conditions:
-    return replace(now, acceptance=shifted(now.acceptance, -0.3)) if replica == 0 else now
-
-
-def _vanish(now: Conditions, _since: int, _replica: int) -> Conditions:
-    return replace(now, target=False)
 
 
 def _large_batch(now: Conditions, _since: int, _replica: int) -> Conditions:
@@ -149,10 +142,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "repetition-loops", "AcceptanceAbnormallyHigh", "warning", _all(acceptance=(0.995, 0.995, 0.995)), 50
     ),
-    Fault("one-replica-worse", "EngineOutlier", "warning", _outlier, 110, replicas=3),
+    Fault("one-replica-worse", "EngineOutlier", "warning", _acceptance(-0.3, 1), 110, replicas=3),
     Fault("exporters-die", "MonitoringLost", "critical", _all(scraped=False), 7),
     Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
-    Fault("exporters-vanish", "MonitoringLost", "critical", _vanish, 17),
+    Fault("exporters-vanish", "MonitoringLost", "critical", _all(target=False), 17),
     Fault("servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15),
     Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 35),
     Fault("unknown-metrics", "MonitoringLost", "critical", _all(serving="unrecognized"), 15),
@@ -202,7 +195,6 @@ def play(world: str) -> Storage:
                 f"{fault.name}-{replica}",
                 fault.settings,
                 seed=100 * number + replica,
-                engines=fault.engines,
             ).play(storage, story, range(minutes))
     return storage
 

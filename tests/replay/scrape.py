@@ -82,13 +82,12 @@ class Storage:
 
 @dataclass
 class Replica:
-    """A pod: a server with its engines, and the exporter beside it.
+    """A pod: a server with one engine, and the exporter beside it.
 
     Attributes:
         model: what it serves.
         namespace: where.
         pod: its name, which becomes the instance too.
-        engines: how many.
         settings: of the exporter.
         seed: of its randomness.
     """
@@ -98,7 +97,6 @@ class Replica:
     pod: str
     settings: Settings
     seed: int = 0
-    engines: int = 1
 
     @cached_property
     def _thresholds(self) -> tuple[tuple[str, float], ...]:
@@ -111,7 +109,7 @@ class Replica:
         random = np.random.default_rng(self.seed)
         target = {"job": JOB, "instance": f"{self.pod}:9850", "namespace": self.namespace, "pod": self.pod}
         beside = {**target, "job": "vllm", "instance": f"{self.pod}:8000", "model_name": self.model}
-        engines = [Engine(EngineKey(self.model, str(i)), random) for i in range(self.engines)]
+        engine = Engine(EngineKey(self.model, "0"), random)
         states: dict[EngineKey, pipeline.EngineState] = {}
         errors: dict[str, float] = {}
         succeeded = START
@@ -122,8 +120,8 @@ class Replica:
             if now is None:
                 states = pipeline.interrupt(states)
                 continue
-            readings = tuple(engine.advance(now, storage.step) for engine in engines)
-            for engine in engines if not now.serving else ():
+            reading = Reading("vllm-v1", (engine.advance(now, storage.step),))
+            if not now.serving:
                 for position, value in enumerate(engine.positions):
                     own = {**beside, "position": str(position), "engine": engine.key.engine}
                     storage.put("vllm:spec_decode_num_accepted_tokens_per_pos_total", own, minute, value)
@@ -133,7 +131,6 @@ class Replica:
                 states = pipeline.interrupt(states)
                 errors[now.serving] = errors.get(now.serving, 0.0) + 12.0 * storage.step
             elif now.current:
-                reading = Reading("vllm-v1", readings)
                 states, results = pipeline.process_reading(states, reading, time, self.settings, now.version)
                 succeeded = time
             if not now.target:

@@ -24,7 +24,7 @@ from .expressions import (
     thresholds_in,
 )
 from .metrics import known_metrics, orphan
-from .series import is_counter, raw_metrics
+from .series import is_counter
 from .shapes import Shape, shape
 from .templating import names_asked, template_complaints
 from .vocabulary import ACTIONS, LEVELS, PAGING, PREFIX, SEVERITIES, SUBJECTS
@@ -116,17 +116,6 @@ def short_range(rule: Rule, bundle: Bundle) -> list[str]:
     ]
 
 
-def offset(rule: Rule, bundle: Bundle) -> list[str]:
-    """What is looked up in the past is a recorded series or a gauge."""
-    return [
-        f"offset of {name}, which is neither recorded nor a gauge"
-        for selector in nodes(rule.tree, promql.VectorSelector)
-        if selector.offset
-        and (name := selector_name(selector)) not in records(bundle)
-        and (name not in raw_metrics() or is_counter(name))
-    ]
-
-
 # --- what is matched with what
 
 
@@ -160,17 +149,6 @@ def _mismatch(node: promql.BinaryExpr, left: Shape, right: Shape) -> Iterator[st
         over = one.varying - labels if on else one.varying & labels
         if over and side != many_side(node):
             yield f"several series of the {side} side match: they differ in {', '.join(sorted(over))}"
-
-
-def regex_matcher(rule: Rule, bundle: Bundle) -> list[str]:
-    """A regular expression is one: a plain string is matched with = or !=."""
-    return [
-        f'{matcher.name} is matched with the plain string "{matcher.value}" as a regular expression'
-        for selector in nodes(rule.tree, promql.VectorSelector)
-        for matcher in selector.matchers.matchers
-        if matcher.op in (promql.MatchOp.Re, promql.MatchOp.NotRe)
-        and not re.search(r"[.*+?|()\[\]{}^$\\]", matcher.value)
-    ]
 
 
 # --- when an alert fires, and whom it reaches
@@ -291,8 +269,7 @@ def templates(rule: Rule, bundle: Bundle) -> list[str]:
 CHECKS: Mapping[str, Check] = {
     check.__name__: check
     for check in (
-        counters, bare_gauge, rate_of_sum, matching, regex_matcher, short_range, offset, known_metrics,
-        orphan,
+        counters, bare_gauge, rate_of_sum, matching, short_range, known_metrics, orphan,
     )
 }  # fmt: skip
 #: Checks of alerts only.
