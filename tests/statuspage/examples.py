@@ -221,8 +221,9 @@ FLEET = page_of(
 )
 
 #: Every state by name.
+_PAYING = target(engine())
 PAGES: dict[str, ExporterResult] = {
-    "healthy": page_of(target(engine())),
+    "healthy": page_of(_PAYING),
     "optimal": page_of(target(engine(OPTIMAL))),
     "fair": page_of(target(engine(FAIR))),
     "poor": page_of(target(engine(POOR))),
@@ -247,9 +248,9 @@ PAGES: dict[str, ExporterResult] = {
     "not_polled": page_of(TargetResult("http://vllm:8000")),
     "no_engines": page_of(target()),
     "no_targets": page_of(),
-    "several_targets": page_of(target(engine()), down(address="http://other:8000")),
+    "several_targets": page_of(_PAYING, down(address="http://other:8000")),
     **{
-        f"requests_{name}": replace(page_of(target(engine())), requests=RESULTS[name])
+        f"requests_{name}": replace(page_of(_PAYING), requests=RESULTS[name])
         for name in (
             "mixed",
             "gaining",
@@ -262,6 +263,6 @@ PAGES: dict[str, ExporterResult] = {
             "two-models",
         )
     },
-    "requests_hostile": replace(page_of(target(engine())), requests=RESULTS["hostile"]),
+    "requests_hostile": replace(page_of(_PAYING), requests=RESULTS["hostile"]),
     "fleet": FLEET,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,7 @@ class Module:
     impure: frozenset[str]  # what it imports and calls that reaches outside the process
 
 
+@cache
 def modules() -> dict[str, Module]:
     """Return every module of the package by its name, which is empty for the package itself."""
     return parse({_name(path): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))})

@@ -92,6 +92,7 @@ def read_groups(text: str) -> tuple[Mapping[str, Any], ...]:
     return tuple(yaml.safe_load(text)["groups"])
 
 
+@cache
 def read_bundle(folder: Path = RULES) -> Bundle:
     """Return the bundle in a folder of rule files."""
     return Bundle(
