@@ -52,3 +52,11 @@ def test_links_lead_somewhere() -> None:
     found = [(page, target) for page in pages() for target in links(page.read_text("utf-8"))]
     assert len(found) > 300
     assert [f"{page}: {text}" for page, target in found if (text := broken(page, target))] == []
+
+
+def test_what_is_broken_is_found() -> None:
+    readme = ROOT / "README.md"
+    assert broken(readme, "docs/payoff.md#measured") == ""
+    assert "no such file" in broken(readme, "docs/metric.md")
+    assert "no such heading" in broken(readme, "docs/reference/metrics.md#nothing")
+    assert "leads out" in broken(readme, "..")
