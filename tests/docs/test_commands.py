@@ -1,0 +1,72 @@
+"""docs/reference/commands.md: the reference is what the parsers say, and what they say is what happens."""
+
+import re
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from docs.inventory import ROOT
+from support.commands import run_here
+from support.scripts import script
+from vllm_specdec_exporter.cli import COMMANDS
+from vllm_specdec_exporter.serve.option_table import OPTIONS
+
+TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+
+
+def reference() -> ModuleType:
+    """The module that writes the page; it stands beside it."""
+    return script("docs/command_reference.py")
+
+
+def section(name: str) -> str:
+    """The part of the page on a command."""
+    return TEXT.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
+    """But for the settings of `serve`, which have a page of their own; bad usage ends with 2 and one line."""
+    said = run_here(name, "--help", COLUMNS="100").out
+    flags = set(re.findall(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?", said.partition("\n\n")[2]))
+    own = {flag for flag in flags if re.search(rf"^ +(?:-h, )?{re.escape(flag)}\b", said, re.MULTILINE)}
+    settings = {option.flag for option in OPTIONS} if name == "serve" else set()
+    assert len(own) >= 3
+    assert {flag for flag in own - settings - {"--help", "--version"} if flag not in section(name)} == set()
+    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", section(name), re.MULTILINE))
+    assert {"0", "2"} <= rows.keys()
+    help_text = " ".join(said.split())
+    assert {code: text for code, text in rows.items() if f"{code} {text}" not in help_text} == {}
+    done = run_here(name, "--no-such-flag")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+
+
+def defaults(name: str) -> dict[str, tuple[Any, str]]:
+    """What a parser takes without a flag and what its help says, of flags whose default the parser knows."""
+    module = reference()
+    found = {}
+    for action in module.parser_of(name)._actions:
+        flag = module._flag(action)
+        simple = isinstance(action.default, str | int | float) and not isinstance(action.default, bool)
+        if simple and action.default not in ("", "==SUPPRESS=="):
+            found[f"{name} {flag.shown}"] = (action.default, flag.default)
+    return found
+
+
+def test_defaults_are_those_that_hold() -> None:
+    """Numbers by value, as 60s is 60; words letter by letter."""
+    found = {flag: told for name in COMMANDS for flag, told in defaults(name).items()}
+    assert len(found) > 30
+    wrong = {
+        flag: (held, said)
+        for flag, (held, said) in found.items()
+        if str(held) not in (said, said.partition(",")[0]) and _number(said) != held
+    }
+    assert wrong == {}
+
+
+def _number(text: str) -> float | None:
+    """Return a number of a duration or of digits; `None` for another text."""
+    found = re.fullmatch(r"([\d.]+)(s|m|h|)", text)
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else None
