@@ -68,7 +68,7 @@ def pushed(found: dict[str, Any], collector: Collector) -> list[Any]:
 def test_every_example_is_known() -> None:
     """No block goes untested."""
     assert set(BLOCKS) == {"reporter", "openai", "httpx", "asgi", "vllm", "litellm", "litellm-client"}
-    assert TEXT.count("```") == 2 * (len(BLOCKS) + 2)  # and the one with curl, with its answer
+    assert TEXT.count("```") == 2 * (len(BLOCKS) + 3)  # and the command, and curl with its answer
 
 
 def test_curl(tmp_path: Path) -> None:

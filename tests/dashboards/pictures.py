@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +71,9 @@ async def draw(scenes: Collection[Scene], worlds: Path, pictures: Path | None = 
     found = {}
     async with Browser() as browser, browser.page() as page:
         for name in dict.fromkeys(scene.world for scene in scenes):
-            with open_world(name, worlds) as world:
+            with ExitStack() as stack:
+                # In a thread, because a world is made by event loops of its own.
+                world = await asyncio.to_thread(stack.enter_context, open_world(name, worlds))
                 for scene in (one for one in scenes if one.world == name):
                     start = max(world.start, world.end - HOURS * 3600)
                     viewing = Viewing(start, world.end, pixels=scene.width, scrape_interval=world.interval)

@@ -54,7 +54,7 @@ def test_all_examples_are_known() -> None:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_checks(folder: Pki, name: str) -> None:
     """Both checks that are named take every example."""
-    command = r"(?:`|^    )(promtool check .*?|vllm-specdec-exporter --config.check .*?)(?:`|$)"
+    command = r"(?:`|^)(promtool check .*?|vllm-specdec-exporter --config.check .*?)(?:`|$)"
     commands = re.findall(command, TEXT, re.MULTILINE)
     assert len(commands) == 2
     shutil.copy(folder.folder / f"{name}.yml", folder.folder / "web-config.yml")
