@@ -30,7 +30,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Files that take half a minute to five, the longest first.
 _LONG = (
-    "dashboards/test_pictures.py",
     "replay/test_readers.py",
     "replay/test_faults.py",
     "alerts/test_rules.py",
@@ -40,6 +39,7 @@ _LONG = (
     "service/test_discovery.py",
     "release/test_version.py",
     "replay/test_month.py",
+    "dashboards/test_pictures.py",
     "faults/test_responses.py",
     "attacks/test_listeners.py",
     "docker/test_image.py",
