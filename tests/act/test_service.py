@@ -153,7 +153,7 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
     program = tmp_path / "program"
     program.write_text(f"#!/bin/sh\necho >> {record}\ntest $2 = hangs && sleep 600\necho no >&2\nexit 3\n")
     program.chmod(0o755)
-    with act("--script", str(program), "--execute", *FREE, "--script.timeout", "2s") as running:
+    with act("--script", str(program), "--execute", *FREE, "--script.timeout", "6s") as running:
         assert [running.post(DISABLE).status for _ in range(4)] == [200] * 4
         assert len(running.events(4)) == 4
         running.post(DISABLE_RESOLVED)

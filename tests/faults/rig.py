@@ -223,4 +223,5 @@ def read_answer(connection: socket.socket) -> bytes:
     """Read one answer: its status, an empty line and its body."""
     answer = http.client.HTTPResponse(connection)
     answer.begin()
+    assert len(answer.headers.get_all("Content-Length", ())) == 1
     return f"HTTP/1.1 {answer.status} {answer.reason}\r\n\r\n".encode() + answer.read()

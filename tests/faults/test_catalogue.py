@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from faults.catalogue import AREAS
+from faults import catalogue
+from faults.catalogue import AREAS, DOCUMENT
 from faults.test_responses import FAULTS
 
 pytestmark = pytest.mark.full
@@ -27,3 +28,10 @@ def test_every_fault_has_one_test() -> None:
     injected = Counter({fault: number for fault, number in injected.items() if fault in promised})
     assert promised == injected
     assert set(promised.values()) == {1}
+
+
+def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make check-generated` fails for a document that is not current, or not there."""
+    for file, code in ((DOCUMENT, 0), (Path(__file__), 1), (HERE / "none.md", 1)):
+        monkeypatch.setattr(catalogue, "DOCUMENT", file)
+        assert catalogue.main(["--check"]) == code

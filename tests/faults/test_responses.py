@@ -160,7 +160,7 @@ def test_faults_are_counted_told_once_and_end() -> None:
             server.behaviour = FAULTS[name][1]
             if server.behaviour is REFUSED:
                 server.refuse()
-        exporter.wait_for(lambda m: _failed(m, servers.values(), 1), "poll_errors_total")
+        exporter.wait_for(lambda m: _failed(m, servers.values(), 2), "poll_errors_total")
         answers = [exporter.get("/metrics") for _ in range(10)]
         during = Metrics(answers[-1].text)
         for server in servers.values():

@@ -106,9 +106,14 @@ def _container_problems(container: Mapping[str, Any], volumes: list[str]) -> Ite
     yield from (f"the port {port}" for port in ports if not 0 < int(port["containerPort"]) < 65536)
     yield from _twice("the mountPath", (mount["mountPath"] for mount in mounts))
     yield from (f"there is no volume to mount: {one}" for one in mounts if one["name"] not in volumes)
+    resources = container.get("resources") or {}
     try:
-        for amounts in (container.get("resources") or {}).values():
-            for text in amounts.values() if isinstance(amounts, dict) else ():
-                quantity(text)
+        requests, limits = (
+            {name: quantity(text) for name, text in (resources.get(kind) or {}).items()}
+            for kind in ("requests", "limits")
+        )
     except ValueError as error:
         yield f"resources: {error}"
+    else:
+        above = [name for name in requests.keys() & limits.keys() if requests[name] > limits[name]]
+        yield from (f"resources: the request of {name} is above its limit" for name in above)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .manifest_schemas import problems, problems_everywhere
+from .manifest_schemas import CRDS, problems, problems_everywhere
 
 DEPLOYMENT: dict[str, Any] = yaml.safe_load("""
 apiVersion: apps/v1
@@ -77,9 +77,18 @@ def test_what_only_the_api_server_checks_is_noticed() -> None:
         (f"{pods}/containers/0/ports/0/name", "a-name-of-16-char", "the port name"),
         (f"{pods}/containers/0/volumeMounts/0/name", "other", "no volume"),
         (f"{pods}/containers/0/resources", {"limits": {"cpu": "1 core"}}, "quantity"),
+        (f"{pods}/containers/0/resources", {"requests": {"cpu": 2}, "limits": {"cpu": 1}}, "above its limit"),
+        (f"{pods}/containers", DEPLOYMENT["spec"]["template"]["spec"]["containers"] * 2, "stands twice"),
+        ("metadata/labels", {"a": "b" * 64}, "labels, a value"),
         ("spec/selector/matchLabels", {"app": "other"}, "not among the labels"),
         ("metadata/annotations", {"a": "x" * 300000}, "256 KiB"),
         ("metadata/name", "Upper", "metadata.name"),
     ):
         found = problems(changed(DEPLOYMENT, path, value), "1.33")
         assert any(said in problem for problem in found), (path, found)
+
+
+def test_no_schema_of_ours_lets_unknown_fields_pass() -> None:
+    texts = [path.read_text("utf-8") for path in CRDS.glob("*.json")]
+    assert texts
+    assert all(text.count('"properties"') <= text.count('"additionalProperties": false') for text in texts)

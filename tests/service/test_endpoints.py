@@ -54,6 +54,13 @@ class TestMetrics:
                     wrong.append(f"{path} {accepts}")
         assert wrong == []
 
+    def test_nobody_is_asked_for_a_scrape(self, exporter: RunningExporter, server: FaultyServer) -> None:
+        """Only polls reach the server, of which three at most come in meanwhile."""
+        before = len(server.polls())
+        for _ in range(20):
+            exporter.get("/metrics")
+        assert len(server.polls()) <= before + 3
+
     def test_own_metrics(self, exporter: RunningExporter, server: FaultyServer) -> None:
         """The process's own metrics are there, unless they were switched off."""
         assert "process_resident_memory_bytes" in exporter.metrics().samples
