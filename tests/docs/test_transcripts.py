@@ -112,3 +112,10 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
     with contextlib.suppress(AssertionError):
         eventually(as_printed, 180)
     assert not last[0]
+
+
+def test_differences_are_noticed() -> None:
+    assert missing("a GAINS 1.2 times\n...\nb 1\n", "a GAINS 7.5 times\nmore\nb 2\n") == ""
+    assert missing("a GAINS\n", "a LOSES\n")
+    assert missing("b x\n...\na y\n", "a y\nb x\n")
+    assert unlabelled("  drafts  5\n", "  drawn  5\n") == ["drafts"]

@@ -111,11 +111,11 @@ def test_a_fault_is_about_one_notification() -> None:
     assert found.total() <= 2 * sum(one.told != "silent" for one in HISTORIES), found
 
 
-def test_a_collapse_of_sixteen_engines_fires_at_most_thirty_series() -> None:
+def test_a_collapse_of_forty_engines_fires_at_most_thirty_series() -> None:
     """Of four models, for 80 minutes; the watchdog, hints and what is for programs included."""
     world = World()
     gone = Phase(80, acceptance=(0.02, 0.01, 0.0), speedup=0.6, action="disable", recommended_k=0)
-    for index in range(16):
+    for index in range(40):
         world.engine(Phase(30), gone, model=f"model-{index % 4}", instance=f"10.0.0.{index}:9850")
     most = 'max_over_time(count(ALERTS{alertstate="firing"})[80m:1m])'
     pages = 'count(count_over_time(ALERTS{alertstate="firing",severity="critical"}[80m]))'

@@ -1,4 +1,4 @@
-"""From a real vLLM to the pager: its acceptance is made to collapse by temperature.
+"""From a real vLLM to the pager: its acceptance is made to collapse by temperature, and to recover.
 
 Everything in between is real as well: the exporter, Prometheus with the committed rules, Alertmanager with
 the committed configuration, and `act`, on a clock that runs 60 times as fast. The truth is vLLM's record of
@@ -60,6 +60,8 @@ class Story:
     pages: list[dict[str, Any]]
     took: float
     actions: list[dict[str, Any]]
+    resolved: list[dict[str, Any]]
+    at_last: list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,11 @@ def tell(traffic: Traffic, running: Stack) -> Story:
     running.wait(lambda: any(e["event"] == "would_act" for e in running.actions()), 25, 30)
     # A slow processor may not have answered one whole request yet.
     running.wait(lambda: any(one.ask.temperature == 1.0 for one in traffic.told), 10, 60)
-    return Story(cold, traffic.acceptance(), quiet, running.triggered(), took, running.actions())
+    pages, hot = running.triggered(), traffic.acceptance()
+
+    traffic.temperature = 0.0
+    running.wait(running.resolved, 35, 60)
+    return Story(cold, hot, quiet, pages, took, running.actions(), running.resolved(), running.triggered())
 
 
 def test_good_speculation_is_quiet_and_its_collapse_pages_once_and_in_time(story: Story) -> None:
@@ -110,3 +116,9 @@ def test_the_advice_reaches_the_program(story: Story) -> None:
     would = {(e["action"], e["recommended_k"]) for e in story.actions if e["event"] == "would_act"}
     assert ("disable", "0") in would
     assert not any(e["event"] == "acted" for e in story.actions)
+
+
+def test_the_recovery_resolves(story: Story) -> None:
+    """The page ends when acceptance is back, and no other began in between."""
+    assert len(story.resolved) == 1
+    assert len({page["dedup_key"] for page in story.at_last}) == 1

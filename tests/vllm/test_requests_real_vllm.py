@@ -135,6 +135,15 @@ def test_positions_have_the_drafts_that_reached_them_as_denominator(story: Story
         assert ratio == pytest.approx(accepted[position] / drafted[position])
 
 
+def test_outcomes_follow_the_published_zones(story: Story) -> None:
+    drafted = [one for one in story.told if one.ratio is not None]
+    losing = [one for one in drafted if one.ratio is not None and one.ratio < 0.5]
+    assert total(story.scrape, "request_outcomes_total", outcome="loses") == len(losing)
+    tokens = sum(one.tokens or 0 for one in losing)
+    assert total(story.scrape, "request_generation_tokens_total", outcome="loses") == tokens
+    assert story.scrape.value("request_losing_ratio") == pytest.approx(len(losing) / len(drafted))
+
+
 def test_streams_have_times_and_the_others_none(story: Story) -> None:
     streamed = [one for one in (*story.told, *story.silent) if one.ask.stream]
     assert total(story.scrape, "request_time_to_first_token_seconds_count") == len(streamed)
@@ -178,9 +187,10 @@ def steady(events: list[Any]) -> tuple[object, ...]:
     )
 
 
-def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer) -> None:
-    """Greedy and sampled, though the tap asks the server for more than the client did."""
-    with tap(server, "--tap.ask-for-usage", "true") as (port, _):
+@pytest.mark.parametrize("asking", ["false", "true"])
+def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer, asking: str) -> None:
+    """Greedy and sampled, also where the tap asks the server for more than the client did."""
+    with tap(server, "--tap.ask-for-usage", asking) as (port, _):
         direct, tapped = (
             openai.OpenAI(base_url=f"http://{HOST}:{at}/v1", api_key="none", max_retries=0)
             for at in (server.port, port)
