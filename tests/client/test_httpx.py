@@ -94,7 +94,13 @@ def a_client(library: Any, way: str, reporter: Reporter, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("library", "way"),
-    [(httpx, "hooks"), (httpx2, "transport"), (httpx2, "async hooks"), (httpx, "async transport")],
+    [
+        (httpx, "hooks"),
+        (httpx2, "transport"),
+        (httpx2, "async hooks"),
+        (httpx, "async transport"),
+        (httpx2, "async transport"),
+    ],
 )
 class TestEveryWay:
     @pytest.fixture

@@ -115,11 +115,11 @@ class TestToken:
             file.write_text("new")
             eventually(lambda: reporter.sent == 1)
 
-    @pytest.mark.parametrize("content", [b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
-    def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes, caplog: Any) -> None:
+    @pytest.mark.parametrize("content", [None, b"", b"two\nlines", "ümlaut".encode(), b"\xff"])
+    def test_unusable(self, collector: Collector, tmp_path: Path, content: bytes | None, caplog: Any) -> None:
         """Without a valid token nothing is sent; with one, queued requests are."""
         file = tmp_path / "token"
-        if content:
+        if content is not None:
             file.write_bytes(content)
         with reporting(collector.url, token="", token_file=file) as reporter:
             reporter.report(ONE)

@@ -149,6 +149,20 @@ def test_what_is_pushed_can_be_read_from_a_file_too() -> None:
     assert [found.model_name for found in caught.value.observations] == [MODEL]
 
 
+def test_the_answers_of_a_batch_find_their_requests() -> None:
+    """By `custom_id`, in any order; an answer whose request is not there is read too."""
+    reader = EntryReader(Classification())
+    asked = [
+        {"custom_id": str(n), "url": "/v1/chat/completions", "body": {**CHAT, "temperature": n}}
+        for n in (0, 1)
+    ]
+    answered = [{"custom_id": n, "response": {"status_code": 200, "body": answer()}} for n in ("1", "x", "0")]
+    found = [
+        one.temperature for entry in (*asked, *answered) for one in reader.read(json.dumps(entry).encode())
+    ]
+    assert (found, reader.unanswered) == ([1.0, None, 0.0], 0)
+
+
 @pytest.mark.parametrize("scenario", ["ngram-phases", "nospec"])
 def test_what_a_client_took_down_is_read(scenario: str) -> None:
     """Every recorded request is one observation, with the numbers that stand in it."""

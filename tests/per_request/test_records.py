@@ -59,6 +59,12 @@ class TestReading:
             assert parse_record(found) == parse_record(SUMMARY)
             assert parse_record({**SUMMARY, "acceptance_histogram": nothing}) == DraftRecord(4, 10, 5)
 
+    def test_nothing_drafted(self) -> None:
+        """A grammar may strike out all drafted tokens of all steps."""
+        record = parse_record(record_of([(0, 0), (0, 0)]))
+        assert record.drafts == 2
+        assert Observation(0.0, record=record).state is RecordState.NOT_DRAFTED
+
     def test_more_steps_than_are_read(self) -> None:
         """Traffic would wait for them: such an answer has its totals, as with a summary."""
         most = 65_536

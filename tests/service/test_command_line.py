@@ -63,7 +63,10 @@ def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) ->
 
 def test_unknown_variables_are_warned_about() -> None:
     """A variable that means nothing is most likely misspelt; those of a Kubernetes Service are left alone."""
-    names = ("POLL_INTERVALL", "LOG_LEVEL", "SERVICE_HOST", "PORT_9850_TCP_ADDR")
+    names = (
+        *("POLL_INTERVALL", "LOG_LEVEL", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP_METRICS"),
+        *("PORT", "PORT_9850_TCP", "PORT_9850_TCP_ADDR"),
+    )
     with running_exporter(
         "--vllm.url", CLOSED, env={f"{PREFIX}{name}": "info" for name in names}
     ) as exporter:

@@ -114,8 +114,16 @@ async def test_a_changed_start_header_is_a_restart_though_no_counter_fell(server
 
 
 class TestRequest:
-    async def test_what_is_sent(self, server: FaultyServer) -> None:
-        """A poll is one plain GET that says who asks, asks for the text format and for no compression."""
+    async def test_what_is_sent(
+        self, server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A poll is one plain GET that says who asks, asks for the text format and for no compression.
+
+        It has no password of .netrc.
+        """
+        netrc = tmp_path / "netrc"
+        netrc.write_text("machine 127.0.0.1 login eve password secret\n")
+        monkeypatch.setenv("NETRC", str(netrc))
         assert await fetch(server.url) == BODY
         request = server.requests[0]
         assert (request.method, request.path) == ("GET", "/metrics")

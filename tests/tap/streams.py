@@ -1,6 +1,7 @@
-"""Requests and answers as clients and vLLM write them, as bytes; and every way to cut bytes into pieces."""
+"""Requests and answers as clients and vLLM write them, as bytes; and ways to cut bytes into pieces."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -153,9 +154,13 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
 
 
 def cuts(data: bytes, most: int = 1 << 20) -> Iterator[list[bytes]]:
-    """Up to 500 ways to cut bytes in two, and byte by byte; of more than `most`, one way."""
+    """Cut bytes in two, at up to 500 places and after each CR and LF, and byte by byte.
+
+    More than `most` bytes are cut in one way only.
+    """
     if len(data) <= most:
-        for place in range(1, len(data), 1 + len(data) // 500):
+        ends = (found.end() for found in re.finditer(rb"[\r\n]", data[:-1]))
+        for place in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
             yield [data[:place], data[place:]]
         yield [bytes((byte,)) for byte in data]
     else:

@@ -86,7 +86,7 @@ def _result(watched: Watched) -> tuple[tuple[Observation, ...], dict[str, int], 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_the_same_observation_whatever_the_pieces(name: str) -> None:
-    """Every way to cut the request in two, every way to cut the answer, byte by byte, and all at once."""
+    """Request and answer cut in two, also within line ends, byte by byte, and all at once."""
     asked, answered = EXCHANGES[name]
     twice = observe(([asked], [answered]), ([asked], [answered]))
     assert [seen.completion_tokens for seen in twice.told] == ([None] if "trailers" in name else [9]) * 2

@@ -25,53 +25,60 @@ from vllm_specdec_exporter.serve.tap import usage
 from vllm_specdec_exporter.serve.tap.http_framing import MAX_HEAD
 from vllm_specdec_exporter.serve.tap.usage import UsageRewriter
 
+_WHOLE = b"".join(WITH)
 _NO_CHUNKS = stream_head(**{"transfer-encoding": None})
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-_HEAD_OF_LENGTH = stream_head(**{"transfer-encoding": None, "content-length": str(len(b"".join(WITH)))})
+_HEAD_OF_LENGTH = stream_head(**{"transfer-encoding": None, "content-length": str(len(_WHOLE))})
 _HEAD_OF_CHUNKS = stream_head(**{"transfer-encoding": None, "Transfer-Encoding": "chunked"})
+#: Streams, and what says where their body ends: chunks, its length or the end of the connection.
 _STREAMS = {
-    "as vLLM writes": streamed(WITH),
-    "extensions and trailers": stream_head() + chunks(WITH, extension=b";a=b", trailers=b"X-Sum: 1\r\n"),
-    "other writing of headers": streamed(
-        WITH,
-        **{"content-type": None, "transfer-encoding": None},
-        Content_Type="Text/Event-Stream",
-        Transfer_Encoding="Chunked",
-    ).replace(b"Content-Type: ", b"Content-Type:"),
-    "HTTP/1.0": streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"),
-    "no coding": streamed(WITH, **{"content-encoding": "identity"}),
-    "without the last empty line": streamed([*WITH[:-2], WITH[-1], WITH[-2][:-1]]),
-    "interim answers": _INTERIM + streamed(WITH),
-    "until the end": _NO_CHUNKS + b"".join(WITH),
-    "until the end, after interim answers": _INTERIM + _NO_CHUNKS + b"".join(WITH),
+    "as vLLM writes": (streamed(WITH), "chunks"),
+    "extensions and trailers": (
+        stream_head() + chunks(WITH, extension=b";a=b", trailers=b"X-Sum: 1\r\n"),
+        "chunks",
+    ),
+    "other writing of headers": (
+        streamed(
+            WITH,
+            **{"content-type": None, "transfer-encoding": None},
+            Content_Type="Text/Event-Stream",
+            Transfer_Encoding="Chunked",
+        ).replace(b"Content-Type: ", b"Content-Type:"),
+        "chunks",
+    ),
+    "HTTP/1.0": (streamed(WITH).replace(b"HTTP/1.1", b"HTTP/1.0"), "chunks"),
+    "no coding": (streamed(WITH, **{"content-encoding": "identity"}), "chunks"),
+    "without the last empty line": (streamed([*WITH[:-2], WITH[-1], WITH[-2][:-1]]), "chunks"),
+    "interim answers": (_INTERIM + streamed(WITH), "chunks"),
+    "until the end": (_NO_CHUNKS + _WHOLE, "end"),
+    "until the end, after interim answers": (_INTERIM + _NO_CHUNKS + _WHOLE, "end"),
     # How long it will be is not known before its end; what follows it on the connection passes.
-    "of known length": _HEAD_OF_LENGTH + b"".join(WITH) + answer(chat_answer()),
-    "of known length in HTTP/1.0": _HEAD_OF_LENGTH.replace(b"/1.1", b"/1.0") + b"".join(WITH),
+    "of known length": (_HEAD_OF_LENGTH + _WHOLE + answer(chat_answer()), "length"),
+    "of known length in HTTP/1.0": (_HEAD_OF_LENGTH.replace(b"/1.1", b"/1.0") + _WHOLE, "length"),
 }
 
 
-@pytest.mark.parametrize("name", _STREAMS)
-def test_the_extra_event_is_removed_whatever_the_pieces(name: str) -> None:
+@pytest.mark.parametrize(("answered", "framing"), _STREAMS.values(), ids=_STREAMS)
+def test_the_extra_event_is_removed_whatever_the_pieces(answered: bytes, framing: str) -> None:
     """Head and trailers stay byte for byte; the body is that of the stream without the event.
 
     One of known length goes on in chunks, one until the connection ends as it is.
     """
-    answered = _STREAMS[name]
-    head = answered[: answered.index(b"\r\n\r\n", len(_INTERIM) * answered.startswith(_INTERIM)) + 4]
-    data, after = answered[len(head) :], b""
-    if "known length" in name:
-        after = b"\r\n" + data[len(b"".join(WITH)) :]
-        data, head = data[: len(b"".join(WITH))], _HEAD_OF_CHUNKS
-    elif "until" not in name:
+    interim = _INTERIM if answered.startswith(_INTERIM) else b""
+    head, data = split(answered.removeprefix(interim))
+    after = b""
+    if framing == "length":
+        head, data, after = _HEAD_OF_CHUNKS, _WHOLE, b"\r\n" + data.removeprefix(_WHOLE)
+    elif framing == "chunks":
         data, after = unchunk(data)
     expected = _without(data)
     assert data != expected
     for parts in cuts(answered):
         asking = after_asking()
         out = answers(asking, parts) + asking.end_of_responses()
-        assert out.startswith(head), parts[0]
-        body = out[len(head) :]
-        assert ((body, b"") if "until" in name else unchunk(body)) == (expected, after), parts[0]
+        assert out.startswith(interim + head), parts[0]
+        body = out.removeprefix(interim + head)
+        assert ((body, b"") if framing == "end" else unchunk(body)) == (expected, after), parts[0]
 
 
 @given(st.lists(st.integers(0, 3000), max_size=12), st.lists(st.integers(0, 4000), max_size=12))

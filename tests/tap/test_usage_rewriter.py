@@ -231,7 +231,9 @@ def test_any_body_in_chunks_passes_and_the_next_request_is_asked(
     for parts in (cut_at(sent, places), [bytes((byte,)) for byte in sent]):
         asking = UsageRewriter()
         assert requests(asking, parts) == sent
+        assert asking.response(streamed(WITH)) == streamed(WITH)
         assert asking.request(STREAM) == with_question(STREAM)
+        assert unchunk(split(asking.response(streamed(WITH)))[1])[0] == b"".join(WITHOUT)
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ class TestBroken:
             for number, (name, broken, message) in enumerate(
                 (
                     ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),
+                    ("web.yml", None, "cannot be read: No such file or directory"),
                     ("clients.pem", None, 'clients.pem": cannot be read: No such file or directory'),
                 )
             ):
