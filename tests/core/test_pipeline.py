@@ -55,7 +55,10 @@ def steady(polls: int, start: int = 0) -> list[Reading]:
 
 class TestResult:
     def test_judgement(self) -> None:
-        """The judged window decides; others show steadiness once they hold other samples."""
+        """The judged window decides; others show steadiness once they hold other samples.
+
+        A window that is 90 % full is called by its name.
+        """
         result = run(steady(14))[-1]
 
         assert [(m.window, m.span_seconds, m.drafts) for m in result.windows] == [
@@ -75,7 +78,7 @@ class TestResult:
 
         soon = run(steady(3))[-1]
         assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
-        for polls, period in ((3, "10s"), (13, "1m"), (20, "1m")):
+        for polls, period in ((3, "10s"), (11, "50s"), (12, "1m")):
             assert run(steady(polls))[-1].activity.reason.endswith(f" in the last {period}")
         assert not any("deviation" in reason for reason in soon.quality.reasons)
 
