@@ -235,6 +235,19 @@ class TestInThePipeline:
         assert present.speedup == pytest.approx(SLOWER, rel=1e-6)
         assert result.advice.action in (Action.DISABLE, Action.DECREASE_K)
 
+    def test_a_baseline_of_another_model(self) -> None:
+        """It is not compared with, and a hint says why; payoff is estimated instead."""
+        known = baseline(bucket(4.0, *[0.2] * 50, rate=200.0), model="other")
+        settings = settings_for(BUILTIN["eagle"], "eagle", 3, baseline=known)
+        result = served(settings, [(100.0 * n, 5.0 * n, 0.4 * n) for n in range(30)], running=4)[-1]
+        window = result.window("5m")
+
+        assert window is not None
+        assert (window.measured, result.payoff.basis) == (Measured(), Basis.CALIBRATED)
+        assert [f.action for f in result.findings if "is of model 'other'" in f.text] == [
+            "Until then, speedup is estimated instead of measured."
+        ]
+
     def test_a_restart_is_not_measured_across(self) -> None:
         """Behind a restart the requests of the old life count in no window."""
         known = baseline(bucket(1.0, *[0.2] * 50))

@@ -1,5 +1,6 @@
 """`baseline`: the real command against simulated and recorded servers."""
 
+import json
 import re
 import signal
 import subprocess
@@ -127,9 +128,19 @@ def _earlier(**changes: str) -> str:
     return baseline.encode(replace(recorded_baseline(), **changes)).decode()
 
 
+def _other_buckets() -> str:
+    document = json.loads(_earlier())
+    for bucket in document["buckets"]:
+        bounds = bucket["latencies"]["time_per_output_token"]["bounds"]
+        bounds[:] = [bound * 1.5 for bound in bounds]
+    return json.dumps(document)
+
+
 APPEND = (*SHORT, "--append")
 _FOLDER = "its folder does not exist, or it is a folder itself"
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
+_OTHER_RELEASE = "the baseline is of version 0.9.1, and this server has 0.32.0"
+_OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
 _OTHER_FORMAT = 'its format is "something/2", and this exporter reads vllm-specdec-baseline/1'
 CASES = {
     # Of servers.
@@ -145,6 +156,8 @@ CASES = {
     ),
     "another model": Case(BUSY, 1, "no model 'huge'; the server has tiny-llama", (*SHORT, "--model", "huge")),
     "append to another model": Case(BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")),
+    "append to another release": Case(BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")),
+    "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
     # Of flags and files, before a server is asked.
     "no unit": Case((), 2, '--for "10": a duration needs a unit', ("--for", "10")),
     "too short": Case((), 2, '--for "500ms": allowed: from 1s up', ("--for", "500ms")),

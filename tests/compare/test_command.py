@@ -189,6 +189,8 @@ def test_servers_are_watched_at_the_same_time_whatever_their_engine(
     assert pair["speed"]["outcome"] == "faster"
     assert pair["gain"]["speculating"] == "B"
     assert "period" not in " ".join(document["warnings"])
+    outcome = compared(servers["plain"], servers["drafting"], "--for", "3s", "--json")
+    assert json.loads(outcome.out)["warnings"] == []
     again = json.loads(compared(*(f"{saved}#{address}" for address in servers.values()), "--json").out)
     assert again["pairs"] == document["pairs"]
     assert not again["sides"][0]["live"]

@@ -57,6 +57,14 @@ def test_an_empty_variable_is_none() -> None:
     assert load({}, empty) == load({}, {})
 
 
+def test_a_file_may_say_nothing(tmp_path: Path) -> None:
+    """As a template with every line commented out does."""
+    file = tmp_path / "config.yml"
+    for text in ("", "# nothing\n", "poll:\n", "{}\n"):
+        file.write_text(text)
+        assert load({}, {}, str(file)) == load({}, {}), text
+
+
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
         """It is refused in one line with its name. A date that is none is no YAML either."""

@@ -55,7 +55,10 @@ def steady(polls: int, start: int = 0) -> list[Reading]:
 
 class TestResult:
     def test_judgement(self) -> None:
-        """The judged window decides; others show steadiness once they hold other samples."""
+        """The judged window decides; others show steadiness once they hold other samples.
+
+        A window that is 90 % full is called by its name.
+        """
         result = run(steady(14))[-1]
 
         assert [(m.window, m.span_seconds, m.drafts) for m in result.windows] == [
@@ -75,7 +78,8 @@ class TestResult:
 
         soon = run(steady(3))[-1]
         assert [m.span_seconds for m in soon.windows] == [10.0, 10.0]
-        assert soon.activity.reason.endswith(" in the last 10s")
+        for polls, period in ((3, "10s"), (11, "50s"), (12, "1m")):
+            assert run(steady(polls))[-1].activity.reason.endswith(f" in the last {period}")
         assert not any("deviation" in reason for reason in soon.quality.reasons)
 
     def test_what_the_operator_says(self) -> None:
@@ -242,6 +246,12 @@ class TestServers:
             assert (result.activity.state, result.num_speculative_tokens) == (activity, k), item.dialect
         item = read(upstream("llamacpp-k4.txt"))
         assert run([item, item])[-1].activity.state is ActivityState.WARMING_UP, "a long request"
+
+    def test_v0_at_rest_has_no_drafts(self) -> None:
+        """They are unknown, not 0: it has no usable counter of them."""
+        item = read(upstream("vllm-v0-k5.txt"))
+        window = run([item, item])[-1].window("1m")
+        assert (window.drafts, window.acceptance_ratio, window.coverage_ratio) == (None, None, None)
 
     def test_a_diffusion_model(self) -> None:
         """Denoising steps are not drafts, as the reason says; no speculative config makes it speculative."""

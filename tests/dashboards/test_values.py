@@ -212,6 +212,12 @@ def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: Worl
     assert int(model["Alerts"]) == sum(bool(name) for *_, name, _, _ in rows)
 
 
+def test_since_is_the_time_of_the_verdict(harmful: World) -> None:
+    """The traffic turned bad 75 minutes before the end, and time is told to five minutes."""
+    (row,) = panel(harmful, "overview: Models").rows("model_name").values()
+    assert 65 * 60 <= float(row["Since"]) <= 80 * 60
+
+
 def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
     """Not the lowest of all: where models differ there is a line for each, and else one for all."""
     own = {

@@ -87,6 +87,13 @@ def test_too_few_drafts() -> None:
     assert enough.action is not Action.INSUFFICIENT_DATA
 
 
+@pytest.mark.parametrize("name", PROFILES)
+def test_nothing_pays(name: str) -> None:
+    """Where no drafted token is accepted, K is 0, whatever drafting costs."""
+    found = judged(settings_for(PROFILES[name]), (0.0,) * 4, DRAFTS, 16).advice
+    assert (found.action, found.num_speculative_tokens) == (Action.DISABLE, 0)
+
+
 def numbers(value: Any) -> list[float]:
     """Every number in a decoded JSON document."""
     if isinstance(value, dict):

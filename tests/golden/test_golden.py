@@ -3,6 +3,7 @@
 `UPDATE_GOLDEN=1 pytest tests/golden` writes the files anew; look at the difference before it is committed.
 """
 
+import math
 import os
 import platform
 import subprocess
@@ -123,6 +124,20 @@ def test_every_metric_of_the_table_is_in_a_golden_file() -> None:
     seen = {sample.name for case in CASES for family in families(case.name) for sample in family.samples}
     names = {f"{row.full_name}_count" if row.kind is Kind.HISTOGRAM else row.full_name for row in METRICS}
     assert set() == names - seen
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values_can_be(case: Case) -> None:
+    """No ratio is beyond 1, nothing is a mean over no drafts, and a histogram holds every draft."""
+    found = samples(case)
+    empty = {labels for labels, n in found.get("window_drafts", {}).items() if n == 0}
+    for name, rows in found.items():
+        top = math.inf if name in ("break_even_acceptance_ratio", "latency_ratio") else 1
+        assert all(map(math.isfinite, rows.values())), name
+        assert not name.endswith("_ratio") or all(0 <= n <= top for n in rows.values()), name
+    for name in ("mean_acceptance_length", "mean_draft_length", "estimated_speedup", "mean_batch_size"):
+        assert not set(found.get(name, {})) & empty, name
+    assert found.get("accepted_tokens_per_draft_count", {}).items() <= found.get("drafts_total", {}).items()
 
 
 @pytest.mark.parametrize("key", ["upstreem", "feild", "labels"])

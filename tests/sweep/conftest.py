@@ -13,7 +13,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the counters more often: the fake server's are right at once."""
     monkeypatch.setattr(counters, "BEAT", 0.02)
     monkeypatch.setattr(runner, "BUSY_LIMIT", 0.2)
-    monkeypatch.setattr(runner, "REST_LIMIT", 1.0)
+    monkeypatch.setattr(runner, "REST_LIMIT", 3.0)
 
 
 @pytest.fixture
