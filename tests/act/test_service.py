@@ -164,7 +164,7 @@ def test_a_failure_is_tried_again_and_given_up_and_a_program_that_hangs_is_kille
     assert kinds == ["failed", "failed", "failed", "skipped", "resolved", "failed", "failed"]
     assert (events[0]["exit_code"], events[0]["output"]) == (3, "no\n")
     assert "given up after 3 failures" in events[3]["why"]
-    assert events[6]["why"] == "it took longer than 2s and was killed"
+    assert events[6]["why"] == "it took longer than 6s and was killed"
     assert record.read_text().count("\n") == 5
 
 
