@@ -168,19 +168,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         began = time.time()
         eventually(lambda: plain_server.finished and torn_server.finished, 90)
         last = naive_buckets(PLAIN[-1])[0]
-        bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{le="0.0"}} == {last}'
+        bucket = f'{PREFIX}accepted_tokens_per_draft_bucket{{job="plain",le="0.0"}} == {last}'
         prometheus.wait_for(bucket, 60)
         drafts = f"{PREFIX}drafts_total"
         prometheus.wait_for(f'{drafts}{{job="torn"}} == on() {drafts}{{job="plain"}}', 60)
         down = time.time()
         plain_server.pause()
         torn_server.pause()
-        up = f"{PREFIX}up[1s]"
+        up = f'{PREFIX}up{{job="plain"}}[1s]'
         prometheus.wait_for(f"count_over_time({up}) > 2 and max_over_time({up}) == 0", 60)
         back = time.time()
         plain_server.resume()
         torn_server.resume()
-        prometheus.wait_for(f'{PREFIX}window_drafts{{window="3s"}} == 0', 60)
+        prometheus.wait_for(f'{PREFIX}window_drafts{{job="plain",window="3s"}} == 0', 60)
         yield Run(prometheus, began, down, back, time.time())
 
 
