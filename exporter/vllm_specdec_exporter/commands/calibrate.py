@@ -26,7 +26,7 @@ from .arguments import add_flag, check_writable, fail, write_file
 from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
 from .sweep.endpoint import Unreachable
 from .sweep.grid import Prompt, PromptSet
-from .sweep.progress import show_progress
+from .sweep.progress import SweepProgress
 from .sweep.record import Status
 from .sweep.runner import OtherTraffic
 
@@ -196,12 +196,13 @@ async def _measure(
     args: argparse.Namespace, plans: Sequence[SweepPlan]
 ) -> tuple[ServerIdentity, list[CellResult]]:
     """Return the server, and the cells of both servers, in turn so that a slow drift affects both."""
+    progress = SweepProgress(None if args.quiet else sys.stderr)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
     for plan in plans:
         for url in _urls(args):
             server = endpoint(url, api_key_file=args.api_key_file)
-            outcome = await run_sweep(plan, server, progress=show_progress(quiet=args.quiet))
+            outcome = await run_sweep(plan, server, progress=progress)
             identity = identity or outcome.record.server
             cells += outcome.record.cells
     assert identity is not None

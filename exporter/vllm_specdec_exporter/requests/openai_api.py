@@ -120,6 +120,7 @@ def short_value(value: msgspec.Raw | bytes) -> bytes:
 
 
 class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     completion_tokens_details: msgspec.Raw = _NULL
 
@@ -180,6 +181,7 @@ class ResponseFields:
     model_name: str = ""
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
+    prompt_tokens: int | None = None  # tokens of the prompt, if present
     completion_tokens: int | None = None  # generated tokens, if present
     only_usage: bool = False  # whether it has usage, no choices and no error: the event of ``include_usage``
     record: DraftRecord | None = None  # the record of speculation, if present
@@ -211,6 +213,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         model_name=found.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(found.choices),
+        prompt_tokens=_count(found.usage.prompt_tokens) if found.usage else None,
         completion_tokens=_count(_completion_tokens(found)),
         only_usage=found.usage is not None and not tokens and not failed,
         record=record,
