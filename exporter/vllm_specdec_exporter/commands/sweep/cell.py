@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .grid import Cell, Request
     from .stream import StreamedAnswer
 
-#: Relative difference between counters and responses above which a cell counts as disturbed. So few drafts of
-#: others change the acceptance ratio by less than its interval.
+#: Relative difference between counters and responses above which a cell counts as disturbed. Drafts of others
+#: of this share change the acceptance ratio by at most as much.
 MAX_DIFFERENCE = 0.02
 #: Kinds of errors that a cell lists: the others are in its answers.
 _MAX_ERRORS = 3
@@ -141,7 +141,7 @@ def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested
         doubts.append("the counters did not come to rest after the last answer")
     generated = step.generation_tokens
     if generated is None:
-        doubts.append("the counters do not tell how many tokens were generated")
+        doubts.append("the counters do not say how many tokens were generated")
     elif not (1 - MAX_DIFFERENCE) * tokens <= generated <= (1 + MAX_DIFFERENCE) * tokens + unknown:
         doubts.append(f"the counters say {generated:g} generated tokens, the answers have {tokens}")
     if own is not None and not unknown and step.drafts is not None:

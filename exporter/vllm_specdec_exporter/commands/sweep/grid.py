@@ -38,11 +38,6 @@ class Prompt:
 
     messages: tuple[Message, ...]
 
-    @property
-    def text(self) -> str:
-        """The messages as plain text, for the completions API."""
-        return "\n".join(message.content for message in self.messages)
-
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -208,5 +203,5 @@ class SweepPlan:
         if self.api == "chat":
             body["messages"] = [{"role": m.role, "content": m.content} for m in prompt.messages]
         else:
-            body["prompt"] = prompt.text
+            body["prompt"] = "\n".join(message.content for message in prompt.messages)
         return Request(self.api, body, place)

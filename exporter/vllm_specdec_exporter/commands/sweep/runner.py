@@ -115,8 +115,7 @@ class _Sweep:
         if traffic:
             self.progress.say(f"others use the server: {traffic}")
         if not any(engine.shows_speculation for engine in sample.reading.engines):
-            none = "the server's metrics show no speculation yet: there may be no acceptance to measure"
-            self.progress.say(none)
+            self.progress.say("the server's metrics show no speculation yet; there may be no acceptance")
         await check_requests(self.client, self.plan)
 
     async def run(self, keep: Callable[[SweepRecord], None]) -> SweepOutcome:
