@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Interval of reading the counters while waiting, in seconds: longer than a step of most servers.
 BEAT = 0.25
-#: Number of equal readings after which the counters count as at rest: they span two intervals.
-STILL = 3
+#: Seconds without a change after which the counters count as at rest: two intervals.
+QUIET = 0.5
 #: Longest wait for that, in seconds. The cell's requests have ended, so whatever still runs is of others.
 MAX_REST = 15.0
 #: The same if other traffic is allowed: it may never end.
@@ -77,23 +77,18 @@ class CounterReader:
             raise PollError("malformed", self.upstream.mask(str(error))) from error
 
     async def rest(
-        self,
-        since: CounterSample | None = None,
-        tokens: float = 0.0,
-        *,
-        still: int = STILL,
-        limit: float = MAX_REST,
+        self, since: CounterSample | None = None, tokens: float = 0.0, *, quiet: float, limit: float
     ) -> tuple[CounterSample, str]:
         """Wait until the counters are at rest; return the last sample, and what kept them busy, if not.
 
-        They are at rest if no request runs or waits, `still` readings in a row were equal, and `tokens` were
+        They are at rest if for `quiet` seconds no request ran or waited and nothing changed, and `tokens` were
         generated since the sample `since`. A restart since then ends the wait, and so do `limit` seconds.
 
         Raises:
             PollError: they cannot be read.
         """
         first = before = await self.read()
-        equal = 1
+        changed = first.time
         at_least = tokens if since is None else _generated(since) + tokens
         while True:
             await asyncio.sleep(BEAT)
@@ -101,8 +96,8 @@ class CounterReader:
             if since is not None and restarted(since, now):
                 return now, ""
             busy = now.requests > 0 or _generated(now) < at_least
-            equal = 1 if busy or now.total != before.total else equal + 1
-            if equal >= still:
+            changed = now.time if busy or now.total != before.total else changed
+            if now.time - changed >= quiet:
                 return now, ""
             if now.time - first.time >= limit:
                 return now, _traffic(first, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -104,10 +103,9 @@ class _Sweep:
 
     async def check(self) -> None:
         """Check that the server is quiet and accepts the requests."""
-        name, allowed = self.server.target, self.plan.allow_other_traffic
-        still = max(timing.STILL, math.ceil(self.plan.watch / timing.BEAT))
+        name, watch, allowed = self.server.target, self.plan.watch, self.plan.allow_other_traffic
         try:
-            sample, traffic = await self.counters.rest(still=still, limit=still * timing.BEAT)
+            sample, traffic = await self.counters.rest(quiet=watch, limit=watch)
         except PollError as error:
             raise Unreachable(f"{name} cannot be measured: {error}") from error
         if traffic and not allowed:
@@ -144,13 +142,13 @@ class _Sweep:
         plan, started = self.plan, time.time()
         limit = timing.MAX_BUSY_REST if plan.allow_other_traffic else timing.MAX_REST
         try:
-            before, traffic = await self.counters.rest(limit=limit)
+            before, traffic = await self.counters.rest(quiet=timing.QUIET, limit=limit)
             if traffic and not plan.allow_other_traffic:
                 raise _Stopped(f"others use the server: {traffic} before {cell.name}")
             requests = plan.requests_of(cell)
             answers, seconds = await send(self.client, requests, cell.concurrency, waves=plan.waves)
             own = sum(answer.completion_tokens for answer in answers)
-            after, traffic = await self.counters.rest(before, own, limit=limit)
+            after, traffic = await self.counters.rest(before, own, quiet=timing.QUIET, limit=limit)
         except PollError as error:
             raise _Stopped(f"the server's counters cannot be read any more: {error}") from error
         if restarted(before, after):
