@@ -81,8 +81,8 @@ class CounterReader:
     ) -> tuple[CounterSample, str]:
         """Wait until the counters are at rest; return the last sample, and what kept them busy, if not.
 
-        They are at rest if for `quiet` seconds no request ran or waited and nothing changed, and `tokens` were
-        generated since the sample `since`. A restart since then ends the wait, and so do `limit` seconds.
+        They are at rest if for `quiet` seconds no request ran or waited and nothing changed, and if since the
+        sample `since` they rose by `tokens`. A restart since then ends the wait, and so do `limit` seconds.
 
         Raises:
             PollError: they cannot be read.
