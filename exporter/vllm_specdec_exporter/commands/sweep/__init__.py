@@ -24,7 +24,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,10 +37,10 @@ from ..arguments import (
     URL,
     add_flag,
     add_url,
-    converter,
     fail,
     flags_of,
     number_between,
+    values_of,
     whole_between,
     write_file,
 )
@@ -54,7 +54,6 @@ from .runner import OtherTraffic, run_sweep
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
     from .record import SweepRecord
 
@@ -80,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
-    temperatures = _list(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
+    temperatures = values_of(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
     add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", type=temperatures)
-    loads = _list(whole_between(1, 4096))
+    loads = values_of(whole_between(1, 4096))
     add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads)
     prompts = f"Sets, each with cells of its own: {', '.join(BUILTIN)}, all, or files with prompts."
     add_flag(group, "--prompts LIST", prompts, "chat")
@@ -134,15 +133,6 @@ def read_endpoint(args: argparse.Namespace) -> Endpoint:
         raise ConfigError("sweep measures one server; give one URL")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
     return Endpoint(config.build_upstream(values, _METRICS_TIMEOUT), args.api_key_file or "")
-
-
-def _list(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
-    """Return a parser of values separated by commas, without duplicates; errors quote the part."""
-
-    def parse_list(text: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys(converter(parse)(part.strip()) for part in text.split(",")))
-
-    return parse_list
 
 
 def run(args: argparse.Namespace) -> int:
