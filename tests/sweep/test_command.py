@@ -76,11 +76,14 @@ def test_bad_usage_is_one_line_and_2() -> None:
     assert wrong_refusals("sweep", [([], "sweep measures one server; give one URL")], **several) == []
 
 
-async def test_a_server_that_cannot_be_measured_is_4_and_one_line(server: FakeServer, tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_measured_is_one_line(server: FakeServer, tmp_path: Path) -> None:
     code, told = await refusal(NOWHERE, "--out", str(tmp_path / "o"))
     assert (code, told) == (4, f"{NOWHERE} cannot be measured: nothing listens at the address")
     assert not (tmp_path / "o").exists()
-    server.api = False
+    server.engine.running = 2
+    code, told = await refusal(server.url)
+    assert (code, told.endswith("--allow-other-traffic measures all the same")) == (1, True)
+    server.engine.running, server.api = 0, False
     code, told = await refusal(server.url)
     assert (code, told) == (4, "the server does not answer requests: HTTP 404 Not Found")
     server.metrics_path = "/elsewhere"
@@ -150,14 +153,6 @@ async def test_disturbed_cells_are_1(server: FakeServer, tmp_path: Path) -> None
         "stopped: other traffic disturbed chat, temperature 0, concurrency 1: the counters"
     )
     assert last.endswith(f"; 1 of 2 cells are in {tmp_path}")
-
-
-async def test_other_traffic_is_1_and_one_line(server: FakeServer, tmp_path: Path) -> None:
-    server.engine.running = 2
-    code, told = await refusal(server.url, "--out", str(tmp_path / "o"), *QUICK)
-    assert code == 1
-    assert told.startswith(f"others use {server.url}: 2 requests running or waiting, 0 tokens generated")
-    assert told.endswith("--allow-other-traffic measures all the same")
 
 
 async def test_headers_and_the_key_reach_the_server_and_no_file(server: FakeServer, tmp_path: Path) -> None:

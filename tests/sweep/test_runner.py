@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,38 +199,60 @@ async def test_others_before_the_sweep_refuse_it(server: FakeServer, tmp_path: P
     task.cancel()
 
 
-async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server: FakeServer) -> None:
-    server.on_request = nth(4, lambda: setattr(server.engine, "running", server.engine.running + 2))
-    outcome = await sweep(server)
-    # Their requests stay, so the counters never rest: the first cell is in doubt, the second is not begun.
-    assert "the counters did not come to rest after the last answer" in outcome.stopped
-    assert [cell.status for cell in outcome.record.cells] == [Status.DISTURBED]
-    server.engine.running = 0
+#: The measured request at which something happens, what happens, and why the sweep stops in which cell.
+STOPS: dict[str, tuple[int, Callable[[FakeServer], object], str, list[Status]]] = {
+    "requests of others that stay": (
+        4,
+        lambda server: setattr(server.engine, "running", server.engine.running + 2),
+        "other traffic disturbed own, temperature 0, concurrency 1: the counters did not come to rest",
+        [Status.DISTURBED],
+    ),
+    "tokens of others": (
+        6,
+        lambda server: setattr(server, "other_tokens_per_request", 1),  # of 20: 5 %
+        "the counters say 83 generated tokens, the answers have 80",
+        [Status.OK, Status.DISTURBED],
+    ),
+    "drafts of others, though no token": (
+        2,
+        lambda server: server.engine.histogram.update({0: 4}),  # of 40 drafts
+        "the counters say 44 drafts, the requests' records 40",
+        [Status.DISTURBED],
+    ),
+    "a restart": (
+        7,
+        lambda server: server.restart(),
+        "the server restarted within own, temperature 0.8, concurrency 1",
+        [Status.OK],
+    ),
+}
 
+
+@pytest.mark.parametrize("name", STOPS)
+async def test_a_disturbance_stops_the_sweep_and_keeps_what_is_measured(
+    server: FakeServer, tmp_path: Path, name: str
+) -> None:
+    number, what, why, statuses = STOPS[name]
+    server.on_request = nth(number, lambda: what(server) and None)
+    outcome = await sweep(server, tmp_path)
+    assert why in outcome.stopped
+    assert not outcome.clean
+    assert [cell.status for cell in outcome.record.cells] == statuses
+    kept = json.loads((tmp_path / "sweep.json").read_text())["cells"]
+    assert [cell["status"] for cell in kept] == statuses
+    # The requests' own records are not touched by others.
+    assert outcome.record.cells[0].acceptance_ratio == 0.75
+
+
+async def test_requests_of_others_that_come_before_a_cell_stop_the_sweep(server: FakeServer) -> None:
     async def stay(_count: int, body: dict[str, Any]) -> None:
         server.engine.running += 1 if body["max_tokens"] == 8 else 0
 
     server.on_request = stay
     outcome = await sweep(server)
-    assert re.search(
-        "others use the server: 4 requests running .* before own, temperature 0", outcome.stopped
-    )
+    why = "others use the server: 4 requests running .* before own, temperature 0"
+    assert re.search(why, outcome.stopped)
     assert outcome.record.cells == ()
-
-
-async def test_other_traffic_within_a_cell_stops_the_sweep_and_keeps_what_is_measured(
-    server: FakeServer, tmp_path: Path
-) -> None:
-    def disturb() -> None:
-        server.other_tokens_per_request = 1  # of 20: 5 %
-
-    server.on_request = nth(6, disturb)
-    outcome = await sweep(server, tmp_path)
-    assert [cell.status for cell in outcome.record.cells] == [Status.OK, Status.DISTURBED]
-    assert "the counters say 83 generated tokens, the answers have 80" in outcome.stopped
-    assert not outcome.clean
-    kept = json.loads((tmp_path / "sweep.json").read_text())["cells"]
-    assert [cell["status"] for cell in kept] == ["ok", "disturbed"]
 
 
 async def test_two_percent_of_other_tokens_are_let_pass(server: FakeServer) -> None:
@@ -252,27 +275,30 @@ async def test_other_traffic_may_be_allowed(server: FakeServer, tmp_path: Path) 
     assert (outcome.stopped, outcome.clean) == ("", False)
 
 
-async def test_drafts_of_others_are_seen_in_the_records_even_if_no_token_is(server: FakeServer) -> None:
-    server.on_request = nth(2, lambda: server.engine.histogram.update({0: 4}))  # of 40 drafts
-    outcome = await sweep(server)
-    cell = outcome.record.cells[0]
-    assert cell.status is Status.DISTURBED
-    assert cell.reasons == ("the counters say 44 drafts, the requests' records 40",)
-    # The requests' own records are not touched by it.
-    assert cell.acceptance_ratio == 0.75
-    assert cell.counters is not None
-    assert cell.counters.acceptance_ratio == pytest.approx(30 / 44)
-
-
 # --- failing requests ---
 
 
-async def test_failed_requests_are_counted_and_named(server: FakeServer) -> None:
-    server.on_request = nth(2, lambda: refusal("out of luck", 503))
-    outcome = await sweep(server)
-    cell = outcome.record.cells[0]
+async def hang() -> web.Response:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+BROKEN = b'data: {"error": {"message": "engine\\u0007 died"}}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda: refusal("out of luck", 503), "HTTP 503 Service Unavailable: out of luck"),
+        (lambda: web.Response(body=BROKEN, content_type="text/event-stream"), "engine died"),
+        pytest.param(hang, "no complete response within 4 s", marks=pytest.mark.full),
+    ],
+)
+async def test_failed_requests_are_counted_and_named(server: FakeServer, answer: Any, reason: str) -> None:
+    server.on_request = nth(2, answer)
+    cell = (await sweep(server, request_timeout=4)).record.cells[0]
     assert (cell.status, cell.requests, cell.errors) == (Status.OK, 4, 1)
-    assert cell.reasons == ("1 of 4 requests: HTTP 503 Service Unavailable: out of luck",)
+    assert cell.reasons == (f"1 of 4 requests: {reason}",)
     assert cell.acceptance_ratio == 0.75
     assert (cell.ttft.count, cell.completion_tokens) == (3, 60)
 
@@ -288,33 +314,7 @@ async def test_a_cell_without_any_answer_has_failed_and_the_next_goes_on(server:
     assert (outcome.clean, outcome.stopped) == (False, "")
 
 
-@pytest.mark.full
-async def test_an_answer_that_hangs_ends_at_the_request_timeout(server: FakeServer) -> None:
-    async def hang() -> web.Response:
-        await asyncio.sleep(30)
-        return web.Response()
-
-    server.on_request = nth(1, hang)
-    outcome = await sweep(server, request_timeout=4)
-    assert outcome.record.cells[0].reasons == ("1 of 4 requests: no complete response within 4 s",)
-
-
-async def test_broken_streams_are_failed_requests(server: FakeServer) -> None:
-    body = b'data: {"error": {"message": "engine\\u0007 died"}}\n\n'
-    server.on_request = nth(3, lambda: web.Response(body=body, content_type="text/event-stream"))
-    (cell,) = (await sweep(server, temperatures=(0.0,))).record.cells
-    assert cell.errors == 1
-    assert "engine died" in cell.reasons[0]
-
-
 # --- the end ---
-
-
-async def test_a_restart_within_a_cell_ends_the_sweep_with_what_is_measured(server: FakeServer) -> None:
-    server.on_request = nth(7, server.restart)
-    outcome = await sweep(server)
-    assert outcome.stopped == "the server restarted within own, temperature 0.8, concurrency 1"
-    assert [cell.status for cell in outcome.record.cells] == [Status.OK]
 
 
 async def test_a_server_that_goes_away_ends_the_sweep_with_what_is_measured(
