@@ -41,17 +41,16 @@ class Engine:
             f"vllm:generation_tokens_total{label} {self.generated}",
         ]
         if speculating:
-            drafts = self.histogram.total()
-            accepted = sum(j * n for j, n in self.histogram.items())
+            name, drafts = "vllm:spec_decode_num", self.histogram.total()
             lines += [
-                f"vllm:spec_decode_num_drafts_total{label} {drafts}",
-                f"vllm:spec_decode_num_drafts_created{label} {self.created}",
-                f"vllm:spec_decode_num_draft_tokens_total{label} {drafts * K}",
-                f"vllm:spec_decode_num_accepted_tokens_total{label} {accepted}",
+                f"{name}_drafts_total{label} {drafts}",
+                f"{name}_drafts_created{label} {self.created}",
+                f"{name}_draft_tokens_total{label} {drafts * K}",
+                f"{name}_accepted_tokens_total{label} {sum(j * n for j, n in self.histogram.items())}",
             ]
             lines += [
-                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="{model}",'
-                f'position="{i}"}} {sum(n for j, n in self.histogram.items() if j > i)}'
+                f'{name}_accepted_tokens_per_pos_total{label[:-1]},position="{i}"}} '
+                f"{sum(n for j, n in self.histogram.items() if j > i)}"
                 for i in range(K)
             ]
         return "\n".join(lines) + "\n"

@@ -123,14 +123,18 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(server: FakeServer, t
     assert outcome.err.splitlines()[-1] == f"written to {out}: sweep.json, report.html"
 
 
-async def test_json_is_all_that_is_printed(server: FakeServer, tmp_path: Path) -> None:
+async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_another_directory(
+    server: FakeServer, tmp_path: Path
+) -> None:
     words = [server.url, "--out", str(tmp_path), *QUICK, "--json", "--quiet", "--no-html"]
     outcome = await sweep(*words)
     assert (outcome.code, outcome.err) == (0, "")
     assert [cell["acceptance_ratio"] for cell in json.loads(outcome.out)["cells"]] == [0.75, 0.5]
     assert names_in(tmp_path) == {"sweep.json"}
+    before, sent = (tmp_path / "sweep.json").read_bytes(), len(server.measured)
     code, told = await refusal(*words)  # once more
-    assert (code, "has a sweep.json already" in told) == (2, True)
+    assert (code, "has a sweep.json already; choose another directory" in told) == (2, True)
+    assert ((tmp_path / "sweep.json").read_bytes(), len(server.measured)) == (before, sent)
 
 
 async def test_without_out_a_new_directory_says_when(

@@ -331,14 +331,6 @@ async def test_a_server_that_goes_away_ends_the_sweep_with_what_is_measured(
     assert len(outcome.record.cells) == len(json.loads((tmp_path / "sweep.json").read_text())["cells"]) == 1
 
 
-async def test_a_directory_with_a_sweep_is_refused_and_left_alone(server: FakeServer, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text("another")
-    with pytest.raises(ConfigError, match=r"--out .*has a sweep.json already; choose another directory"):
-        await sweep(server, tmp_path)
-    assert (tmp_path / "sweep.json").read_text() == "another"
-    assert server.measured == []
-
-
 async def test_a_directory_that_cannot_be_created_ends_the_sweep_before_it_measures(
     server: FakeServer, tmp_path: Path
 ) -> None:
