@@ -123,7 +123,7 @@ async def test_a_sweep_prints_a_table_and_writes_two_files(server: FakeServer, t
     assert outcome.err.splitlines()[-1] == f"written to {out}: sweep.json, report.html"
 
 
-async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_another_directory(
+async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_directory(
     server: FakeServer, tmp_path: Path
 ) -> None:
     words = [server.url, "--out", str(tmp_path), *QUICK, "--json", "--quiet", "--no-html"]

@@ -83,7 +83,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", type=temperatures)
     loads = values_of(whole_between(1, 4096))
     add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads)
-    prompts = f"Sets, each with cells of its own: {', '.join(BUILTIN)}, all, or files with prompts."
+    sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
+    prompts = f"Sets, each with cells of its own: {sets}."
     add_flag(group, "--prompts LIST", prompts, "chat")
     add_flag(group, "--requests N", "Requests per cell.", f"{_PLAN.requests}", whole_between(1, 100_000))
     tokens = whole_between(1, 1_000_000)
@@ -145,17 +146,17 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"{error} (or give --no-html)") from error
     directory: Path = args.out or Path(time.strftime("sweep-%Y%m%d-%H%M%S"))
     records: list[SweepRecord] = []
-    stopped, clean = "interrupted", False
     try:
         progress = SweepProgress(None if args.quiet else sys.stderr)
         sweep = run_sweep(plan, server, directory=directory, progress=progress, recorded=records.append)
         outcome = asyncio.run(sweep)
-        stopped, clean = outcome.stopped, outcome.clean
+        stopped, code = outcome.stopped, FINE if outcome.clean else PROBLEM
     except (Unreachable, OtherTraffic) as error:
         return fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
     except KeyboardInterrupt:
         if not records:
             return INTERRUPTED
+        stopped, code = "interrupted", INTERRUPTED
     record = records[-1]
     if not args.no_html:
         write_file("--out", directory / _PAGE, page.render(record).encode("utf-8", "replace"))
@@ -166,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         files = recordfile.FILE if args.no_html else f"{recordfile.FILE}, {_PAGE}"
         print(f"written to {directory}: {files}", file=sys.stderr)
-    return INTERRUPTED if stopped == "interrupted" else FINE if clean else PROBLEM
+    return code
 
 
 def _print(record: SweepRecord, *, as_json: bool) -> None:
