@@ -92,7 +92,7 @@ check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or ch
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms --check
 
 bench: $(STAMP) ## Measure speed and memory, fail where a goal is missed or a ratio became worse; writes docs/reference/performance.md
-	@bash tests/need.sh prometheus $(if $(findstring tap,$(ARGS)),nginx haproxy)
+	@bash tests/need.sh prometheus $(if $(findstring tap,$(ARGS)),nginx)
 	$(BIN)/python bench/run.py $(ARGS)
 
 check: test-all lint check-generated test-vllm ## Everything that CI runs

@@ -1,14 +1,17 @@
-"""Answers of real servers for the benchmarks, and a bare server that gives them."""
+"""Answers of real servers for the benchmarks, and bare servers that give them."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
+
+from processes import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,20 +39,51 @@ def growing(raw: bytes, count: int) -> list[bytes]:
     ]
 
 
-def write_growing(folder: Path, count: int = 200) -> None:
-    """Write the answers of one busy engine as files into a new folder, for `upstream`."""
+def write_growing(folder: Path, count: int = 200) -> Path:
+    """Write the answers of one busy engine as files into a new folder, for `Servers`; returns the folder."""
     folder.mkdir()
     for n, answer in enumerate(growing(body(BODIES[ONE_ENGINE]), count)):
         (folder / f"{n:03}").write_bytes(answer)
+    return folder
+
+
+class Servers:
+    """Bare servers in a process of their own.
+
+    Attributes:
+        urls: theirs.
+    """
+
+    def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
+        self._stdin, self._stdout = stdin, stdout
+        self.urls = [f"http://127.0.0.1:{port}" for port in json.loads(stdout.readline())]
+
+    def polled(self, order: str = "") -> list[list[float]]:
+        """Return when each was polled since the last call, and give them an order; see `upstream`."""
+        self._stdin.write(order + "\n")
+        self._stdin.flush()
+        arrivals: list[list[float]] = json.loads(self._stdout.readline())
+        return arrivals
 
 
 @contextlib.contextmanager
-def upstream(path: str) -> Iterator[str]:
-    """Run the bare server in a process of its own; gives its URL."""
-    command = [sys.executable, str(ROOT / "bench" / "upstream.py"), path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def servers(path: Path | None, count: int = 1) -> Iterator[Servers]:
+    """Run bare servers that give the answers of a file or folder; without one, every request hangs."""
+    program = str(ROOT / "bench" / "upstream.py")
+    command = [sys.executable, program, str(path or ""), str(count)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         try:
-            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+            yield Servers(process.stdin, process.stdout)
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def upstream(path: Path | None) -> Iterator[str]:
+    """Run one bare server; gives its URL."""
+    with servers(path) as started:
+        yield started.urls[0]

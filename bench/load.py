@@ -1,104 +1,78 @@
-"""Many scrapes a second, while the server behind answers and while it hangs: times, failures, event loop."""
+"""Many scrapes a second, while the server behind answers and while it hangs: times, failures, probes."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
+import asyncio
+import statistics
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from answers import BODIES, ONE_ENGINE, upstream
 from page import table
 from poll import parse_seconds
-from processes import HERE, Running, Usage, exporter
+from processes import Running, Usage, exporter
 from section import FOR_A_PERCENTILE, Goal, Section, beside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Scrapes a second that are promised, and the connections over which they come.
 RATE, CLIENTS = 300, 8
-_QUICK = ("--poll.interval", "1s", "--poll.timeout", "900ms")
-#: How often a probe asks meanwhile, on a connection of its own.
+_FLAGS = ("--poll.interval", "1s", "--poll.timeout", "900ms")
+#: How often `/-/ready` is asked for meanwhile, on a connection of its own.
 _PROBES = 20
-_READY_MS = 50.0
+_SCRAPE_MS, _READY_MS = 100.0, 50.0
+_HEAD = (
+    "the server",
+    "scrapes",
+    "answered",
+    "median",
+    "99th percentile",
+    "processor time each",
+    "probe, 99th percentile",
+)
 
 
 def section(seconds: float) -> Section:
-    """Scrape for some seconds each: at the promised rate, and as fast as answers come."""
-    rows, ratios, goals = [], {}, []
-    loops = []
+    """Scrape for some seconds each: at the promised rate, the same with gzip, and as fast as answers come."""
+    rows: list[tuple[str, ...]] = []
+    ratios: dict[str, float | None] = {}
+    goals: list[Goal] = []
     parse = parse_seconds(BODIES[ONE_ENGINE])
-    for what, path in (("answers", str(BODIES[ONE_ENGINE])), ("hangs", "")):
-        with upstream(path) as url, exporter("--vllm.url", url, *_QUICK) as running:
+    for server, path in (("answers", BODIES[ONE_ENGINE]), ("hangs", None)):
+        with upstream(path) as url, exporter("--vllm.url", url, *_FLAGS) as running:
             time.sleep(2.5)
-            single = scraped(running, seconds / 2, rate=20, clients=1)
-            held = scraped(running, seconds, rate=RATE, clients=CLIENTS)
-            zipped = scraped(running, seconds / 2, rate=RATE, clients=CLIENTS, gzip=True)
-            most = scraped(running, seconds / 2, rate=0, clients=CLIENTS)
-        for kind, found in (
-            ("20 a second, one client", single),
-            (f"{RATE} a second", held),
-            (f"{RATE} a second, gzip", zipped),
-            ("as fast as answers come", most),
-        ):
-            rows.append((what, kind, *_cells(found)))
-        ratios[f"load.cpu_{what}"] = held["cpu"] / parse
-        failures = sum(found["failures"] for found in (single, held, zipped, most))
+            reports = {
+                f"{RATE} a second": scraped(running, seconds),
+                f"{RATE} a second, gzip": scraped(running, seconds / 2, gzip=True),
+                "as fast as answers come": scraped(running, seconds / 2, rate=0),
+            }
+        rows += [(server, kind, *_cells(report)) for kind, report in reports.items()]
+        held = reports[f"{RATE} a second"]
+        ratios[f"load.cpu_{server}"] = held["cpu"] / parse
+        failures = sum(report["failures"] for report in reports.values())
         goals.append(
             Goal(
-                f"{RATE} scrapes a second while the server {what}",
-                "all answered, within 0.1 s for 99 of 100",
-                f"{held['answers']:,} answers, {failures} failures, {beside(held['p99'] * 1000, 100)} ms",
-                failures == 0 and held["p99"] < 0.1 and held["answers"] > 0.98 * RATE * seconds,
+                f"{RATE} scrapes a second while the server {server}",
+                f"all answered, within {_SCRAPE_MS:.0f} ms for 99 of 100",
+                f"{failures} failures, {beside(held['p99'] * 1000, _SCRAPE_MS)} ms",
+                failures == 0 and held["p99"] * 1000 < _SCRAPE_MS and held["answers"] > 0.98 * RATE * seconds,
             )
         )
-        loops += [(what, *cells) for cells in _loop(path, seconds / 2)]
-        if what == "hangs":
-            goals.append(
-                Goal(
-                    "probes meanwhile",
-                    f"below {_READY_MS:.0f} ms for 99 of 100",
-                    f"{beside(held['ready']['p99'] * 1000, _READY_MS)} ms",
-                    in_time(held["ready"]),
-                )
-            )
-    head = (
-        "the server",
-        "scrapes",
-        "answered",
-        "failures",
-        "median",
-        "99th percentile",
-        "longest",
-        "processor time each",
-        "of one core",
-        "`/-/ready` meanwhile, median",
-        "99th percentile",
+    probes = held["ready"]
+    goals.append(
+        Goal(
+            "probes while it hangs",
+            f"below {_READY_MS:.0f} ms for 99 of 100",
+            f"{beside(probes['p99'] * 1000, _READY_MS)} ms",
+            in_time(probes),
+        )
     )
     lines = (
         (
             f"Scrapes of `/metrics` over {CLIENTS} kept connections; times count from the moment at which a "
-            f"scrape was due. A probe "
-            f"asks for `/-/ready` {_PROBES} times a second on a connection of its own. The exporter polls "
-            f"every second. While the "
-            "server hangs there are fewer series to write, so scrapes are quicker, not slower."
+            f"scrape was due. Meanwhile `/-/ready` is asked for {_PROBES} times a second, and the exporter "
+            "polls every second. While the server hangs there are fewer series to write."
         ),
         "",
-        *table(head, rows),
-        "",
-        (
-            "How late the exporter's event loop runs what is due, seen every 5 ms from within (the real "
-            "process, with one task more):"
-        ),
-        "",
-        *table(("the server", "scrapes", "median", "99th percentile", "longest"), loops),
+        *table(_HEAD, rows),
     )
     return Section("Many scrapes while the server behind hangs", lines, ratios, tuple(goals))
 
@@ -110,61 +84,96 @@ def in_time(probes: dict[str, Any]) -> bool | None:
     return probes["p99"] * 1000 < _READY_MS if probes["answers"] >= FOR_A_PERCENTILE else None
 
 
-def scraped(running: Running, seconds: float, *, probed: bool = True, **told: Any) -> dict[str, Any]:
-    """Scrape for some seconds; adds what the process says of them, and a probe if there is one."""
+def scraped(
+    running: Running, seconds: float, rate: float = RATE, clients: int = CLIENTS, *, gzip: bool = False
+) -> dict[str, Any]:
+    """Scrape for some seconds, and return what `report` gives, that of the probes beside it as `ready`."""
+
+    async def both() -> tuple[dict[str, Any], dict[str, Any]]:
+        return await asyncio.gather(
+            report(_request("/metrics", gzip=gzip), running.address, seconds, rate, clients),
+            report(_request("/-/ready", gzip=False), running.address, seconds, _PROBES, 1),
+        )
+
     before = Usage.of(running.pid).cpu_seconds
-    told |= {"address": running.address, "seconds": seconds}
-    probe = {**told, "rate": _PROBES, "clients": 1, "path": "/-/ready", "gzip": False}
-    with _client(told) as scrapes, _client(probe) if probed else contextlib.nullcontext() as probes:
-        found = json.loads(scrapes.communicate()[0])
-        if probes is not None:
-            found["ready"] = json.loads(probes.communicate()[0])
+    scrapes, probes = asyncio.run(both())
     cpu = Usage.of(running.pid).cpu_seconds - before
-    return {**found, "share": cpu / found["seconds"], "cpu": cpu / max(1, found["answers"])}
+    return {**scrapes, "ready": probes, "cpu": cpu / max(1, scrapes["answers"])}
 
 
-@contextlib.contextmanager
-def _client(told: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(HERE / "load_client.py"), json.dumps(told)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        yield process
+def _request(path: str, *, gzip: bool) -> bytes:
+    encoding = "gzip" if gzip else "identity"
+    accept = f"Accept: text/plain;version=0.0.4\r\nAccept-Encoding: {encoding}\r\n"
+    return f"GET {path} HTTP/1.1\r\nHost: exporter\r\n{accept}\r\n".encode()
 
 
-def _cells(found: dict[str, Any]) -> tuple[str, ...]:
-    ready = found["ready"]
+async def report(request: bytes, address: str, seconds: float, rate: float, clients: int) -> dict[str, Any]:
+    """Make a request over and over, and return how many were answered, and how long it took.
+
+    Args:
+        request: what is sent.
+        address: ``http://host:port``.
+        seconds: how long.
+        rate: requests a second, over all clients; as fast as answers come for 0.
+        clients: connections that are kept, as Prometheus keeps its own.
+    """
+    host, _, port = address.removeprefix("http://").partition(":")
+    took: list[float] = []
+    sizes: list[int] = []
+    failures = 0
+    begin = time.monotonic()
+    end = begin + seconds
+
+    async def client(number: int) -> None:
+        nonlocal failures
+        pair = None
+        due = begin + (number / rate if rate else 0.0)
+        while (at := time.monotonic()) < end and due < end:
+            if rate:
+                await asyncio.sleep(max(0.0, due - at))
+                start, due = due, due + clients / rate  # what waits for its turn has waited
+            else:
+                start = at
+            try:
+                if pair is None:
+                    pair = await asyncio.open_connection(host, int(port))
+                sizes.append(await asyncio.wait_for(_answered(*pair, request), 10))
+                took.append(time.monotonic() - start)
+            except (OSError, EOFError, TimeoutError, ValueError):
+                failures += 1
+                if pair is not None:
+                    pair[1].close()
+                pair = None
+        if pair is not None:
+            pair[1].close()
+
+    await asyncio.gather(*(client(n) for n in range(clients)))
+    cuts = statistics.quantiles(took, n=100, method="inclusive") if len(took) > 1 else [0.0] * 99
+    return {
+        "answers": len(took),
+        "failures": failures,
+        "seconds": time.monotonic() - begin,
+        "median": cuts[49],
+        "p99": cuts[98],
+        "size": statistics.median(sizes) if sizes else 0,
+    }
+
+
+async def _answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    """Send a request, read the whole answer, and return the size of its body."""
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200 "):
+        raise ValueError(head)
+    size = int(head.partition(b"content-length:")[2].split(None, 1)[0])
+    await reader.readexactly(size)
+    return size
+
+
+def _cells(report: dict[str, Any]) -> tuple[str, ...]:
     return (
-        f"{found['answers'] / found['seconds']:,.0f}/s",
-        str(found["failures"] + ready["failures"]),
-        *(f"{found[key] * 1000:.1f} ms" for key in ("median", "p99", "longest")),
-        f"{found['cpu'] * 1000:.2f} ms",
-        f"{found['share']:.0%}",
-        *(f"{ready[key] * 1000:.1f} ms" for key in ("median", "p99")),
+        f"{report['answers'] / report['seconds']:,.0f}/s",
+        *(f"{report[key] * 1000:.1f} ms" for key in ("median", "p99")),
+        f"{report['cpu'] * 1000:.2f} ms",
+        f"{report['ready']['p99'] * 1000:.1f} ms",
     )
-
-
-def _loop(path: str, seconds: float) -> Iterator[tuple[str, ...]]:
-    """Yield how late the loop is, without scrapes and with them."""
-    with tempfile.TemporaryDirectory() as folder, upstream(path) as url:
-        file = Path(folder, "late")
-        with exporter("--vllm.url", url, *_QUICK, program=(str(HERE / "probed.py"), str(file))) as running:
-            time.sleep(2.5)
-            late(running.pid, file)
-            time.sleep(seconds)
-            yield "none", *in_cells(late(running.pid, file))
-            scraped(running, seconds, rate=RATE, clients=CLIENTS)
-            yield f"{RATE} a second", *in_cells(late(running.pid, file))
-
-
-def late(pid: int, file: Path) -> dict[str, float]:
-    """Return how late the loop of a probed exporter was since the last time."""
-    file.unlink(missing_ok=True)
-    os.kill(pid, signal.SIGUSR1)
-    while not file.exists():
-        time.sleep(0.01)
-    found: dict[str, float] = json.loads(file.read_text("utf-8"))
-    return found
-
-
-def in_cells(found: dict[str, float]) -> tuple[str, ...]:
-    """Return median, 99th percentile and maximum as cells."""
-    return tuple(f"{found[key] * 1000:.1f} ms" for key in ("median", "p99", "longest"))

@@ -1,17 +1,30 @@
-"""Memory over days of virtual time: one process polls as fast as it can, by a clock of its own."""
+"""Memory over days of virtual time: one process polls as fast as it can, by a clock of its own.
+
+With a server's URL, a number of polls, and every how many polls to look, it is the child that does this.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+
 from answers import BODIES, ONE_ENGINE, body, upstream, write_growing
 from page import table
-from processes import HERE, MIB, environment
+from processes import MIB, Usage, environment
 from section import Goal, Section, beside
+from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.serve import command, configuration
+from vllm_specdec_exporter.serve.endpoints import create_app
+from vllm_specdec_exporter.serve.exporter import Exporter
 
 #: Seconds of virtual time between two polls.
 POLL_SECONDS = 5.0
@@ -30,15 +43,14 @@ def section(polls: int, restarts: int) -> Section:
     real = body(BODIES[ONE_ENGINE])
     rows, ratios, goals = [], {}, []
     with tempfile.TemporaryDirectory() as name:
-        steady, churning = Path(name, "steady"), Path(name, "churning")
-        write_growing(steady)
+        steady, churning = write_growing(Path(name, "steady")), Path(name, "churning")
         churning.write_bytes(real.replace(b"tiny-llama", b"model-{label}"))
         churn = f"{restarts:,} restarts with new labels, 10 polls each"
         for key, what, path, count, enough in (
             ("steady", f"{polls:,} polls", steady, polls, polls >= POLLS),
             ("churn", churn, churning, restarts * 10, restarts >= RESTARTS),
         ):
-            with upstream(str(path)) as url:
+            with upstream(path) as url:
                 seen = _child(url, count, count // 10)
             early, late = seen[1]["resident"] / MIB, seen[-1]["resident"] / MIB
             growth = late / early - 1
@@ -49,7 +61,6 @@ def section(polls: int, restarts: int) -> Section:
                     f"{count * POLL_SECONDS / 3600:.0f} h",
                     f"{early:.1f} MiB",
                     f"{late:.1f} MiB",
-                    f"{late - early:+.1f} MiB",
                     *(f"{seen[1][part]} → {seen[-1][part]}" for part in ("descriptors", "tasks", "objects")),
                 )
             )
@@ -66,7 +77,6 @@ def section(polls: int, restarts: int) -> Section:
         "virtual time",
         "after a tenth",
         "at the end",
-        "growth",
         "descriptors",
         "tasks",
         "objects",
@@ -84,7 +94,51 @@ def section(polls: int, restarts: int) -> Section:
 
 
 def _child(url: str, polls: int, step: int) -> list[dict[str, int]]:
-    command = [sys.executable, str(HERE / "memory_child.py"), url, str(polls), str(step)]
-    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment()).stdout
+    words = [sys.executable, __file__, url, str(polls), str(step)]
+    out = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment()).stdout
     seen: list[dict[str, int]] = json.loads(out)
     return seen
+
+
+def held() -> dict[str, int]:
+    """Return what this process holds."""
+    gc.collect()
+    usage = Usage.of(os.getpid())
+    return {
+        "resident": round(usage.resident_bytes),
+        "descriptors": usage.descriptors,
+        "tasks": len(asyncio.all_tasks()),
+        "objects": len(gc.get_objects()),
+    }
+
+
+async def poll(url: str, polls: int, step: int) -> None:
+    """Poll as fast as possible, and print what this process holds at every `step` polls, as JSON."""
+    now = 0.0
+
+    def clock() -> float:
+        return now
+
+    exporter = Exporter(lambda: configuration.load({"vllm.url": [url]}, {}), clock=clock)
+    runner = web.AppRunner(create_app(exporter))
+    await runner.setup()
+    registry = CollectorRegistry()
+    registry.register(ResultCollector(exporter.latest))
+    poller = exporter._pollers[0]
+    seen = []
+    for done in range(polls + 1):
+        if done % step == 0:
+            seen.append(held())
+        now = done * POLL_SECONDS
+        await poller.poll()
+        assert poller.latest.up, poller.latest.failure
+        if done % 3 == 0:
+            generate_latest(registry)
+    await poller.close()
+    await runner.cleanup()
+    sys.stdout.write(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    assert command.__name__  # imported, as the real process does
+    asyncio.run(poll(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -41,7 +41,7 @@ def section(rounds: int) -> Section:
     rows = []
     for (name, path), key in zip(BODIES.items(), ("one_engine", "eight_engines"), strict=True):
         size, poll, parse, scrape = _cost(path, rounds)
-        cheaper[key], scraped[key] = parse / poll, parse / scrape
+        cheaper[key], scraped[key] = parse / poll, scrape / parse
         rows.append(
             (
                 name,
@@ -70,8 +70,8 @@ def section(rounds: int) -> Section:
         )
         for name, times in zip(BODIES, cheaper.values(), strict=True)
     )
-    ratios = {f"poll.{key}": times for key, times in cheaper.items()}
-    ratios |= {f"poll.scrape_{key}": times for key, times in scraped.items()}
+    ratios = {f"poll.{key}": 1 / times for key, times in cheaper.items()}
+    ratios |= {f"poll.scrape_{key}": share for key, share in scraped.items()}
     return Section("One poll, from the answer's bytes to the published result", lines, ratios, goals)
 
 

@@ -1,9 +1,10 @@
-"""The real exporter as a process, and what the system knows of a process."""
+"""The real exporter as a process, what the system says of a process, and how busy the machine was."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -11,15 +12,14 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-from bystanders import cpu_seconds
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HERE = Path(__file__).parent
 MIB = 1024**2
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -27,47 +27,63 @@ class Usage:
     """What a process holds and has used.
 
     Attributes:
-        resident_bytes: its memory, those of its children included.
+        resident_bytes: its memory.
         descriptors: that are open.
-        threads: that run.
-        cpu_seconds: processor time so far, that of its children included.
+        cpu_seconds: processor time so far.
     """
 
     resident_bytes: float
     descriptors: int
-    threads: int
     cpu_seconds: float
 
     @classmethod
     def of(cls, pid: int) -> Usage:
-        """Look at a process and its children."""
-        pids = family(pid)
+        """Read what a process holds and has used now."""
+        folder = Path(f"/proc/{pid}")
+        status = (folder / "status").read_text("ascii")
+        threads = (folder / "task").glob("*/schedstat")
         return cls(
-            sum(map(resident_bytes, pids)),
-            sum(_entries(f"/proc/{one}/fd") for one in pids),
-            sum(_entries(f"/proc/{one}/task") for one in pids),
-            sum(map(cpu_seconds, pids)),
+            1024.0 * int(status.partition("VmRSS:")[2].split()[0]),
+            sum(1 for _ in (folder / "fd").iterdir()),
+            sum(int(thread.read_text("ascii").split()[0]) for thread in threads) / 1e9,
         )
 
 
-def _entries(folder: str) -> int:
-    return sum(1 for _ in Path(folder).iterdir())
+@dataclass(frozen=True)
+class Moment:
+    """A moment, and the processor time used up to it.
+
+    Attributes:
+        at: in seconds.
+        machine: processor time of all processes, in seconds.
+        own: that of the benchmark and of those of its processes that have ended.
+    """
+
+    at: float
+    machine: float
+    own: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Read the machine's counters."""
+        user, nice, system = Path("/proc/stat").read_text("ascii").split()[1:4]
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        return cls(time.monotonic(), (int(user) + int(nice) + int(system)) / _TICKS, own)
+
+    def others_since(self, before: Moment) -> float:
+        """Return the share of the machine that other processes have taken since then, 0 to 1."""
+        others = (self.machine - before.machine) - (self.own - before.own)
+        return max(0.0, others / (self.at - before.at) / (os.cpu_count() or 1))
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all of its descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
-    return [pid, *(one for child in children for one in family(int(child)))]
-
-
-def resident_bytes(pid: int) -> float:
-    """Return the resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text("ascii")
-    return 1024.0 * int(status.partition("VmRSS:")[2].split()[0])
+def has_priority() -> bool:
+    """Tell whether this process, and with it those that it starts, has real-time priority."""
+    return os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
 
 
 def free_port() -> int:
-    """Return a port that nobody uses at the moment."""
+    """Return a port that nothing uses at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -95,20 +111,11 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(
-    command: Sequence[str], port: int, path: str = "/metrics", log: IO[bytes] | None = None
-) -> Iterator[Running]:
-    """Run a command until it answers at a port of this machine, and end it afterwards.
-
-    Args:
-        command: words.
-        port: where it will listen.
-        path: what it answers.
-        log: takes what it writes; by default it goes where the benchmark's own output goes.
-    """
+def serving(command: Sequence[str], port: int, path: str) -> Iterator[Running]:
+    """Run a command until it answers at a port of this machine, and end it afterwards."""
     address = f"http://127.0.0.1:{port}"
     start = time.perf_counter()
-    with subprocess.Popen(command, env=environment(), stdout=log, stderr=log) as process:
+    with subprocess.Popen(command, env=environment()) as process:
         try:
             while True:
                 assert process.poll() is None, f"{command[0]} ended"
@@ -125,13 +132,10 @@ def serving(
 
 
 @contextlib.contextmanager
-def exporter(
-    *flags: str,
-    program: Sequence[str] = ("-m", "vllm_specdec_exporter"),
-    log: IO[bytes] | None = None,
-) -> Iterator[Running]:
-    """Run the real exporter on a free port; without a file for its log it tells of errors alone."""
+def exporter(*flags: str) -> Iterator[Running]:
+    """Run the real exporter on a free port; only errors are logged."""
     port = free_port()
-    words = [sys.executable, *program, "--log.level", "info" if log else "error"]
-    with serving([*words, "--web.listen-address", f"127.0.0.1:{port}", *flags], port, log=log) as running:
+    command = [sys.executable, "-m", "vllm_specdec_exporter", "--log.level", "error"]
+    listen = ["--web.listen-address", f"127.0.0.1:{port}"]
+    with serving([*command, *listen, *flags], port, "/metrics") as running:
         yield running

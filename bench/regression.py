@@ -1,7 +1,7 @@
 """Whether something has become worse: ratios of a run beside the committed ones. Pure.
 
-Only ratios of things that were measured within one run are compared, so the machine matters little. Each has
-a tolerance of its own, by how much it differs from run to run when nothing has changed.
+Only ratios of things that were measured within one run are compared, so the machine matters little; lower is
+better. Each has a tolerance of its own, by how much it differs from run to run when nothing has changed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-
-class Better(StrEnum):
-    """Which way is better."""
-
-    LOWER = "lower"
-    HIGHER = "higher"
 
 
 class Status(StrEnum):
@@ -45,19 +38,15 @@ class Expectation:
         what: over what.
         value: the ratio.
         tolerance: relative; beyond it the ratio has changed.
-        better: which way is better.
     """
 
     what: str
     value: float
     tolerance: float
-    better: Better
 
     def status(self, found: float) -> Status:
         """Tell what became of it; what is no number is worse than any."""
         change = found / self.value - 1
-        if self.better is Better.HIGHER:
-            change = -change
         if not change <= self.tolerance:
             return Status.REGRESSION
         return Status.IMPROVED if change < -self.tolerance else Status.AS_EXPECTED
@@ -79,11 +68,11 @@ def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
     Raises:
         ValueError: a value or a tolerance that nothing can be compared with.
     """
-    found = {name: Expectation(**{**row, "better": Better(row["better"])}) for name, row in document.items()}
-    for name, one in found.items():
+    expectations = {name: Expectation(**row) for name, row in document.items()}
+    for name, one in expectations.items():
         if not (one.value > 0 and 0 < one.tolerance < 1):
             raise ValueError(f"{name}: a value above 0 and a tolerance between 0 and 1 are expected")
-    return found
+    return expectations
 
 
 def compare(
@@ -110,23 +99,6 @@ def compare(
     return rows
 
 
-def accepted(
-    found: Mapping[str, float | None], document: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """Return the document with the ratios that were found in place of those expected.
-
-    Raises:
-        ValueError: a ratio that the document does not have: its meaning and tolerance are people's to say.
-    """
-    unknown = sorted(set(found) - set(document))
-    if unknown:
-        raise ValueError(f"not in the table, add what they are and their tolerance: {', '.join(unknown)}")
-    return {
-        name: {**row, "value": row["value"] if (have := found.get(name)) is None else float(f"{have:.4g}")}
-        for name, row in document.items()
-    }
-
-
 def shown(rows: Iterable[Comparison]) -> Iterator[tuple[str, ...]]:
     """Yield the cells of a table: what, found, expected, tolerance, status."""
     for row in rows:
@@ -134,7 +106,7 @@ def shown(rows: Iterable[Comparison]) -> Iterator[tuple[str, ...]]:
         yield (
             f"`{row.name}`: {want.what}" if want else f"`{row.name}`",
             "" if row.found is None else f"{row.found:.4g}",
-            f"{want.value:.4g}, {want.better} is better" if want else "",
+            f"{want.value:.4g}" if want else "",
             f"{want.tolerance:.0%}" if want else "",
             f"**{row.status}**" if row.status.fails else str(row.status),
         )

@@ -7,21 +7,22 @@ so what is measured is the rules alone: processor seconds of Prometheus, not tim
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import shutil
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from bystanders import cpu_seconds
-from page import table
-from prometheus_process import ask, prometheus
+from processes import Usage, free_port, serving
 from section import Goal, Section, beside
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
@@ -30,7 +31,7 @@ from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
 RULES = Path(__file__).parent.parent / "alerts" / "rules"
 #: Seconds between two scrapes, of the longest window of a rule over what is scraped, of the windows over most
@@ -52,125 +53,110 @@ WARM, EVALUATIONS = 3, 6
 K = 3
 _DRAFTS = 600.0
 _POSITIONS = {"quiet": (540.0, 420.0, 300.0), "collapse": (12.0, 2.0, 0.5)}
+#: Rules of the group `harm`, by which evaluations are counted.
+_HARM_RULES = len(yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["groups"][0]["rules"])
 
 
 @dataclass(frozen=True)
-class Group:
-    """A group of rules.
+class Cost:
+    """What all rules cost a Prometheus in a state of the fleet.
 
     Attributes:
-        name: its own.
-        rules: how many.
-        interval: seconds between two evaluations in production.
-        quiet: share of one core while the fleet is healthy.
-        collapse: the same while speculation has collapsed everywhere.
+        core: share of one core.
+        read: series that the fleet has.
+        written: series that the rules add, alerts included.
     """
 
-    name: str
-    rules: int
-    interval: float
-    quiet: float
-    collapse: float
+    core: float
+    read: float
+    written: float
 
 
 def section(engines: int) -> Section:
     """Measure the rules over a fleet; their time is judged from `PROMISED` engines on."""
-    (quiet, sizes, read, written), (collapse, *_) = (measure(engines, name) for name in _POSITIONS)
-    groups = [
-        Group(name, sizes[name], _INTERVALS.get(name, USUAL), share, collapse[name])
-        for name, share in quiet.items()
-    ]
-    return found(engines, groups, read, written)
+    return judged(engines, measure(engines, "quiet"), measure(engines, "collapse"))
 
 
-def found(engines: int, groups: Sequence[Group], read: float, written: float) -> Section:
-    """Return what was measured, as a section.
-
-    Args:
-        engines: of the fleet.
-        groups: of rules.
-        read: series that the fleet has.
-        written: series that the rules add, alerts included.
-    """
-    quiet, collapse = (sum(getattr(group, name) for group in groups) for name in _POSITIONS)
+def judged(engines: int, quiet: Cost, collapse: Cost) -> Section:
+    """Return what was measured, as a section."""
     enough = engines >= PROMISED
-    rows = [
-        (
-            group.name.removeprefix("vllm-specdec."),
-            str(group.rules),
-            f"{group.interval:.0f} s",
-            f"{group.quiet:.2%}",
-            f"{group.collapse:.2%}",
-        )
-        for group in groups
-    ]
-    total = str(sum(group.rules for group in groups))
-    rows.append(("**all**", total, "", f"**{quiet:.2%}**", f"**{collapse:.2%}**"))
     lines = (
         (
             f"A real Prometheus with {engines:,} engines ({REPLICAS} a model, an exporter each, a sample "
-            f"every {STEP} s, a pod of {CHURN} replaced every hour), which scrapes nothing. What counts is "
-            "processor seconds of its process for an evaluation of all rules, over the interval at which it "
-            "comes in production; they are split among the groups by the time that Prometheus reports. In "
-            "the collapse hardly anything is accepted anywhere, and all alerts fire at once, without their "
-            f"`for`. From {read:,.0f} series the rules make {written:,.0f}."
+            f"every {STEP} s, a pod of {CHURN} replaced every hour) evaluates all rules and scrapes nothing. "
+            "What counts is processor seconds of its process, over the interval of the rules. In the "
+            "collapse hardly anything is accepted anywhere, and all alerts fire at once, without their "
+            f"`for`. From {quiet.read:,.0f} series the rules make {quiet.written:,.0f}."
         ),
-        "",
-        *table(("rule group", "rules", "every", "quiet, of one core", "collapse, of one core"), rows),
     )
     goals = tuple(
         Goal(
             f"evaluating all rules, for {engines:,} engines, {when}",
             f"at most {_SHARE:.0%} of one core",
-            f"{beside(share * 100, _SHARE * 100)}%",
-            share <= _SHARE if enough else None,
+            f"{beside(cost.core * 100, _SHARE * 100)}%",
+            cost.core <= _SHARE if enough else None,
         )
-        for when, share in (("quiet", quiet), ("during a collapse of all", collapse))
+        for when, cost in (("quiet", quiet), ("during a collapse of all", collapse))
     )
-    ratios = {"rules.core": quiet if enough else None, "rules.series": written / read}
+    ratios = {"rules.core": quiet.core if enough else None, "rules.series": quiet.written / quiet.read}
     return Section(f"All alert rules in Prometheus, for {engines:,} engines", lines, ratios, goals)
 
 
-def measure(engines: int, state: str) -> tuple[dict[str, float], dict[str, int], float, float]:
-    """Return each group's share of one core and number of rules, and the series that are read and written.
-
-    Args:
-        engines: of the fleet.
-        state: `quiet` or `collapse`.
-    """
+def measure(engines: int, state: str) -> Cost:
+    """Evaluate all rules over a fleet that is `quiet` or in a `collapse`."""
     with tempfile.TemporaryDirectory(prefix="bench-rules-") as name:
         folder = Path(name)
         _backfill(folder, engines, state)
         _configure(folder)
-        with prometheus(folder) as (url, pid):
-            groups = _after(url, WARM)
-            used, begun = cpu_seconds(pid), _evaluations(url)
-            spent: dict[str, float] = defaultdict(float)
-            for number in range(1, EVALUATIONS + 1):
-                groups = _after(url, begun + number)
-                for group in groups:
-                    spent[group["name"]] += group["evaluationTime"] * EVERY / group["interval"]
-            each = (cpu_seconds(pid) - used) / (_evaluations(url) - begun)
+        with _prometheus(folder) as (url, pid):
+            _wait_for(url, WARM)
+            used, begun = Usage.of(pid).cpu_seconds, _evaluations(url)
+            _wait_for(url, begun + EVALUATIONS)
+            each = (Usage.of(pid).cpu_seconds - used) / (_evaluations(url) - begun)
             written = _count(url, _WRITTEN)
             read = _count(url, '{__name__=~".+"}') - written
-    for group in groups:
-        bad = [(r["name"], r["health"], r.get("lastError")) for r in group["rules"] if r["health"] != "ok"]
-        assert not bad, f"{group['name']}: {bad}"
-    whole = sum(spent.values())
-    shares = {name: each / USUAL * seconds / whole for name, seconds in spent.items()}
-    return shares, {group["name"]: len(group["rules"]) for group in groups}, read, written
+            groups = _ask(url, "rules")["groups"]
+    bad = [
+        (group["name"], rule["name"], rule["health"], rule.get("lastError"))
+        for group in groups
+        for rule in group["rules"]
+        if rule["health"] != "ok"
+    ]
+    assert not bad, bad
+    return Cost(each / USUAL, read, written)
 
 
-def _after(url: str, evaluations: float) -> list[dict[str, Any]]:
-    """Return the groups of rules once those of the usual interval were evaluated so often."""
+@contextlib.contextmanager
+def _prometheus(folder: Path) -> Iterator[tuple[str, int]]:
+    """Run Prometheus with `prometheus.yml` and `data` of a folder; gives its URL and its process's number."""
+    program = shutil.which("prometheus")
+    assert program, "prometheus is missing: apt-get install prometheus"
+    port = free_port()
+    command = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=error",
+    ]
+    with serving(command, port, "/-/ready") as running:
+        yield running.address, running.pid
+
+
+def _ask(url: str, path: str, **parameters: str) -> Any:
+    """Return the `data` of an answer of Prometheus's API."""
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
+        return json.load(answer)["data"]
+
+
+def _wait_for(url: str, evaluations: float) -> None:
+    """Wait until the groups of the usual interval were evaluated so often."""
     while _evaluations(url) < evaluations:
         time.sleep(5)
-    groups: list[dict[str, Any]] = ask(url, "rules")["groups"]
-    return groups
 
 
 def _evaluations(url: str) -> float:
-    """Return how often the last group was evaluated; a long evaluation makes Prometheus leave out others."""
+    """Return how often the group `harm` was evaluated; Prometheus leaves out some where one takes long."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         text = answer.read().decode()
     counts = [
@@ -178,7 +164,7 @@ def _evaluations(url: str) -> float:
         for line in text.splitlines()
         if line.startswith("prometheus_rule_evaluations_total{") and "vllm-specdec.harm" in line
     ]
-    return sum(counts) / _HARM
+    return sum(counts) / _HARM_RULES
 
 
 #: Series of rules: the names of recorded ones have a colon within, vLLM's own have one as well.
@@ -187,21 +173,8 @@ _WRITTEN = '{__name__=~"[^:]+:.+|ALERTS|ALERTS_FOR_STATE",__name__!~"vllm:.+"}'
 
 def _count(url: str, selector: str) -> float:
     """Return how many series there are at the moment."""
-    result = ask(url, "query", query=f"count({selector})")["result"]
+    result = _ask(url, "query", query=f"count({selector})")["result"]
     return float(result[0]["value"][1])
-
-
-_INTERVALS: dict[str, float] = {
-    group["name"]: 60.0 * float(group["interval"].removesuffix("m"))
-    for path in RULES.glob("*.yml")
-    for group in yaml.safe_load(path.read_text("utf-8"))["groups"]
-    if "interval" in group
-}
-
-
-_HARM = next(
-    len(group["rules"]) for group in yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["groups"]
-)
 
 
 def _backfill(folder: Path, engines: int, state: str) -> None:
@@ -224,15 +197,11 @@ def _backfill(folder: Path, engines: int, state: str) -> None:
 
 @dataclass(frozen=True)
 class _Pod:
-    """A pod and what it has for labels: of the exporter, and of the engine; and when it lives."""
+    """A pod: the labels of its exporter and of its engine, and when it lives."""
 
     target: str
     engine: str
     life: range
-
-
-#: Labels, whose they are, and the text of value and time for each moment.
-_Row = tuple[str, _Pod, "Sequence[str]"]
 
 
 def _pods(engines: int, times: range) -> Iterator[_Pod]:
@@ -246,109 +215,120 @@ def _pods(engines: int, times: range) -> Iterator[_Pod]:
             yield _Pod(target, f'{target},model_name="model-{n // REPLICAS}",engine="0"', life)
 
 
+@dataclass(frozen=True)
+class _Family:
+    """Series of one name.
+
+    Attributes:
+        name: without the suffix of counters.
+        values: while all is quiet and in the collapse, by further labels; of a counter its growth a minute.
+            The moment itself for ``None``.
+        kind: as OpenMetrics calls it.
+        of_target: whether exporters have it, rather than engines.
+        window: seconds for which a gauge has samples; counters always have them.
+    """
+
+    name: str
+    values: Mapping[str, tuple[float | None, float | None]]
+    kind: str = "gauge"
+    of_target: bool = False
+    window: int = RECENT
+
+    def samples(
+        self, quiet: float | None, collapse: float | None, times: range, now: int, since: int
+    ) -> list[str]:
+        """Return value and time for each moment; nothing for those before the window."""
+        total, texts = 0.0, []
+        for at in times:
+            value = quiet if at < since else collapse
+            if self.kind == "counter":
+                total += (value or 0.0) * STEP / 60
+                texts.append(f"{total:.2f} {at}")
+            else:
+                texts.append(f"{at if value is None else value} {at}" if at >= now - self.window else "")
+        return texts
+
+
+def _always(label: str, values: Iterable[object], value: float) -> dict[str, tuple[float, float]]:
+    """Return the same value for each of a label's values."""
+    return {f',{label}="{one}"': (value, value) for one in values}
+
+
+def _one_of(label: str, values: Iterable[str], quiet: str, collapse: str) -> dict[str, tuple[float, float]]:
+    """Return 1 for the label's value that holds, and 0 for the others."""
+    return {f',{label}="{one}"': (float(one == quiet), float(one == collapse)) for one in values}
+
+
+def _counters() -> Iterator[_Family]:
+    accepted = {state: sum(positions) for state, positions in _POSITIONS.items()}
+    generated = {state: _DRAFTS + tokens for state, tokens in accepted.items()}
+    positions = {
+        f',position="{index}"': pair for index, pair in enumerate(zip(*_POSITIONS.values(), strict=True))
+    }
+    for name, values in (
+        ("drafts", {"": (_DRAFTS, _DRAFTS)}),
+        ("draft_tokens", {"": (K * _DRAFTS, K * _DRAFTS)}),
+        ("accepted_tokens", {"": (accepted["quiet"], accepted["collapse"])}),
+        ("generation_tokens", {"": (generated["quiet"], generated["collapse"])}),
+        ("accepted_tokens_per_position", positions),
+    ):
+        yield _Family(f"vllm_specdec_{name}", values, "counter")
+    yield _Family("vllm_specdec_poll_errors", _always("reason", REASONS, 0), "counter", of_target=True)
+
+
+def _gauges() -> Iterator[_Family]:
+    """Yield the gauges, only where a rule looks at them."""
+    yield _Family("up", {"": (1, 1)}, of_target=True, window=HOUR)
+    thresholds = {f',name="{name}"': (value, value) for name, value in Thresholds().items()}
+    for name, of_exporter in (
+        ("up", {"": (1, 1)}),
+        ("config_last_reload_successful", {"": (1, 1)}),
+        ("last_success_timestamp_seconds", {"": (None, None)}),
+        ("threshold", thresholds),
+    ):
+        yield _Family(f"vllm_specdec_{name}", of_exporter, of_target=True)
+    for name, of_engine in (
+        ("info", {',method="eagle3",cost_profile="eagle"': (1, 1)}),
+        ("num_speculative_tokens", {"": (K, K)}),
+        ("recommended_num_speculative_tokens", {"": (K, 0)}),
+        ("recommendation", _one_of("action", Action, "keep", "disable")),
+        ("payoff", _one_of("verdict", PayoffVerdict, "beneficial", "harmful")),
+        ("speedup", {',basis="calibrated"': (1.5, 0.6)}),
+        (
+            "estimated_speedup_at",
+            {f',num_speculative_tokens="{k}"': (1.5, 0.6) for k in range(2 * K + 1)},
+        ),
+    ):
+        yield _Family(f"vllm_specdec_{name}", of_engine)
+    for name, of_engine in (
+        ("requests_running", {"": (8, 8)}),
+        ("requests_waiting", {"": (0, 0)}),
+        ("kv_cache_usage_ratio", {"": (0.4, 0.4)}),
+        ("activity", _one_of("state", ActivityState, "active", "active")),
+    ):
+        yield _Family(f"vllm_specdec_{name}", of_engine, window=HOUR)
+    for name, label, values in (
+        ("request_success_total", "finished_reason", ("stop", "length", "abort", "error")),
+        ("spec_decode_num_accepted_tokens_per_pos_total", "position", range(K)),
+    ):
+        yield _Family(f"vllm:{name}", _always(label, values, 60), "unknown")
+
+
 def _exposition(engines: int, times: range, now: int, block: range, state: str) -> Iterator[str]:
-    """Yield OpenMetrics lines of all engines within a block; gauges only where a rule looks at them."""
+    """Yield OpenMetrics lines of all engines within a block."""
     pods = list(_pods(engines, times))
     since = now - COLLAPSED if state == "collapse" else times.stop
-
-    def family(name: str, rows: Iterable[_Row], kind: str = "gauge") -> Iterator[str]:
-        """Rows are labels, pod and the text of value and time, for each of `times`."""
-        yield f"# TYPE {name} {kind}\n"
-        sample = f"{name}_total" if kind == "counter" else name
-        for labels, pod, samples in rows:
-            start, end = max(pod.life.start, block.start), min(pod.life.stop, block.stop)
-            begin, stop = (max(0, -(-(edge - times.start) // STEP)) for edge in (start, end))
-            head = f"{sample}{{{labels}}} "
-            if own := [one for one in samples[begin:stop] if one]:
-                yield head + f"\n{head}".join(own) + "\n"
-
-    def counter(quiet: float, collapse: float | None = None) -> list[str]:
-        """Return samples of growth per minute."""
-        value, found = 0.0, []
-        for at in times:
-            value += (quiet if collapse is None or at < since else collapse) * STEP / 60
-            found.append(f"{value:.2f} {at}")
-        return found
-
-    def gauge(quiet: float | None, collapse: float | None = None, window: int = RECENT) -> list[str]:
-        """Return samples of a value; of the time itself without one."""
-        return [
-            f"{at if quiet is None else quiet if collapse is None or at < since else collapse} {at}"
-            if at >= now - window
-            else ""
-            for at in times
-        ]
-
-    def of_engines(samples: Sequence[str], labels: str = "") -> list[_Row]:
-        return [(f"{pod.engine}{labels}", pod, samples) for pod in pods]
-
-    def of_targets(samples: Sequence[str], labels: str = "") -> list[_Row]:
-        return [(f"{pod.target}{labels}", pod, samples) for pod in pods]
-
-    for name, quiet in {"drafts": _DRAFTS, "draft_tokens": K * _DRAFTS}.items():
-        yield from family(f"vllm_specdec_{name}", of_engines(counter(quiet)), "counter")
-    accepted = {name: sum(positions) for name, positions in _POSITIONS.items()}
-    for name, plain in {"accepted_tokens": 0.0, "generation_tokens": _DRAFTS}.items():
-        samples = counter(plain + accepted["quiet"], plain + accepted["collapse"])
-        yield from family(f"vllm_specdec_{name}", of_engines(samples), "counter")
-    at_positions = [counter(*pair) for pair in zip(*_POSITIONS.values(), strict=True)]
-    rows = (
-        row
-        for index, samples in enumerate(at_positions)
-        for row in of_engines(samples, f',position="{index}"')
-    )
-    yield from family("vllm_specdec_accepted_tokens_per_position", rows, "counter")
-    errors = (row for reason in REASONS for row in of_targets(counter(0), f',reason="{reason}"'))
-    yield from family("vllm_specdec_poll_errors", errors, "counter")
-    yield from _gauges(family, of_engines, of_targets, gauge)
-
-
-def _gauges(family: Any, of_engines: Any, of_targets: Any, gauge: Any) -> Iterator[str]:
-    """Yield the gauges of exporters and engines; see `_exposition` for what makes them."""
-    yield from family("up", of_targets(gauge(1, window=HOUR)))
-    for name, value in {
-        "up": 1,
-        "config_last_reload_successful": 1,
-        "last_success_timestamp_seconds": None,
-    }.items():
-        yield from family(f"vllm_specdec_{name}", of_targets(gauge(value)))
-    thresholds = dict(Thresholds().items())
-    rows = (row for name, v in thresholds.items() for row in of_targets(gauge(v), f',name="{name}"'))
-    yield from family("vllm_specdec_threshold", rows)
-    for name, quiet, collapse, window in (
-        ("info", 1, 1, RECENT),
-        ("num_speculative_tokens", K, K, RECENT),
-        ("recommended_num_speculative_tokens", K, 0, RECENT),
-        ("requests_running", 8, 8, HOUR),
-        ("requests_waiting", 0, 0, HOUR),
-        ("kv_cache_usage_ratio", 0.4, 0.4, HOUR),
-    ):
-        labels = ',method="eagle3",cost_profile="eagle"' if name == "info" else ""
-        yield from family(f"vllm_specdec_{name}", of_engines(gauge(quiet, collapse, window), labels))
-    for name, label, values, quiet, collapse in (
-        ("activity", "state", ActivityState, "active", "active"),
-        ("recommendation", "action", Action, "keep", "disable"),
-        ("payoff", "verdict", PayoffVerdict, "beneficial", "harmful"),
-    ):
-        window = HOUR if name == "activity" else RECENT
-        rows = (
-            row
-            for value in values
-            for row in of_engines(
-                gauge(float(value == quiet), float(value == collapse), window), f',{label}="{value}"'
-            )
-        )
-        yield from family(f"vllm_specdec_{name}", rows)
-    yield from family("vllm_specdec_speedup", of_engines(gauge(1.5, 0.6), ',basis="calibrated"'))
-    rows = (
-        row for k in range(2 * K + 1) for row in of_engines(gauge(1.5, 0.6), f',num_speculative_tokens="{k}"')
-    )
-    yield from family("vllm_specdec_estimated_speedup_at", rows)
-    reasons = ("stop", "length", "abort", "error")
-    rows = (row for reason in reasons for row in of_engines(gauge(60), f',finished_reason="{reason}"'))
-    yield from family("vllm:request_success_total", rows, "unknown")
-    rows = (row for index in range(K) for row in of_engines(gauge(60), f',position="{index}"'))
-    yield from family("vllm:spec_decode_num_accepted_tokens_per_pos_total", rows, "unknown")
+    for family in (*_counters(), *_gauges()):
+        yield f"# TYPE {family.name} {family.kind}\n"
+        name = f"{family.name}_total" if family.kind == "counter" else family.name
+        for labels, values in family.values.items():
+            samples = family.samples(*values, times, now, since)
+            for pod in pods:
+                start, end = max(pod.life.start, block.start), min(pod.life.stop, block.stop)
+                first, stop = (max(0, -(-(edge - times.start) // STEP)) for edge in (start, end))
+                head = f"{name}{{{pod.target if family.of_target else pod.engine}{labels}}} "
+                if own := [sample for sample in samples[first:stop] if sample]:
+                    yield head + f"\n{head}".join(own) + "\n"
 
 
 def _configure(folder: Path) -> None:
@@ -356,7 +336,8 @@ def _configure(folder: Path) -> None:
     for path in RULES.glob("*.yml"):
         document = yaml.safe_load(path.read_text("utf-8"))
         for group in document["groups"]:
-            group["interval"] = f"{EVERY * _INTERVALS.get(group['name'], USUAL) / USUAL:.0f}s"
+            minutes = int(group.get("interval", "1m").removesuffix("m"))
+            group["interval"] = f"{EVERY * minutes * 60 / USUAL:.0f}s"
             for rule in group["rules"]:
                 rule.pop("for", None)
         (folder / path.name).write_text(yaml.safe_dump(document), encoding="utf-8")

@@ -1,233 +1,151 @@
-"""The load of the benchmark of the tap: clients of an API, all in this process, which tell how long it took.
-
-    python bench/tap_client.py 127.0.0.1:8000 '{"clients": 32, "seconds": 5, "script": {"events": 100}}'
-
-Prints as JSON what `Load.report` returns. With `hold`, it says `held` when each stream has begun, and ends at
-a line from standard input.
-"""
+"""The load of the benchmark of the tap: clients that stream answers, and note how old events are."""
 
 from __future__ import annotations
 
-import contextlib
-import heapq
+import asyncio
 import json
-import select
-import socket
-import sys
+import re
 import time
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from tap_server import DIGITS, MARK
 
-_END = b"0\r\n\r\n"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SENT = re.compile(re.escape(MARK) + rb"(\d{%d})" % DIGITS)
 _SPAN = len(MARK) + DIGITS
+_END = b"\r\n0\r\n\r\n"
+#: Of a prompt of 2 kB.
 _PROMPT = "What is not drafted costs nothing. " * 60
+#: Seconds in which clients begin one after the other, so that they are not in step unless the server is.
+_SETTLE_SECONDS = 1.0
 
 
-def request(script: dict[str, Any], *, ask: bool, size: int) -> bytes:
-    """Return a chat request for what `script` says, of about `size` bytes, 2 kB at least."""
-    body: dict[str, Any] = {"model": "tiny-llama", "temperature": 0.7}
-    if script.get("events"):
-        body["stream"] = True
-        if ask:
-            body["stream_options"] = {"include_usage": True}
-    body["script"] = script
-    body["messages"] = [{"role": "user", "content": _PROMPT + "A" * max(0, size - len(_PROMPT))}]
-    text = json.dumps(body, separators=(",", ":")).encode()
-    head = (
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: server\r\nUser-Agent: bench\r\nAccept: */*\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-    )
-    return head.encode() + text
+@dataclass
+class Seen:
+    """What the clients have seen.
+
+    Attributes:
+        counts: whether times are noted, which begins when all clients have begun.
+        events: nanoseconds that events were under way.
+        firsts: nanoseconds from a request to the first bytes of its answer.
+        passed: events, those included that were not timed.
+        begun: answers that have begun.
+        requests: that were sent.
+    """
+
+    counts: bool = False
+    events: list[int] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    passed: int = 0
+    begun: int = 0
+    requests: int = 0
 
 
-class Client:
+class Client(asyncio.Protocol):
     """One client, which sends a request as soon as the last one is answered."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self.sock: socket.socket | None = None
-        self._left = b""
-        self._tail = b""
-        self._length = -1
-        self._first = True
-        self._sent = 0
+    def __init__(self, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]) -> None:
+        body = {"model": "tiny-llama", "temperature": 0.7, "stream": True, "script": script}
+        body |= {
+            "stream_options": {"include_usage": True},
+            "messages": [{"role": "user", "content": _PROMPT}],
+        }
+        text = json.dumps(body, separators=(",", ":")).encode()
+        self._request = (
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(text), text)
+        )
+        self._seen, self._goes_on = seen, goes_on
+        self._first, self._sent, self._tail = True, 0, b""
+        #: Set when the connection is closed.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def begin(self) -> None:
-        """Send the next request."""
-        self._tail, self._length, self._first = b"", -1, True
-        self._sent = time.monotonic_ns()
-        if self.sock is None:
-            self.sock = socket.create_connection(self._load.address)
-            self.sock.setblocking(False)
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._load.follow(self)
-        self._left = self._load.request
-        self.writable()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first request."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._send()
 
-    def writable(self) -> None:
-        """Send what is left of the request."""
-        assert self.sock is not None  # it has begun
-        waited = len(self._left) < len(self._load.request)
-        with contextlib.suppress(BlockingIOError):
-            self._left = self._left[self.sock.send(self._left) :]
-        if self._left or waited:
-            self._load.wait_to_write(self.sock, waits=bool(self._left))
+    def _send(self) -> None:
+        self._first, self._sent, self._tail = True, time.monotonic_ns(), b""
+        self._seen.requests += 1
+        self.transport.write(self._request)
 
-    def readable(self) -> None:
-        """Take what came."""
-        assert self.sock is not None  # it has begun
-        data = self.sock.recv(1 << 18)
+    def data_received(self, data: bytes) -> None:
+        """Note when events came, and send the next request at the end of an answer."""
         now = time.monotonic_ns()
-        assert data, "the connection was closed within an answer"
         if self._first:
             self._first = False
             assert data.startswith(b"HTTP/1.1 200 "), data[:300]
-            if now >= self._load.settled or not self._load.paced:
-                self._load.answers.append(now - self._sent)
-            self._load.begun += 1
-        self._load.bytes += len(data)
-        if self._load.streams:
-            self._take_events(data, now)
-        else:
-            self._take_whole(data)
-
-    def _take_events(self, data: bytes, now: int) -> None:
+            self._seen.begun += 1
+            if self._seen.counts:
+                self._seen.firsts.append(now - self._sent)
         data = self._tail + data
-        if self._load.paced:
-            seen, at = 0, data.find(MARK)
-            while 0 <= at <= len(data) - _SPAN:
-                self._load.passed += 1
-                if now >= self._load.settled:
-                    self._load.events.append(now - int(data[at + len(MARK) : at + _SPAN]))
-                seen = at + _SPAN
-                at = data.find(MARK, seen)
-            self._tail = data[max(seen, len(data) - _SPAN) :]
-        else:
-            self._tail = data[-_SPAN:]
+        end = 0
+        for match in _SENT.finditer(data):
+            end = match.end()
+            self._seen.passed += 1
+            if self._seen.counts:
+                self._seen.events.append(now - int(match[1]))
+        self._tail = data[max(end, len(data) - _SPAN) :]
         if data.endswith(_END):
-            self._end()
+            if self._goes_on():
+                self._send()
+            else:
+                self.transport.close()
 
-    def _take_whole(self, data: bytes) -> None:
-        if self._length < 0:
-            self._tail += data
-            head, end, body = self._tail.partition(b"\r\n\r\n")
-            if not end:
-                return
-            self._length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]) - len(body)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that the client has ended; a connection closed within an answer is an error."""
+        if self.transport.is_closing() and exc is None:
+            self.ended.set_result(None)
         else:
-            self._length -= len(data)
-        if self._length == 0:
-            self._end()
-
-    def _end(self) -> None:
-        self._load.ended += 1
-        if not self._load.keep and self.sock is not None:
-            self._load.leave(self.sock)
-            self.sock = None
-        if self._load.goes_on():
-            self.begin()
-        else:
-            self._load.left -= 1
+            self.ended.set_exception(exc or EOFError("closed within an answer"))
 
 
-class Load:
-    """All clients, until the time is over or the requests are made."""
-
-    def __init__(self, address: str, told: dict[str, Any]) -> None:
-        host, _, port = address.partition(":")
-        self.address = host, int(port)
-        script = told["script"]
-        self.streams = bool(script.get("events"))
-        self.paced = bool(script.get("rate"))
-        self.request = request(script, ask=told.get("ask", True), size=told.get("size", 0))
-        self.keep = told.get("keep", True)
-        self.seconds, self.requests = told.get("seconds", 1e9), told.get("requests", 1 << 62)
-        self.hold = told.get("hold", False)
-        self.answers: list[int] = []
-        self.events: list[int] = []
-        self.bytes = self.passed = self.begun = self.ended = 0
-        self._clients = [Client(self) for _ in range(told.get("clients", 1))]
-        self.left = len(self._clients)
-        self._epoll = select.epoll()
-        self._known: dict[int, Client] = {}
-        # They begin one after the other, so that they are not in step unless the server is.
-        settle = told.get("settle", 0.1)
-        start = time.monotonic()
-        self._starts = [(start + settle * n / self.left, n) for n in range(self.left)]
-        self._started = start
-        #: From when on events count, in nanoseconds: when all have begun.
-        self.settled = int((start + settle) * 1e9)
-
-    def follow(self, client: Client) -> None:
-        """Look at a client's connection."""
-        assert client.sock is not None  # it has just connected
-        self._known[client.sock.fileno()] = client
-        self._epoll.register(client.sock, select.EPOLLIN)
-
-    def wait_to_write(self, sock: socket.socket, *, waits: bool) -> None:
-        """Tell a client when it can send on."""
-        self._epoll.modify(sock, select.EPOLLIN | (select.EPOLLOUT if waits else 0))
-
-    def leave(self, sock: socket.socket) -> None:
-        """Close a connection."""
-        self._epoll.unregister(sock)
-        del self._known[sock.fileno()]
-        sock.close()
-
-    def goes_on(self) -> bool:
-        """Tell whether there are further requests to make."""
-        if time.monotonic() - self._started > self.seconds:
-            return False
-        return bool(self.ended + self.left <= self.requests)
-
-    def run(self) -> None:
-        """Make all requests."""
-        while self.left and not (self.hold and self.begun == len(self._clients)):
-            now = time.monotonic()
-            while self._starts and self._starts[0][0] <= now:
-                self._clients[heapq.heappop(self._starts)[1]].begin()
-            wait = max(0.0, self._starts[0][0] - now) if self._starts else 60.0
-            assert select.select([self._epoll.fileno()], [], [], wait)[0] or self._starts, "no answer"
-            for number, events in self._epoll.poll(0):
-                if events & select.EPOLLOUT:
-                    self._known[number].writable()
-                if events & ~select.EPOLLOUT:
-                    self._known[number].readable()
-        self.took = time.monotonic() - self._started
-
-    def report(self) -> dict[str, Any]:
-        """Return what was measured: times in milliseconds, as (median, 99th percentile, longest)."""
-        return {
-            "seconds": self.took,
-            "requests": self.ended,
-            "bytes": self.bytes,
-            "events": self.passed,
-            "timed_events": len(self.events),
-            "timed_answers": len(self.answers),
-            "answer_ms": spread(self.answers),
-            "event_ms": spread(self.events),
-        }
+async def _begin(
+    address: str, clients: int, script: dict[str, Any], seen: Seen, goes_on: Callable[[], bool]
+) -> list[Client]:
+    """Begin all clients, one after the other, and return them when each has its first bytes."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    loop = asyncio.get_running_loop()
+    begun = []
+    for _ in range(clients):
+        begun.append(
+            (await loop.create_connection(lambda: Client(script, seen, goes_on), host, int(port)))[1]
+        )
+        await asyncio.sleep(_SETTLE_SECONDS / clients)
+    while seen.begun < clients:  # noqa: ASYNC110 - no event for each client
+        await asyncio.sleep(0.05)
+    return begun
 
 
-def spread(nanoseconds: list[int]) -> tuple[float, float, float]:
-    """Return median, 99th percentile and maximum in milliseconds; zeros for nothing."""
-    found = sorted(nanoseconds) or [0]
-    last = len(found) - 1
-    return found[last // 2] / 1e6, found[round(last * 0.99)] / 1e6, found[last] / 1e6
+async def stream(address: str, clients: int, seconds: float, script: dict[str, Any]) -> Seen:
+    """Stream for some seconds."""
+    seen = Seen()
+    end = time.monotonic() + _SETTLE_SECONDS + seconds
+    begun = await _begin(address, clients, script, seen, lambda: time.monotonic() < end)
+    seen.counts = True
+    await asyncio.gather(*(client.ended for client in begun))
+    return seen
 
 
-def main() -> None:
-    """Run one load."""
-    load = Load(sys.argv[1], json.loads(sys.argv[2]))
-    load.run()
-    if load.hold:
-        sys.stdout.write("held\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
-        return
-    sys.stdout.write(json.dumps(load.report()))
+async def request(address: str, clients: int, requests: int) -> None:
+    """Make so many requests, whose answers are short."""
+    seen = Seen()
+    script = {"events": 5, "rate": 1000, "step": False}
+    begun = await _begin(address, clients, script, seen, lambda: seen.requests < requests)
+    await asyncio.gather(*(client.ended for client in begun))
 
 
-if __name__ == "__main__":
-    main()
+async def hold(address: str, streams: int, look: Callable[[], float]) -> float:
+    """Hold so many streams open, with an event a second each, and return what `look` gives meanwhile."""
+    script = {"events": 100_000, "rate": 1, "step": False}
+    begun = await _begin(address, streams, script, Seen(), lambda: False)
+    held = look()
+    for client in begun:
+        client.transport.close()
+    await asyncio.gather(*(client.ended for client in begun))
+    return held

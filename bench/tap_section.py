@@ -1,287 +1,299 @@
-"""What the tap costs: streams, requests and memory through it, beside the same through nginx and HAProxy.
+"""What the tap costs: streams and memory through it, beside the same through nginx.
 
 Every way goes to the same scripted server with the same load in turn, round by round, so that whatever else
 the machine does is shared by all. What a way adds is compared within a round, with the direct way.
 
-    python bench/run.py --tap              # writes the section anew
-    chrt -r 1 python bench/run.py --tap    # on a machine that does other things too
+    python bench/run.py --only tap              # writes the section anew
+    chrt -r 1 python bench/run.py --only tap    # on a machine that does other things too
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
 import tempfile
-import threading
-import urllib.request
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from answers import upstream, write_growing
-from bystanders import comes_first
 from page import table
-from processes import MIB
-from section import Section
-from tap_held_up import held_up
-from tap_server import EVENT_BYTES
-from tap_times import (
-    HEAD,
-    MEDIAN_MS,
-    P99_MS,
-    PROMISED_STREAMS,
-    QUIET,
-    RATE,
-    Passing,
-    Size,
-    goals,
-    least_disturbed,
-    ratios,
-    rows,
-    times,
-    undisturbed,
-)
-from tap_ways import ASKING, DIRECT, Way, haproxy, nginx, server, tap
+from processes import HERE, MIB, Moment, Running, Usage, free_port, has_priority, serving
+from section import FOR_A_PERCENTILE, Goal, Section, beside
+from tap_client import hold, request, stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-#: How often the tap's own metrics are scraped, in seconds. It polls the server every 5 s by itself.
-SCRAPE_SECONDS = 15.0
-_UPLOAD_BYTES = 4_000_000
-_KB = 1000
-_HELD = (256, 1024)
-
-
-def section(size: Size) -> Section:
-    """Measure all of it; some twenty minutes by default."""
-    if comes_first():
-        size = replace(size, attempts=1)
-    passing: list[Passing] = []
-    requests: dict[str, float | None] = {}
-    held: dict[str, tuple[float, float]] = {}
-
-    def ceilings_table(ways: tuple[Way, ...]) -> Iterator[tuple[str, ...]]:
-        for one in ceilings(ways, size):
-            requests[one.way] = one.cpu_seconds if one.undisturbed else None
-            yield one.cells
-
-    def memory_table(ways: tuple[Way, ...]) -> Iterator[tuple[str, ...]]:
-        for one in memory(ways, size):
-            held[one.way] = one.a_stream, one.growth
-            yield one.cells
-
-    with tempfile.TemporaryDirectory(prefix="bench-tap-") as name:
-        folder = Path(name)
-        write_growing(folder / "metrics")
-        with upstream(str(folder / "metrics")) as metrics, server() as direct:
-            with _ways(direct, metrics, folder) as ways, _scraped(ways):
-                passing += times(ways, size)
-                streams = table(HEAD, rows(passing))
-                lines = [_told(size), "", _disturbed(size), "", *streams, "", *_CEILINGS_HEAD]
-                lines += table(_CEILINGS, ceilings_table(ways))
-            lines += ["", *_HELD_UP_HEAD, *table(("what", "groups", "processor time"), held_up())]
-            lines += ["", "### Memory", ""]
-            lines += [
-                f"With streams open that send an event a second, and after {size.requests:,} requests.",
-                "",
-            ]
-            with _ways(direct, metrics, folder) as ways:
-                lines += table(_MEMORY, memory_table(ways))
-    return Section("The tap", tuple(lines), ratios(passing, requests, held), tuple(goals(passing)))
-
-
-def _told(size: Size) -> str:
-    return (
-        "Streams through the tap, in front of a scripted server on the same machine; beside it nginx "
-        "(`proxy_buffering off`) and HAProxy, each as one process with one thread, as the tap is. An event "
-        f"has {EVENT_BYTES} bytes, a stream {RATE} of them a second, a request 2 kB. Meanwhile the exporter "
-        f"polls an answer of 55 kB every 5 s and is scraped every {SCRAPE_SECONDS:.0f} s. All ways take "
-        f"turns, {size.rounds} rounds of {size.seconds:.0f} s each; what one adds is the median over the "
-        "rounds. In step: all streams have their events at the same moment, as in a step of an engine, so "
-        f"the last one waits for all others. The goal for {PROMISED_STREAMS} streams is below "
-        f"{MEDIAN_MS:.0f} ms at the median, and below {P99_MS:.0f} ms at the 99th percentile."
-    )
-
-
-def _disturbed(size: Size) -> str:
-    if comes_first():
-        return (
-            "The processes of the benchmark, all of them, had real-time priority, so that others only took "
-            "what they left. The last column has what that was at most, of the machine."
-        )
-    return (
-        f"A turn in which other processes take more than {QUIET:.0%} of the machine is taken again, up "
-        f"to {size.attempts} times. The last column has what they took at most in the turns that "
-        "count. No time is judged where they took more in most turns."
-    )
-
-
-@contextlib.contextmanager
-def _ways(direct: Way, metrics: str, folder: Path) -> Iterator[tuple[Way, ...]]:
-    with (
-        tap(direct, metrics) as plain,
-        tap(direct, metrics, ASKING) as asking,
-        nginx(direct, folder) as nginx_way,
-        haproxy(direct, folder) as haproxy_way,
-    ):
-        yield direct, plain, asking, nginx_way, haproxy_way
-
-
-@contextlib.contextmanager
-def _scraped(ways: tuple[Way, ...]) -> Iterator[None]:
-    """Scrape the exporters meanwhile, as a Prometheus does."""
-    over = threading.Event()
-
-    def scrape() -> None:
-        while not over.wait(SCRAPE_SECONDS):
-            for way in ways:
-                if way.own:
-                    with urllib.request.urlopen(f"http://{way.own}/metrics") as answer:
-                        answer.read()
-
-    thread = threading.Thread(target=scrape)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-# --- how much passes
-
-_CEILINGS = (
-    "through",
-    "requests",
-    "processor time a request",
-    "with a new connection",
-    "a stream",
-    "processor time a MB",
-    "an upload",
-    "processor time a MB",
-)
-
-
-_CEILINGS_HEAD = (
-    "### How much passes",
-    "",
-    (
-        "Requests for small JSON answers from 32 clients; from one, with a new connection for each; one "
-        f"stream without a pace; one client that sends {_UPLOAD_BYTES // 10**6} MB at a time. Client and "
-        "server share the processor, so the time of the process in between says more than the rates."
-    ),
-    "",
-)
+DIRECT, TAP, NGINX = "direct", "tap", "nginx"
+#: What is promised: streams at a time, and what the tap adds to an event and to the first bytes of an answer,
+#: in milliseconds, at the median and at the 99th percentile.
+STREAMS, MEDIAN_MS, P99_MS = 32, 1.0, 5.0
+#: Events of a stream, and how many come in a second.
+_EVENTS, _RATE = 100, 50
+#: Streams that are open while memory is measured.
+_HELD = 1024
+#: Differences below this are noise, in milliseconds: no ratio is made of them.
+_NOISE = 0.005
+#: Share of the machine that other processes may take while times are judged.
+QUIET = 0.05
+#: One process and one thread, as the tap is; streams pass on as they come; connections are kept.
+_NGINX_CONFIG = """
+daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  keepalive_requests 1000000000;
+  upstream server {{ server {server}; keepalive 2048; keepalive_requests 1000000000; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=2048;
+    location / {{
+      proxy_pass http://server; proxy_http_version 1.1; proxy_set_header Connection "";
+      proxy_buffering off; proxy_request_buffering off; proxy_read_timeout 1h;
+    }}
+  }}
+}}
+"""
 
 
 @dataclass(frozen=True)
-class Ceiling:
-    """How much passes one way at most.
+class Passing:
+    """How streams pass one way.
 
     Attributes:
         way: its name.
-        cpu_seconds: processor time of a small request.
-        undisturbed: whether that was measured while others took little of the machine.
-        cells: of the table.
+        step: whether the events of all streams come at the same moments, as those of an engine's step do.
+        event_ms: what it adds to an event, at the median and at the 99th percentile; all of it for the direct
+            way.
+        first_ms: likewise, from a request to the first bytes of its answer.
+        cpu_seconds: processor time of the process in between, an event.
+        events: how many were timed.
+        firsts: how many first bytes were.
     """
 
     way: str
+    step: bool
+    event_ms: tuple[float, float]
+    first_ms: tuple[float, float]
     cpu_seconds: float
-    undisturbed: bool
-    cells: tuple[str, ...]
-
-
-def ceilings(ways: tuple[Way, ...], size: Size) -> Iterator[Ceiling]:
-    """Compare how much passes at most."""
-    for way in ways:
-        turns: tuple[dict[str, Any], ...] = (
-            {"clients": 32, "script": {}},
-            {"keep": False, "script": {}},
-            {"script": {"events": 100_000}},
-            {"size": _UPLOAD_BYTES, "script": {}},
-        )
-        small, new, stream, upload = (
-            least_disturbed(way, ways, size.attempts, {"seconds": size.seconds, **told}) for told in turns
-        )
-        upload["bytes"] = upload["requests"] * _UPLOAD_BYTES
-        cpu = small["cpu_seconds"] / small["requests"]
-        cells = (
-            way.name,
-            f"{small['requests'] / small['seconds']:,.0f}/s",
-            f"{cpu * 1e6:.0f} µs",
-            f"{new['cpu_seconds'] / new['requests'] * 1e6:.0f} µs",
-            *(cell for report in (stream, upload) for cell in _bytes(report)),
-        )
-        yield Ceiling(way.name, cpu, undisturbed([small["others"]]), cells)
-
-
-def _bytes(report: dict[str, Any]) -> tuple[str, str]:
-    megabytes = report["bytes"] / 1e6
-    return (
-        f"{megabytes / report['seconds']:.0f} MB/s",
-        f"{report['cpu_seconds'] / megabytes * 1000:.1f} ms",
-    )
-
-
-# --- what holds it up, and memory
-
-_HELD_UP_HEAD = (
-    "### What holds it up",
-    "",
-    (
-        "The tap shares its thread with the rest of the exporter: what passes waits while one of these goes "
-        "on. Groups are those of model, temperature and type of request."
-    ),
-    "",
-)
-_MEMORY = (
-    "through",
-    "no stream",
-    *(f"{streams:,} streams" for streams in _HELD),
-    "a stream",
-    "after a tenth of the requests",
-    "after all",
-    "growth",
-)
+    events: int
+    firsts: int
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a process in between holds.
+class Memory:
+    """Resident memory of a process in between, in bytes.
 
     Attributes:
-        way: its name.
-        a_stream: bytes of an open stream.
-        growth: resident memory after all requests, over that after a tenth of them.
-        cells: of the table.
+        a_stream: of an open stream.
+        early: after a tenth of the requests.
+        late: after all of them.
     """
 
-    way: str
     a_stream: float
-    growth: float
-    cells: tuple[str, ...]
+    early: float
+    late: float
 
 
-def memory(ways: tuple[Way, ...], size: Size) -> Iterator[Held]:
-    """Measure the resident memory of fresh processes, with streams open and over many requests."""
-    for way in ways:
-        if way.name == DIRECT:
-            continue
-        seen = [way.resident_bytes]
-        for streams in _HELD:
-            with way.holding(streams):
-                seen.append(way.resident_bytes)
-        after = []
-        for requests in (size.requests // 10, size.requests - size.requests // 10):
-            for script in ({}, {"events": 5, "rate": 1000}):
-                way.load(clients=32, requests=requests // 2, script=script, ask=way.name != ASKING)
-            after.append(way.resident_bytes)
-        a_stream = (seen[-1] - seen[0]) / _HELD[-1]
-        cells = (
-            way.name,
-            *(f"{found / MIB:.1f} MiB" for found in seen),
-            f"{a_stream / _KB:.1f} kB",
-            *(f"{found / MIB:.1f} MiB" for found in after),
-            f"{(after[1] - after[0]) / MIB:+.1f} MiB",
+_HEAD = (
+    f"{STREAMS} streams",
+    "an event, median",
+    "99th percentile",
+    "the first bytes, median",
+    "99th percentile",
+    "processor time an event",
+)
+
+
+def section(rounds: int, seconds: float, requests: int) -> Section:
+    """Measure all of it.
+
+    Args:
+        rounds: how often each way has its turn.
+        seconds: of a turn.
+        requests: after which memory is compared with that after a tenth of them.
+    """
+    before = Moment.now()
+    with tempfile.TemporaryDirectory(prefix="bench-tap-") as name, _ways(Path(name)) as ways:
+        memory = {name: _memory(ways[name], requests) for name in (TAP, NGINX)}
+        passing = [one for step in (False, True) for one in _times(ways, rounds, seconds, step=step)]
+    quiet = has_priority() or Moment.now().others_since(before) <= QUIET
+    lines = (
+        (
+            "Streams through the tap, in front of a scripted server on the same machine; beside it nginx "
+            f"(`proxy_buffering off`), with one thread as the tap. A stream has {_RATE} events a second. "
+            "Meanwhile the exporter polls an answer of 55 kB every 5 s. All ways take turns; what one adds "
+            "is the median over the rounds. In step: all streams have their events at the same moment, so "
+            "the last one waits for all others."
+        ),
+        "",
+        *table(_HEAD, _rows(passing)),
+        "",
+        (
+            f"Each of {_HELD:,} open streams takes {memory[TAP].a_stream / 1000:.1f} kB of the tap's memory, "
+            f"and {memory[NGINX].a_stream / 1000:.1f} kB of nginx's. From a tenth of {requests:,} "
+            f"requests to all of them the tap grows from {memory[TAP].early / MIB:.1f} to "
+            f"{memory[TAP].late / MIB:.1f} MiB."
+        ),
+    )
+    return Section("The tap", lines, ratios(passing, memory, quiet=quiet), tuple(goals(passing, quiet=quiet)))
+
+
+@contextlib.contextmanager
+def _ways(folder: Path) -> Iterator[dict[str, Running]]:
+    """Run the scripted server, and the tap and nginx before it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two connections a stream, and others
+    command = [sys.executable, str(HERE / "tap_server.py")]
+    with (
+        upstream(write_growing(folder / "metrics")) as metrics,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+    ):
+        try:
+            assert server.stdout is not None
+            address = f"127.0.0.1:{server.stdout.readline().strip()}"
+            with _tap(address, metrics) as tap, _nginx(address, folder) as nginx:
+                yield {DIRECT: Running(address, server.pid, 0.0), TAP: tap, NGINX: nginx}
+        finally:
+            server.kill()
+
+
+def _tap(server: str, metrics: str) -> AbstractContextManager[Running]:
+    """Run the real exporter with its tap; it polls the server at the URL `metrics` too."""
+    port = free_port()
+    flags = {
+        "--vllm.url": metrics,
+        "--tap.upstream": f"http://{server}",
+        "--tap.listen-address": f"127.0.0.1:{port}",
+        "--web.listen-address": f"127.0.0.1:{free_port()}",
+        "--log.level": "error",
+    }
+    words = [word for flag in flags.items() for word in flag]
+    return serving([sys.executable, "-m", "vllm_specdec_exporter", *words], port, "/")
+
+
+def _nginx(server: str, folder: Path) -> AbstractContextManager[Running]:
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    assert program, "nginx is missing: apt-get install nginx"
+    port, config = free_port(), folder / "nginx.conf"
+    config.write_text(_NGINX_CONFIG.format(folder=folder, server=server, port=port), encoding="utf-8")
+    return serving([program, "-e", f"{folder}/nginx.log", "-c", str(config)], port, "/")
+
+
+def _memory(way: Running, requests: int) -> Memory:
+    """Measure a process that has just started."""
+
+    def resident() -> float:
+        return Usage.of(way.pid).resident_bytes
+
+    asyncio.run(request(way.address, 4, 100))  # what is done once is over
+    idle = resident()
+    streaming = asyncio.run(hold(way.address, _HELD, resident))
+    asyncio.run(request(way.address, STREAMS, requests // 10))
+    early = resident()
+    asyncio.run(request(way.address, STREAMS, requests - requests // 10))
+    return Memory((streaming - idle) / _HELD, early, resident())
+
+
+def _times(ways: Mapping[str, Running], rounds: int, seconds: float, *, step: bool) -> Iterator[Passing]:
+    """Yield how streams pass, way by way."""
+    script = {"events": _EVENTS, "rate": _RATE, "step": step}
+    events: dict[str, list[list[int]]] = {name: [] for name in ways}
+    firsts: dict[str, list[list[int]]] = {name: [] for name in ways}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            used = Usage.of(way.pid).cpu_seconds
+            seen = asyncio.run(stream(way.address, STREAMS, seconds, script))
+            cpu[name].append((Usage.of(way.pid).cpu_seconds - used) / seen.passed)
+            events[name].append(seen.events)
+            firsts[name].append(seen.firsts)
+    for name in ways:
+        yield Passing(
+            name,
+            step,
+            added(events[name], None if name == DIRECT else events[DIRECT]),
+            added(firsts[name], None if name == DIRECT else firsts[DIRECT]),
+            statistics.median(cpu[name]),
+            sum(map(len, events[name])),
+            sum(map(len, firsts[name])),
         )
-        yield Held(way.name, a_stream, after[1] / after[0], cells)
+
+
+def added(rounds: Sequence[Sequence[int]], direct: Sequence[Sequence[int]] | None) -> tuple[float, float]:
+    """Return what a way adds to the direct one in the same round, at the median and the 99th percentile.
+
+    Args:
+        rounds: nanoseconds of the way, round by round.
+        direct: the same of the direct way; none for the direct way itself.
+
+    Returns:
+        Milliseconds, of each the median over the rounds.
+    """
+
+    def cuts(nanoseconds: Sequence[int]) -> tuple[float, float]:
+        parts = statistics.quantiles(nanoseconds, n=100, method="inclusive")
+        return parts[49] / 1e6, parts[98] / 1e6
+
+    base = [(0.0, 0.0)] * len(rounds) if direct is None else [cuts(times) for times in direct]
+    pairs = list(zip(map(cuts, rounds), base, strict=True))
+    median, p99 = (statistics.median(own[n] - less[n] for own, less in pairs) for n in (0, 1))
+    return median, p99
+
+
+def _rows(passing: Iterable[Passing]) -> Iterator[tuple[str, ...]]:
+    for one in passing:
+        sign = "" if one.way == DIRECT else "+"
+        yield (
+            f"{one.way}{', in step' if one.step else ''}",
+            *(f"{value:{sign}.2f} ms" for value in (*one.event_ms, *one.first_ms)),
+            f"{one.cpu_seconds * 1e6:.0f} µs",
+        )
+
+
+def _of(passing: Iterable[Passing], way: str, *, step: bool) -> Passing:
+    return next(one for one in passing if (one.way, one.step) == (way, step))
+
+
+def goals(passing: Sequence[Passing], *, quiet: bool) -> Iterator[Goal]:
+    """Yield what is promised, in step or not; nothing is judged on a busy machine, or by few values."""
+    taps = [one for one in passing if one.way == TAP]
+    measured = [one for one in passing if one.way != NGINX]
+    for what, added_ms, count in (
+        ("an event", [one.event_ms for one in taps], min(one.events for one in measured)),
+        ("the first bytes of an answer", [one.first_ms for one in taps], min(one.firsts for one in measured)),
+    ):
+        median, p99 = map(max, zip(*added_ms, strict=True))
+        yield Goal(
+            f"what the tap adds to {what}, {STREAMS} streams, in step or not",
+            f"below {MEDIAN_MS:.0f} ms at the median, {P99_MS:.0f} ms at the 99th percentile",
+            f"{beside(median, MEDIAN_MS, 2)} ms, {beside(p99, P99_MS, 2)} ms",
+            median < MEDIAN_MS and p99 < P99_MS if quiet and count >= FOR_A_PERCENTILE else None,
+        )
+
+
+def ratios(
+    passing: Sequence[Passing], memory: Mapping[str, Memory], *, quiet: bool
+) -> dict[str, float | None]:
+    """Return the tap beside nginx, in the same run; no times of a busy machine."""
+
+    def over(*, step: bool) -> float | None:
+        ours, theirs = (_of(passing, way, step=step).event_ms[0] for way in (TAP, NGINX))
+        return ours / theirs if quiet and theirs > _NOISE else None
+
+    ours, theirs = (_of(passing, way, step=False).cpu_seconds for way in (TAP, NGINX))
+    return {
+        "tap.event": over(step=False),
+        "tap.event_in_step": over(step=True),
+        "tap.cpu_event": ours / theirs if quiet else None,
+        "tap.memory_stream": memory[TAP].a_stream / memory[NGINX].a_stream,
+        "tap.memory_growth": memory[TAP].late / memory[TAP].early,
+    }
