@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from answers import BODIES, ONE_ENGINE, body, upstream, write_growing
 from page import table
 from processes import MIB, Usage, environment
-from section import Goal, Section, beside
+from section import Goal, Section
 from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.serve import command, configuration
 from vllm_specdec_exporter.serve.endpoints import create_app
@@ -68,7 +68,7 @@ def section(polls: int, restarts: int) -> Section:
                 Goal(
                     f"memory over {what}",
                     f"growth below {_GROWTH:.0%}",
-                    f"{beside(growth * 100, _GROWTH * 100, sign='+')}%",
+                    f"{growth:+.2%}",
                     growth < _GROWTH if enough else None,
                 )
             )

@@ -7,7 +7,6 @@ so what is measured is the rules alone: processor seconds of Prometheus, not tim
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import shutil
@@ -22,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from processes import Usage, free_port, serving
-from section import Goal, Section, beside
+from processes import Running, Usage, free_port, serving
+from section import Goal, Section
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
@@ -32,6 +31,7 @@ from vllm_specdec_exporter.observe.result import REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
 RULES = Path(__file__).parent.parent / "alerts" / "rules"
 #: Seconds between two scrapes, of the longest window of a rule over what is scraped, of the windows over most
@@ -93,7 +93,7 @@ def judged(engines: int, quiet: Cost, collapse: Cost) -> Section:
         Goal(
             f"evaluating all rules, for {engines:,} engines, {when}",
             f"at most {_SHARE:.0%} of one core",
-            f"{beside(cost.core * 100, _SHARE * 100)}%",
+            f"{cost.core:.2%}",
             cost.core <= _SHARE if enough else None,
         )
         for when, cost in (("quiet", quiet), ("during a collapse of all", collapse))
@@ -108,7 +108,8 @@ def measure(engines: int, state: str) -> Cost:
         folder = Path(name)
         _backfill(folder, engines, state)
         _configure(folder)
-        with _prometheus(folder) as (url, pid):
+        with _prometheus(folder) as running:
+            url, pid = running.address, running.pid
             _wait_for(url, WARM)
             used, begun = Usage.of(pid).cpu_seconds, _evaluations(url)
             _wait_for(url, begun + EVALUATIONS)
@@ -126,9 +127,8 @@ def measure(engines: int, state: str) -> Cost:
     return Cost(each / USUAL, read, written)
 
 
-@contextlib.contextmanager
-def _prometheus(folder: Path) -> Iterator[tuple[str, int]]:
-    """Run Prometheus with `prometheus.yml` and `data` of a folder; gives its URL and its process's number."""
+def _prometheus(folder: Path) -> AbstractContextManager[Running]:
+    """Run Prometheus with `prometheus.yml` and `data` of a folder."""
     program = shutil.which("prometheus")
     assert program, "prometheus is missing: apt-get install prometheus"
     port = free_port()
@@ -139,8 +139,7 @@ def _prometheus(folder: Path) -> Iterator[tuple[str, int]]:
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=error",
     ]
-    with serving(command, port, "/-/ready") as running:
-        yield running.address, running.pid
+    return serving(command, port, "/-/ready")
 
 
 def _ask(url: str, path: str, **parameters: str) -> Any:

@@ -36,25 +36,6 @@ class Goal:
         return "met" if self.met else "MISSED"
 
 
-def beside(value: float, limit: float, digits: int = 1, sign: str = "") -> str:
-    """Write a value with so many digits, or with the few more that it takes to tell it from its limit.
-
-    A growth of 2.96 is not written as 3.0 where it must stay below 3.
-
-    Args:
-        value: what was found.
-        limit: beside which it stands, in the same unit.
-        digits: behind the point, at least.
-        sign: ``+`` for a sign before positive numbers too.
-    """
-    for more in range(digits, digits + 6):
-        text = f"{value:{sign}.{more}f}"
-        hidden = float(text) in (limit, float(f"{limit:.{more}f}"))
-        if value == limit or not hidden:
-            break
-    return text
-
-
 @dataclass(frozen=True)
 class Section:
     """A part of the page.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from answers import upstream, write_growing
 from page import table
 from processes import HERE, MIB, Moment, Running, Usage, free_port, has_priority, serving
-from section import FOR_A_PERCENTILE, Goal, Section, beside
+from section import FOR_A_PERCENTILE, Goal, Section
 from tap_client import hold, request, stream
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def goals(passing: Sequence[Passing], *, quiet: bool) -> Iterator[Goal]:
         yield Goal(
             f"what the tap adds to {what}, {STREAMS} streams, in step or not",
             f"below {MEDIAN_MS:.0f} ms at the median, {P99_MS:.0f} ms at the 99th percentile",
-            f"{beside(median, MEDIAN_MS, 2)} ms, {beside(p99, P99_MS, 2)} ms",
+            f"{median:.2f} ms, {p99:.2f} ms",
             median < MEDIAN_MS and p99 < P99_MS if quiet and count >= FOR_A_PERCENTILE else None,
         )
 

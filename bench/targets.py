@@ -15,7 +15,7 @@ from load import scraped
 from page import table
 from poll import parse_seconds
 from processes import MIB, Running, Usage, exporter
-from section import Goal, Section, beside
+from section import Goal, Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,13 +128,13 @@ def _goals(missed: int, worst: float, one: float, parse: float) -> tuple[Goal, .
         Goal(
             "they are spread over the interval, also while settings are reloaded",
             f"at most {_CLUMP:g} times as many at once as evenly",
-            f"{beside(worst, _CLUMP)} times",
+            f"{worst:.1f} times",
             worst <= _CLUMP,
         ),
         Goal(
             "a poll of one server, all of it",
             f"at most {_SHARE:g} of what prometheus_client takes to parse the answer",
-            f"{beside(one / parse, _SHARE, 2)}: {one * 1000:.2f} ms",
+            f"{one / parse:.2f}: {one * 1000:.2f} ms",
             one / parse <= _SHARE,
         ),
     )
