@@ -31,7 +31,7 @@ _HEAD = (
 
 
 def section(seconds: float) -> Section:
-    """Scrape for some seconds each: at the promised rate, the same with gzip, and as fast as answers come."""
+    """Scrape for some seconds each: at the promised rate, and the same with gzip."""
     rows: list[tuple[str, ...]] = []
     ratios: dict[str, float | None] = {}
     goals: list[Goal] = []
@@ -42,7 +42,6 @@ def section(seconds: float) -> Section:
             reports = {
                 f"{RATE} a second": scraped(running, seconds),
                 f"{RATE} a second, gzip": scraped(running, seconds / 2, gzip=True),
-                "as fast as answers come": scraped(running, seconds / 2, rate=0),
             }
         rows += [(server, kind, *_cells(report)) for kind, report in reports.items()]
         held = reports[f"{RATE} a second"]
@@ -114,7 +113,7 @@ async def report(request: bytes, address: str, seconds: float, rate: float, clie
         request: what is sent.
         address: ``http://host:port``.
         seconds: how long.
-        rate: requests a second, over all clients; as fast as answers come for 0.
+        rate: requests a second, over all clients.
         clients: connections that are kept, as Prometheus keeps its own.
     """
     host, _, port = address.removeprefix("http://").partition(":")
@@ -127,13 +126,10 @@ async def report(request: bytes, address: str, seconds: float, rate: float, clie
     async def client(number: int) -> None:
         nonlocal failures
         pair = None
-        due = begin + (number / rate if rate else 0.0)
-        while (at := time.monotonic()) < end and due < end:
-            if rate:
-                await asyncio.sleep(max(0.0, due - at))
-                start, due = due, due + clients / rate  # what waits for its turn has waited
-            else:
-                start = at
+        due = begin + number / rate
+        while time.monotonic() < end and due < end:
+            await asyncio.sleep(due - time.monotonic())
+            start, due = due, due + clients / rate  # what waits for its turn has waited
             try:
                 if pair is None:
                     pair = await asyncio.open_connection(host, int(port))

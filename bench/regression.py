@@ -44,9 +44,9 @@ class Expectation:
     value: float
     tolerance: float
 
-    def status(self, found: float) -> Status:
+    def status(self, measured: float) -> Status:
         """Tell what became of it; what is no number is worse than any."""
-        change = found / self.value - 1
+        change = measured / self.value - 1
         if not change <= self.tolerance:
             return Status.REGRESSION
         return Status.IMPROVED if change < -self.tolerance else Status.AS_EXPECTED
@@ -76,23 +76,23 @@ def parse(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Expectation]:
 
 
 def compare(
-    found: Mapping[str, float | None], expected: Mapping[str, Expectation], measured: Iterable[str]
+    ratios: Mapping[str, float | None], expected: Mapping[str, Expectation], measured: Iterable[str]
 ) -> list[Comparison]:
     """Compare ratios with what is expected of the sections that were measured.
 
     Args:
-        found: ratios by name: ``section.ratio``; ``None`` for one that the run cannot tell.
+        ratios: ratios by name: ``section.ratio``; ``None`` for one that the run cannot tell.
         expected: likewise.
-        measured: names of sections; a ratio of one of these that was not found is missing.
+        measured: names of sections; a ratio of one of these that is not there is missing.
     """
     sections = set(measured)
     rows = []
-    for name in sorted({*found, *(n for n in expected if n.partition(".")[0] in sections)}):
-        want, have = expected.get(name), found.get(name)
+    for name in sorted({*ratios, *(n for n in expected if n.partition(".")[0] in sections)}):
+        want, have = expected.get(name), ratios.get(name)
         if want is None:
             status = Status.UNKNOWN
         elif have is None:
-            status = Status.NOT_JUDGED if name in found else Status.MISSING
+            status = Status.NOT_JUDGED if name in ratios else Status.MISSING
         else:
             status = want.status(have)
         rows.append(Comparison(name, status, have, want))

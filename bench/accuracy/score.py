@@ -173,11 +173,11 @@ class Estimated:
 
 def load() -> list[Measurement]:
     """Return all measurements."""
-    found = []
+    measurements = []
     for entry in yaml.safe_load((HERE / "measurements.yaml").read_text("utf-8")):
         rows = entry.pop("rows")
-        found += [Measurement(**entry, **row) for row in rows]
-    return found
+        measurements += [Measurement(**entry, **row) for row in rows]
+    return measurements
 
 
 def split(rows: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
@@ -200,23 +200,23 @@ def modelled(rows: Sequence[Measurement]) -> list[Estimated]:
     """Return the estimates with hardware and model known."""
     known = [row for row in rows if row.hardware]
     _, judging = split(known)
-    found = []
+    estimates = []
     for row in known:
         cost = row.cost()
         error = 1 + UNCERTAINTY
         high = row.length / max(1.0, cost / error)
-        found.append(Estimated(row, "modelled", row in judging, cost, row.length / (cost * error), high))
-    return found
+        estimates.append(Estimated(row, "modelled", row in judging, cost, row.length / (cost * error), high))
+    return estimates
 
 
 def generic(rows: Sequence[Measurement]) -> list[Estimated]:
     """Return the estimates with nothing but the method known."""
-    found = []
+    estimates = []
     for row in rows:
         profile = for_method(row.method)
         cost, (least, most) = profile.step_cost(row.k, row.batch), profile.cost_range(row.k, row.batch)
-        found.append(Estimated(row, "generic", True, cost, row.length / most, row.length / least))
-    return found
+        estimates.append(Estimated(row, "generic", True, cost, row.length / most, row.length / least))
+    return estimates
 
 
 def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
@@ -228,7 +228,7 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
     for row in rows:
         if row.plain_seconds is not None:
             groups.setdefault(row.group, []).append(row)
-    found = []
+    estimates = []
     for members in groups.values():
         points = sorted({(row.k, row.batch) for row in members})
         chosen = set(points[::2])
@@ -247,8 +247,10 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
                     profile.step_cost(row.k, row.batch),
                     profile.cost_range(row.k, row.batch),
                 )
-                found.append(Estimated(row, "calibrated", True, cost, row.length / most, row.length / least))
-    return found
+                estimates.append(
+                    Estimated(row, "calibrated", True, cost, row.length / most, row.length / least)
+                )
+    return estimates
 
 
 def fit(rows: Sequence[Measurement]) -> Overheads:
@@ -272,9 +274,9 @@ def fit(rows: Sequence[Measurement]) -> Overheads:
                 if (name in _SHARES and value > 0.95) or (name == "verification" and value < 1):
                     continue
                 trial = replace(best, **{name: value})
-                found = loss(trial)
-                if found < least - 1e-9:
-                    best, least, improved = trial, found, True
+                trial_loss = loss(trial)
+                if trial_loss < least - 1e-9:
+                    best, least, improved = trial, trial_loss, True
         if not improved:
             step = step**0.5
     return best
@@ -350,39 +352,39 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
 
 
-def share(found: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
-    return sum(test(one) for one in found) / len(found)
+def share(estimates: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
+    return sum(test(one) for one in estimates) / len(estimates)
 
 
-def summary(found: Sequence[Estimated]) -> dict[str, float]:
+def summary(estimates: Sequence[Estimated]) -> dict[str, float]:
     """Return the numbers that the page shows of these estimates."""
-    decided = [one for one in found if one.verdict != "unknown"]
+    decided = [one for one in estimates if one.verdict != "unknown"]
     return {
-        "number": len(found),
-        "median": median(one.error for one in found),
-        "p90": quantile([one.error for one in found], 0.9),
+        "number": len(estimates),
+        "median": median(one.error for one in estimates),
+        "p90": quantile([one.error for one in estimates], 0.9),
         "right": share(decided, lambda one: one.verdict == "right") if decided else math.nan,
-        "side": share(found, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
-        "unknown": share(found, lambda one: one.verdict == "unknown"),
-        "wrong": share(found, lambda one: one.verdict == "wrong"),
-        "holds": share(found, lambda one: one.holds),
+        "side": share(estimates, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
+        "unknown": share(estimates, lambda one: one.verdict == "unknown"),
+        "wrong": share(estimates, lambda one: one.verdict == "wrong"),
+        "holds": share(estimates, lambda one: one.holds),
     }
 
 
 def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     """Return the goals that are not reached."""
-    found = []
+    missed = []
     for basis, goal in MEDIAN_GOAL.items():
         numbers = summary(parts[basis])
         if numbers["median"] > goal:
-            found.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
+            missed.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
     for basis in parts:
         numbers = summary(parts[basis])
         if not math.isnan(numbers["right"]) and numbers["right"] < RIGHT_GOAL:
-            found.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
+            missed.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
         if numbers["wrong"] > WRONG_GOAL:
-            found.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
-    return found
+            missed.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
+    return missed
 
 
 TITLES = {
@@ -395,9 +397,9 @@ TITLES = {
 def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting: list[Estimated]) -> str:
     """Return the page."""
     table = []
-    named = [(TITLES[basis], found) for basis, found in parts.items()]
-    for title, found in [*named, ("modelled, those used for fitting", fitting)]:
-        n = summary(found)
+    named = [(TITLES[basis], estimates) for basis, estimates in parts.items()]
+    for title, estimates in [*named, ("modelled, those used for fitting", fitting)]:
+        n = summary(estimates)
         right = "-" if math.isnan(n["right"]) else f"{n['right']:.0%}"
         table.append(
             f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} | {right} "
