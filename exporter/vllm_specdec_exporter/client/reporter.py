@@ -11,7 +11,7 @@ import weakref
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from ..requests.push_schema import MAX_PUSH, MOST_REQUESTS, encode, join
+from ..requests.push_schema import MAX_PUSH, MAX_REQUESTS, encode, join
 from .delivery import Address, DeliveryOutcome
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Reporter:
         timeout: float = 5.0,
         patience: float = 60.0,
     ) -> None:
-        if not 1 <= batch <= MOST_REQUESTS:
-            raise ValueError(f"batch: {batch}; allowed: 1 to {MOST_REQUESTS}")
+        if not 1 <= batch <= MAX_REQUESTS:
+            raise ValueError(f"batch: {batch}; allowed: 1 to {MAX_REQUESTS}")
         numbers = {"interval": interval, "queue": queue, "timeout": timeout, "patience": patience}
         for name, number in numbers.items():
             if not 0 < number < float("inf"):

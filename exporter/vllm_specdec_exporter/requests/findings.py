@@ -1,4 +1,4 @@
-"""Findings on requests: losing requests, which of them to route elsewhere, and gaps in what is observed.
+"""Findings on requests: losing requests, which of them to route elsewhere, and missing records.
 
 Types are the easiest to route by, so they come first: those of which every judged group loses, except
 `OTHER`, whose requests have no type in common. If there are none, temperature buckets. The saving is counted:
@@ -8,14 +8,12 @@ which depends on the load; the outcomes do not.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..judgement.findings import Finding, hint, problem
-from .grouping import MOST_GROUPS, MOST_MODELS, MOST_TYPES, OTHER, UNSET, GroupOverflow
-from .observation import Source
-from .recent_window import GroupStats, Slices
+from .grouping import OTHER, UNSET
+from .recent_window import GroupStats
 from .result import Outcome, Routing
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..config.thresholds import Thresholds
     from .grouping import GroupKey
-    from .result import GroupWindow, ModelRequests, TapResult
+    from .result import GroupWindow, ModelRequests
 
 
 def route(
@@ -70,12 +68,10 @@ def route(
 
 def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -> tuple[str, ...]:
     """Return the values of a label that have judged groups, all of which lose."""
-    found: dict[str, bool] = {}
-    for group in groups:
-        if group.judged:
-            loses = group.outcome is Outcome.LOSES
-            found[label(group)] = found.get(label(group), True) and loses
-    return tuple(sorted(value for value, loses in found.items() if loses))
+    judged = [group for group in groups if group.judged]
+    values = {label(group) for group in judged}
+    values -= {label(group) for group in judged if group.outcome is not Outcome.LOSES}
+    return tuple(sorted(values))
 
 
 #: Share of requests below P10.
@@ -108,14 +104,11 @@ def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -
         return []
     return hint(
         f"{unrecorded:,} of {total:,} requests in the last {found.window} ({unrecorded / total:.0%}) "
-        f"had no record of speculation{_OTHERS if judged else ''}",
-        "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a "
-        "record only with their usage: set --tap.ask-for-usage true, or include_usage in the requests. "
-        "SGLang's records do not tell the drafted tokens of trees and of a K that changes.",
+        f"had no record of speculation{': the results cover only the others' if judged else ''}",
+        "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
+        "only with their usage: start vLLM with --enable-force-include-usage, or set include_usage in the "
+        "requests. SGLang's records lack the drafted tokens of trees and of a K that changes.",
     )
-
-
-_OTHERS = ": the results cover only the others"
 
 
 def _tail(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
@@ -188,103 +181,3 @@ def _distinct(less: float, more: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     return texts
-
-
-#: What to do about requests that pass the tap unobserved, by reason. Cut-off responses and refused requests
-#: are not listed: they are no fault of the observation.
-_REMEDIES = {
-    "busy": "send fewer large bodies at a time",
-    "connection": "use HTTP/1.1 without pipelining and without upgrades such as h2c, and send responses with "
-    "a Content-Length or chunked",
-    "encoded": "do not compress responses behind the tap",
-    "internal": "see the log",
-    "malformed": "send JSON requests to vLLM's API",
-    "too_large": "keep requests and responses below 8 MiB, and events below 4 MiB",
-}
-_INTERNAL = "internal"
-
-#: Names of the counts in `Coverage` beside reasons and labels: observed requests, and those through the tap.
-_OBSERVED, _TAPPED = "observed", "tapped"
-
-
-class Coverage:
-    """Counts observed and unobserved requests within the last `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._recent: Slices[Counter[str]] = Slices(seconds, Counter)
-        self._previous: Counter[str] = Counter()
-
-    def adopt(self, earlier: Coverage, *, reset: bool) -> None:
-        """Continue the counts of `earlier`; with `reset`, the window starts empty."""
-        self._previous = earlier._previous
-        if not reset:
-            self._recent = earlier._recent
-
-    def add_observed(self, source: Source, overflow: Iterable[GroupOverflow], time: float) -> None:
-        """Count an observed request, and its labels that became `other`."""
-        tapped = (_TAPPED,) if source is Source.TAP else ()
-        self._recent.at(time).update((_OBSERVED, *tapped, *overflow))
-
-    def add_unobserved(self, tap: TapResult, time: float) -> None:
-        """Count the requests that passed the tap unobserved since the last call."""
-        now = Counter(tap.unobserved_total)
-        self._recent.at(time).update(now - self._previous)
-        self._previous = now
-
-    def findings(self, window: str, thresholds: Thresholds, time: float) -> tuple[Finding, ...]:
-        """Return the findings at `time`; `window` is the name of the window."""
-        counts = sum(self._recent.until(time), Counter[str]())
-        return (
-            *_defects(counts[_INTERNAL], window),
-            *_unobserved(counts, counts[_TAPPED], window, thresholds),
-            *_overflows(counts, counts[_OBSERVED], window),
-        )
-
-
-def _defects(count: int, window: str) -> list[Finding]:
-    if not count:
-        return []
-    return hint(
-        f"{_requests(count)} in the last {window} met a defect of the tap, and could not be observed",
-        "Traffic was not affected. The log has a line for each defect, without any content of a request: "
-        "report it.",
-    )
-
-
-def _unobserved(counts: Counter[str], observed: int, window: str, thresholds: Thresholds) -> list[Finding]:
-    lost = {name: count for name, count in counts.most_common() if name in _REMEDIES}
-    total = sum(lost.values())
-    if not total or total / (total + observed) < thresholds.unrecorded_requests_ratio:
-        return []
-    reasons = ", ".join(f"{name} {count:,}" for name, count in lost.items())
-    remedies = "; ".join(f"{_REMEDIES[name]} ({name})" for name in lost)
-    return hint(
-        f"{total:,} of {_requests(total + observed)} through the tap in the last {window} "
-        f"({total / (total + observed):.0%}) could not be observed ({reasons})"
-        f"{_OTHERS if observed else ''}",
-        f"By reason: {remedies}.",
-    )
-
-
-def _overflows(counts: Counter[str], observed: int, window: str) -> list[Finding]:
-    actions = {
-        GroupOverflow.TYPE: f"The limit is {MOST_TYPES} types that only clients name, in {MOST_GROUPS} "
-        "groups. Types in a rule of requests.type do not count, such as that of "
-        "code=header.x-request-type:code; with an empty requests.type-header clients name none.",
-        GroupOverflow.MODEL: f"The limit is {MOST_MODELS} models, and fewer with many types and temperature "
-        "buckets: run one exporter per vLLM, or use fewer rules and bounds.",
-    }
-    return [
-        finding
-        for label, action in actions.items()
-        if counts[label]
-        for finding in hint(
-            f"{counts[label]:,} of {_requests(observed)} in the last {window} count as {label} other, "
-            f"because the limit of {label}s is reached",
-            action,
-        )
-    ]
-
-
-def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"

@@ -1,7 +1,6 @@
 """The fields of OpenAI-compatible requests and responses that the exporter reads; never prompts or texts.
 
-`msgspec` skips other fields without creating objects for them. The one field that it writes is
-``stream_options.include_usage``, because vLLM sends the record of a stream only with its usage.
+`msgspec` skips other fields without creating objects for them.
 """
 
 from __future__ import annotations
@@ -9,15 +8,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ..engines.server_info import UNREADABLE
-from .engine_records import find_record, record_in_choice, tokens_in
+from .engine_records import find_record, tokens_in
 from .observation import DraftRecord, RecordError, parse_record
-from .routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,9 +45,9 @@ class RequestFields:
 #: `msgspec` has no union of `Raw` and ``None``; and the value of a field that is not there.
 _NULL, _ABSENT = msgspec.Raw(b"null"), msgspec.Raw(b"")
 
-#: Limit of the names in a request; with more, only the fields of `_KnownFields` are read.
-MOST_NAMES = 20_000
-_AFTER_NAME = re.compile(rb'"\s*:')
+#: Limit of the names in a request, of which each becomes an object: a million of them take a quarter of a
+#: gigabyte. With more colons, also in texts, only the fields of `_KnownFields` are read.
+MAX_NAMES = 20_000
 
 
 class _KnownFields(msgspec.Struct):
@@ -59,8 +56,8 @@ class _KnownFields(msgspec.Struct):
     n: msgspec.Raw = _ABSENT
     sampling_params: msgspec.Raw = _ABSENT
     request_id: msgspec.Raw = _ABSENT
-    stream: msgspec.Raw = _ABSENT
-    stream_options: msgspec.Raw = _ABSENT
+    tools: msgspec.Raw = _ABSENT
+    response_format: msgspec.Raw = _ABSENT
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -68,39 +65,29 @@ _KNOWN_FIELDS = msgspec.json.Decoder(_KnownFields)
 _TEXT = msgspec.json.Decoder(str | None)
 _NUMBER = msgspec.json.Decoder(float | None, strict=False)
 _EMPTY = (b"null", b"[]", b"{}", b'""', b"false")
-#: Longer values, with white space around them, are not copied to be compared.
+#: Longer values, with white space around them, are not copied to be compared: no empty value is as long.
 _MAX_WORD = 64
 #: Limit of `n`, above what any server accepts.
-_MOST_CHOICES = 2**31
+_MAX_CHOICES = 2**31
 
 
-def decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
-    """Return the fields of an object: all, or of one with very many names only those that are known.
-
-    Each name becomes an object: a million of them take a quarter of a gigabyte.
-
-    Raises:
-        UNREADABLE: invalid JSON, or no object.
-    """
+def _decode_fields(body: bytes | bytearray | msgspec.Raw) -> Mapping[str, msgspec.Raw]:
+    """Return the fields of an object: all, or of a request with very many names only those that are known."""
     text = body if isinstance(body, bytearray) else bytes(body)
-    if (
-        text.count(b":") <= MOST_NAMES
-        or sum(1 for _ in islice(_AFTER_NAME.finditer(text), MOST_NAMES + 1)) <= MOST_NAMES
-    ):
+    if text.count(b":") <= MAX_NAMES:
         return _FIELDS.decode(body)
-    known = _KNOWN_FIELDS.decode(body)
-    values = ((name, getattr(known, name)) for name in known.__struct_fields__)
-    return {name: value for name, value in values if value is not _ABSENT}
+    known = msgspec.structs.asdict(_KNOWN_FIELDS.decode(body))
+    return {name: value for name, value in known.items() if value is not _ABSENT}
 
 
 def read_request(body: bytes | bytearray) -> RequestFields:
     """Return the fields of the JSON of a request; UnreadableError if it is invalid."""
     try:
-        fields = decode_fields(body)
+        fields = _decode_fields(body)
         temperature = _NUMBER.decode(fields.get("temperature", b"null"))
         choices = _NUMBER.decode(fields.get("n", b"1"))
         if "sampling_params" in fields:  # the generate route has the parameters one level down
-            inner = decode_fields(fields["sampling_params"])
+            inner = _decode_fields(fields["sampling_params"])
             temperature = _NUMBER.decode(inner.get("temperature", b"null"))
             choices = _NUMBER.decode(inner.get("n", b"1"))
         model = _TEXT.decode(fields.get("model", b"null"))
@@ -108,13 +95,13 @@ def read_request(body: bytes | bytearray) -> RequestFields:
         raise UnreadableError("not the JSON of a request") from error
     if temperature is not None and not math.isfinite(temperature):
         temperature = None
-    present = frozenset(name for name, value in fields.items() if short_value(value) not in _EMPTY)
+    present = frozenset(name for name, value in fields.items() if _short_value(value) not in _EMPTY)
     # A number in a string may be inf or nan, which no server accepts.
-    count = int(choices) if choices is not None and 1 <= choices <= _MOST_CHOICES else 1
+    count = int(choices) if choices is not None and 1 <= choices <= _MAX_CHOICES else 1
     return RequestFields(model or "", temperature, count, present)
 
 
-def short_value(value: msgspec.Raw | bytes) -> bytes:
+def _short_value(value: msgspec.Raw | bytes) -> bytes:
     """Return the JSON of a short value without white space around it, dots for a longer one."""
     return bytes(value).strip() if memoryview(value).nbytes <= _MAX_WORD else b"..."
 
@@ -166,9 +153,10 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
 _PART = msgspec.json.Decoder(_Part)
 _RECORD = msgspec.json.Decoder(_Record)
 _CHOICES = msgspec.json.Decoder(list[_Choice] | None)
-#: Fields of a chat's first event that have tokens; without any of them, it only names the role.
 _DELTA = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: Limit of the choices of an event that only names the role, in bytes: with 128 choices about 10 KiB.
 _MAX_ROLES = 64 * 1024
+#: Fields of a chat's first event that have tokens; without any of them, it only names the role.
 _TEXTS = ("content", "reasoning", "reasoning_content", "tool_calls")
 
 
@@ -181,7 +169,6 @@ class ResponseFields:
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
     completion_tokens: int | None = None  # generated tokens, if present
-    only_usage: bool = False  # whether it has usage, no choices and no error: the event of ``include_usage``
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether it has a record that contradicts itself
     ttft_seconds: float | None = None  # the server's own measurement including the queue, if present
@@ -201,9 +188,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
     record, malformed = _record(metrics.speculative_decoding)
     if record is None and not malformed:
         details = found.usage.completion_tokens_details if found.usage else _NULL
-        of_choice = record_in_choice(found.choices)
-        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details, of_choice)
-    failed = not _is_null(found.error)
+        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details)
     tokens = _has_choices(found.choices)
     name = found.id or found.request_id or ""
     return ResponseFields(
@@ -212,12 +197,11 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         tokens=tokens,
         only_role=tokens and _have_only_role(found.choices),
         completion_tokens=_count(_completion_tokens(found)),
-        only_usage=found.usage is not None and not tokens and not failed,
         record=record,
         malformed=malformed,
         ttft_seconds=_ttft(metrics),
         tpot_seconds=_seconds(metrics.mean_itl_ms),
-        failed=failed,
+        failed=not _is_null(found.error),
     )
 
 
@@ -258,7 +242,7 @@ def _completion_tokens(found: _Document) -> int | None:
 
 
 def _has_choices(raw: msgspec.Raw) -> bool:
-    return bytes(memoryview(raw)[:1]) == b"[" and short_value(raw)[1:].strip() != b"]"
+    return bytes(memoryview(raw)[:1]) == b"[" and _short_value(raw)[1:].strip() != b"]"
 
 
 def _have_only_role(raw: msgspec.Raw) -> bool:
@@ -294,56 +278,3 @@ def _seconds(milliseconds: float | None) -> float | None:
     if milliseconds is None or not 0 <= milliseconds <= 1000 * MAX_SECONDS:
         return None
     return milliseconds / 1000
-
-
-_INCLUDE_USAGE = b'{"include_usage":true}'
-_STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","
-_NULL_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
-
-
-def with_include_usage(path: str, body: bytes) -> bytes | None:
-    """Return the JSON body of a request to `path` with ``include_usage``; ``None`` if it stays unchanged."""
-    if route_of(path) not in ("chat", "completions"):
-        return None
-    changed = bytearray(body)
-    return bytes(changed) if add_include_usage(changed) else None
-
-
-def add_include_usage(body: bytearray) -> bool:
-    """Add ``include_usage`` to a streamed request without stream options; return whether it did."""
-    place = _place_of_options(body)
-    if place is None:
-        return False
-    start, end = place
-    body[start:end] = _STREAM_OPTIONS if start == end else _INCLUDE_USAGE
-    return True
-
-
-def _place_of_options(body: bytearray) -> tuple[int, int] | None:
-    """Return start and end of the bytes to replace."""
-    stream, options = _stream_fields(body)
-    # Servers refuse stream options with `"stream": 0`, which some read as false.
-    if stream != b"true":
-        return None
-    if not options:
-        opening = body.index(b"{") + 1
-        return opening, opening
-    # Servers read duplicate fields differently, so the value itself has to be replaced.
-    places = [found.span(1) for found in islice(_NULL_OPTIONS.finditer(body), 2)]
-    if options != b"null" or len(places) != 1:
-        return None
-    start, end = places[0]
-    body[start:end] = b"true"  # of the same length: does it belong to the request or to a nested object?
-    try:
-        return places[0] if _stream_fields(body)[1] == b"true" else None
-    finally:
-        body[start:end] = b"null"
-
-
-def _stream_fields(body: bytearray) -> tuple[bytes, bytes]:
-    """Return the JSON of `stream` and `stream_options`, empty if absent."""
-    try:
-        fields = decode_fields(body)
-    except UNREADABLE:
-        return b"", b""
-    return short_value(fields.get("stream", b"")), short_value(fields.get("stream_options", b""))

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Slices of a window: its resolution in time.
+#: Slices of a window: its resolution in time, half a minute by default.
 SLICES = 60
 
-#: Limit of losing requests that are listed, those with the lowest acceptance.
-MOST_WORST = 10
+#: Limit of losing requests that are listed: as many as an operator looks up in a log.
+MAX_WORST = 10
 
 #: With fewer drafts, a low acceptance ratio says little about a request.
-LEAST_DRAFTS = 5
+MIN_DRAFTS = 5
 
 #: Acceptance ratios are kept in steps of 1 / `RESOLUTION`, rounded down: so a quantile is below a threshold
 #: of three digits if and only if its request is.
@@ -162,8 +162,8 @@ class StepCounts:
     @property
     def accepted(self) -> tuple[int, ...]:
         """At index i, the drafts that had position i accepted."""
-        found = self._reaching(1)
-        return found + (0,) * (len(self.drafted) - len(found))
+        counts = self._reaching(1)
+        return counts + (0,) * (len(self.drafted) - len(counts))
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
@@ -199,7 +199,7 @@ class Slice:
         self.groups.setdefault(key, GroupStats()).add(record, outcome, observation.completion_tokens or 0)
         self.positions.add(record.steps)
         ratio = record.acceptance_ratio
-        if ratio is not None and record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
+        if ratio is not None and record.drafts >= MIN_DRAFTS and outcome is Outcome.LOSES:
             request = WorstRequest(
                 time=observation.time,
                 request_id=observation.request_id,
@@ -216,7 +216,7 @@ class Slice:
 
 
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
-    return heapq.nsmallest(MOST_WORST, requests, key=worst_first)
+    return heapq.nsmallest(MAX_WORST, requests, key=worst_first)
 
 
 def worst_first(request: WorstRequest) -> tuple[float, int]:
@@ -224,73 +224,64 @@ def worst_first(request: WorstRequest) -> tuple[float, int]:
     return request.acceptance_ratio, -request.draft_tokens
 
 
-class Slices(Generic[T]):
-    """The last `seconds`, in slices that are dropped one by one. Times are those of a monotonic clock.
-
-    `create` makes an empty slice; `drop` is called with each slice that is dropped.
-    """
-
-    def __init__(
-        self, seconds: float, create: Callable[[], T], drop: Callable[[T], None] = lambda _: None
-    ) -> None:
-        self._length = seconds / SLICES
-        self._create, self._drop = create, drop
-        self._slices: deque[tuple[int, T]] = deque()
-
-    def at(self, time: float) -> T:
-        """Return the slice of `time`, in seconds; the newest one if that is later."""
-        number = int(time // self._length)
-        if not self._slices or self._slices[-1][0] < number:
-            self.until(time)
-            self._slices.append((number, self._create()))
-        return self._slices[-1][1]
-
-    def until(self, time: float) -> list[T]:
-        """Return the slices of the window that ends at `time`, in seconds, the oldest first."""
-        while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
-            self._drop(self._slices.popleft()[1])
-        return [part for _, part in self._slices]
-
-
 class RecentWindow:
-    """The last `seconds` of one model's requests.
+    """The last `seconds` of one model's requests, in slices that are dropped one by one.
 
-    The sum of all slices is maintained incrementally: adding them up for each result would block traffic.
+    Times are those of a monotonic clock. The sum of all slices is maintained incrementally: adding them up
+    for each result would block traffic.
+
+    Attributes:
+        since_start: all steps, also those before the window.
     """
 
     def __init__(self, seconds: float) -> None:
-        self._slices = Slices(seconds, Slice, self._subtract)
+        self.since_start = StepCounts()
+        self._length = seconds / SLICES
+        self._slices: deque[tuple[int, Slice]] = deque()
         self._groups: dict[GroupKey, GroupStats] = {}
         self._positions = StepCounts()
 
     def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
-        """Count a request that ended at `time`, in seconds of a monotonic clock."""
+        """Count a request with drafted tokens that ended at `time`."""
         record = observation.record
         if record is None or not record.draft_tokens:
             return
-        self._slices.at(time).add(key, observation, record, outcome)
+        self._at(time).add(key, observation, record, outcome)
         tokens = observation.completion_tokens or 0
         self._groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
-        self._positions.add(record.steps)
+        for steps in (self._positions, self.since_start):
+            steps.add(record.steps)
 
     def add_unrecorded(self, time: float) -> None:
         """Count a request without a record that ended at `time`."""
-        self._slices.at(time).unrecorded += 1
+        self._at(time).unrecorded += 1
 
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
-        parts = self._slices.until(time)
+        parts = self._until(time)
         worst = _worst_of(request for part in parts for request in part.worst)
         return Slice(self._groups, self._positions, worst, sum(part.unrecorded for part in parts))
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""
-        self._slices.until(time)
+        self._until(time)
         return self._positions.shape
 
-    def _subtract(self, old: Slice) -> None:
-        for key, group in old.groups.items():
-            self._groups[key].subtract(group)
-            if not self._groups[key].count:
-                del self._groups[key]
-        self._positions.subtract(old.positions.steps)
+    def _at(self, time: float) -> Slice:
+        """Return the slice of `time`; the newest one if that is later."""
+        number = int(time // self._length)
+        if not self._slices or self._slices[-1][0] < number:
+            self._until(time)
+            self._slices.append((number, Slice()))
+        return self._slices[-1][1]
+
+    def _until(self, time: float) -> list[Slice]:
+        """Return the slices of the window that ends at `time`, the oldest first, and drop those before."""
+        while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
+            _, old = self._slices.popleft()
+            for key, group in old.groups.items():
+                self._groups[key].subtract(group)
+                if not self._groups[key].count:
+                    del self._groups[key]
+            self._positions.subtract(old.positions.steps)
+        return [part for _, part in self._slices]
