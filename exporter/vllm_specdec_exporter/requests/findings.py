@@ -106,8 +106,8 @@ def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -
         f"{unrecorded:,} of {total:,} requests in the last {found.window} ({unrecorded / total:.0%}) "
         f"had no record of speculation{': the results cover only the others' if judged else ''}",
         "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
-        "only with their usage: start vLLM with --enable-force-include-usage, or set include_usage in the "
-        "requests. SGLang's records lack the drafted tokens of trees and of a K that changes.",
+        "only with their usage: set --enable-force-include-usage, or include_usage in the requests. "
+        "SGLang's records lack the drafted tokens of trees and of a K that changes.",
     )
 
 

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from ...requests.exchange import MOST_LACKING, SMALL, Exchange
+from ...requests.exchange import MAX_LACKING, SMALL, Exchange
 from .. import logs
-from .http_framing import MAX_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ...requests.observation import Observation
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
+MAX_HEAD = 64 * 1024  # limit of a head, in bytes
 _MAX_LOGGED = 100  # limit of different defects in the log
 #: Headers that are read of any request or response; those of the classification are read too.
 _HEADERS = frozenset(
@@ -285,7 +285,7 @@ class _Callbacks:
 
     def _count_small(self, data: bytes) -> None:
         self._lacking = max(0, self._lacking + SMALL - len(data))
-        if self._lacking > MOST_LACKING:
+        if self._lacking > MAX_LACKING:
             self.collected = MAX_HEAD + 1
 
 
