@@ -41,7 +41,7 @@ _STYLES = {
     RequestsVerdict.BREAK_EVEN: YELLOW,
     RequestsVerdict.UNKNOWN: YELLOW,
 }
-_MOST_GROUPS = 20  # those with most requests
+_MAX_GROUPS = 20  # groups of a model, those with most requests: a screen has about 40 lines
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
 #: The flag with which vLLM records speculation in its responses.
 FLAG = "--per-request-spec-decode-metrics detailed"
@@ -58,8 +58,6 @@ class Costs:
 def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | None = None) -> Iterator[str]:
     """Yield the lines of the report, wrapped at 100 columns; without `costs`, no speedups of other K."""
     yield from _records(requests)
-    for finding in requests.findings:
-        yield from finding_lines(finding, f"  {finding.severity:<10}", 12, paint)
     for model in requests.models:
         yield from _verdict(model, paint)
     for model in requests.models:
@@ -175,7 +173,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     heads = ["temp", "type", "requests", "share", "accepted", "P10", "P50", "outcome", "losing", "rejected"]
     heads += ["speedup"] if speedups else []
     rows = []
-    for group in groups[:_MOST_GROUPS]:
+    for group in groups[:_MAX_GROUPS]:
         outcome = (group.outcome or DASH).replace("_", "-") if group.judged else "too few"
         row = [group.temperature, group.request_type, count(group.requests)]
         row += [shown(group.requests_ratio, WHOLE_PERCENT), shown(group.acceptance_ratio, PERCENT)]
@@ -187,7 +185,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
         row += [shown(group.estimated_speedup, TIMES)] if speedups else []
         rows.append(row)
     yield from table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
-    rest = groups[_MOST_GROUPS:]
+    rest = groups[_MAX_GROUPS:]
     if rest:
         yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
 

@@ -78,9 +78,13 @@ class GroupTotal:
 
     def result(self, key: GroupKey) -> GroupResult:
         """Return the counts and histograms."""
+        observed = {name: accumulator.histogram() for name, accumulator in self.histograms.items()}
         return GroupResult(
             *key,
-            **{name: accumulator.histogram() for name, accumulator in self.histograms.items()},
+            acceptance_ratio=observed["acceptance_ratio"],
+            accepted_tokens_per_draft=observed["accepted_tokens_per_draft"],
+            time_to_first_token_seconds=observed["time_to_first_token_seconds"],
+            time_per_output_token_seconds=observed["time_per_output_token_seconds"],
             outcomes=_by_name(self.counts.requests),
             generation_tokens=_by_name(self.counts.tokens),
             drafts=self.counts.drafts,

@@ -1,8 +1,8 @@
 """The records of speculation of every engine, in one form.
 
-An engine is recognised by the names of the counts in its record, so a push and a file may have any of them where
-vLLM's record is expected. Sections of a response that have other contents, such as timings, are no record
-without these names.
+An engine is recognised by the names of the counts in its record, so a push and a file may have any of them
+where vLLM's record is expected. Sections of a response that have other contents, such as timings, are no
+record without these names.
 """
 
 from __future__ import annotations

@@ -78,32 +78,32 @@ def losing(groups: Iterable[GroupWindow], label: Callable[[GroupWindow], str]) -
 _TAIL = 0.1
 
 
-def with_findings(found: ModelRequests, routing: Routing | None, thresholds: Thresholds) -> ModelRequests:
-    """Return `found` with its findings, problems first, and with `routing` if enough requests were seen."""
-    judged = found.window_requests >= thresholds.minimum_requests
-    unrecorded = _unrecorded(found, thresholds, judged=judged)
+def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: Thresholds) -> ModelRequests:
+    """Return `requests` with findings, problems first, and with `routing` if enough requests were seen."""
+    judged = requests.window_requests >= thresholds.minimum_requests
+    unrecorded = _unrecorded(requests, thresholds, judged=judged)
     if not judged:
         few = hint(
-            f"{found.window_requests} requests in the last {found.window} had something drafted, "
+            f"{requests.window_requests} requests in the last {requests.window} had something drafted, "
             f"{thresholds.minimum_requests:.0f} are needed to judge them one by one",
             "Wait for more traffic, or judge over a longer requests.window.",
         )
         # If most responses have no record, waiting does not help.
-        mostly = found.window_unrecorded_requests > found.window_requests
-        return replace(found, findings=tuple(unrecorded) if mostly else (*few, *unrecorded))
-    problems = [*_tail(found, thresholds), *_mixed(found, thresholds)]
-    hints = [*unrecorded, *_routing(routing), *_untyped(found)]
-    return replace(found, findings=(*problems, *hints), routing=routing)
+        mostly = requests.window_unrecorded_requests > requests.window_requests
+        return replace(requests, findings=tuple(unrecorded) if mostly else (*few, *unrecorded))
+    problems = [*_tail(requests, thresholds), *_mixed(requests, thresholds)]
+    hints = [*unrecorded, *_routing(routing), *_untyped(requests)]
+    return replace(requests, findings=(*problems, *hints), routing=routing)
 
 
-def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
+def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
     """Report that many responses had no record."""
-    unrecorded = found.window_unrecorded_requests
-    total = unrecorded + found.window_requests
+    unrecorded = requests.window_unrecorded_requests
+    total = unrecorded + requests.window_requests
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:
         return []
     return hint(
-        f"{unrecorded:,} of {total:,} requests in the last {found.window} ({unrecorded / total:.0%}) "
+        f"{unrecorded:,} of {total:,} requests in the last {requests.window} ({unrecorded / total:.0%}) "
         f"had no record of speculation{': the results cover only the others' if judged else ''}",
         "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
         "only with their usage: set --enable-force-include-usage, or include_usage in the requests. "
@@ -111,27 +111,27 @@ def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -
     )
 
 
-def _tail(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
-    p10, limit = found.acceptance_quantiles.get("0.1"), thresholds.poor_request_acceptance_ratio
-    if p10 is None or p10 >= limit or (found.losing_requests_ratio or 0.0) < _TAIL:
+def _tail(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
+    p10, limit = requests.acceptance_quantiles.get("0.1"), thresholds.poor_request_acceptance_ratio
+    if p10 is None or p10 >= limit or (requests.losing_requests_ratio or 0.0) < _TAIL:
         return []
     value, needed = _distinct(p10, limit)
     return problem(
         f"a tenth of the requests has an acceptance of {value} or less (P10, limit {needed}): "
-        f"{found.losing_requests_ratio:.0%} of the requests lose",
+        f"{requests.losing_requests_ratio:.0%} of the requests lose",
         "See by temperature and type which they are: route them to a server without speculation, or "
         "lower their temperature.",
     )
 
 
-def _mixed(found: ModelRequests, thresholds: Thresholds) -> list[Finding]:
-    if not found.mixed or found.acceptance_ratio is None:
+def _mixed(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
+    if not requests.mixed or requests.acceptance_ratio is None:
         return []
-    healthy = found.acceptance_ratio >= thresholds.healthy_acceptance_ratio
+    healthy = requests.acceptance_ratio >= thresholds.healthy_acceptance_ratio
     looks = "looks healthy and " if healthy else ""
     return problem(
-        f"the workload is mixed: {found.gaining_requests_ratio:.0%} of the requests gain and "
-        f"{found.losing_requests_ratio:.0%} lose; their mean of {found.acceptance_ratio:.0%} {looks}"
+        f"the workload is mixed: {requests.gaining_requests_ratio:.0%} of the requests gain and "
+        f"{requests.losing_requests_ratio:.0%} lose; their mean of {requests.acceptance_ratio:.0%} {looks}"
         "describes neither",
         "Judge by groups, not by the mean: serve the two kinds apart, each with the K that suits it.",
     )
@@ -162,11 +162,11 @@ def _routing(routing: Routing | None) -> list[Finding]:
     )
 
 
-def _untyped(found: ModelRequests) -> list[Finding]:
+def _untyped(requests: ModelRequests) -> list[Finding]:
     """Report losing requests that cannot be routed by type, because they have none."""
-    if OTHER not in losing(found.groups, lambda group: group.request_type):
+    if OTHER not in losing(requests.groups, lambda group: group.request_type):
         return []
-    share = sum(group.requests_ratio for group in found.groups if group.request_type == OTHER)
+    share = sum(group.requests_ratio for group in requests.groups if group.request_type == OTHER)
     return hint(
         f"requests without a type of their own (type other) lose: {share:.0%} of the requests",
         "They cannot be routed by type. Name their types: in the header of requests.type-header, by rules of "

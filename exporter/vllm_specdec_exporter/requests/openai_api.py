@@ -181,27 +181,27 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
     if body == _DONE:
         return ResponseFields()
     try:
-        found = _DOCUMENT.decode(body)
+        document = _DOCUMENT.decode(body)
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a response") from error
-    metrics = found.metrics or _Metrics()
+    metrics = document.metrics or _Metrics()
     record, malformed = _record(metrics.speculative_decoding)
     if record is None and not malformed:
-        details = found.usage.completion_tokens_details if found.usage else _NULL
-        record, malformed = find_record(found.sglext, found.meta_info, found.timings, details)
-    tokens = _has_choices(found.choices)
-    name = found.id or found.request_id or ""
+        details = document.usage.completion_tokens_details if document.usage else _NULL
+        record, malformed = find_record(document.sglext, document.meta_info, document.timings, details)
+    tokens = _has_choices(document.choices)
+    name = document.id or document.request_id or ""
     return ResponseFields(
         request_id=name if _MADE_BY_SERVER.fullmatch(name) else "",
-        model_name=found.model or "",
+        model_name=document.model or "",
         tokens=tokens,
-        only_role=tokens and _have_only_role(found.choices),
-        completion_tokens=_count(_completion_tokens(found)),
+        only_role=tokens and _have_only_role(document.choices),
+        completion_tokens=_count(_completion_tokens(document)),
         record=record,
         malformed=malformed,
         ttft_seconds=_ttft(metrics),
         tpot_seconds=_seconds(metrics.mean_itl_ms),
-        failed=not _is_null(found.error),
+        failed=not _is_null(document.error),
     )
 
 
@@ -211,14 +211,14 @@ def brings_only_tokens(body: bytes) -> bool:
     True for nearly all events of a stream, and several times faster than `read_response`.
     """
     try:
-        found = _PART.decode(body)
+        part = _PART.decode(body)
     except UNREADABLE:
         return False
     return (
-        _has_choices(found.choices)
-        and found.usage is None
-        and found.metrics is None
-        and all(map(_is_null, (found.error, found.sglext, found.meta_info, found.timings)))
+        _has_choices(part.choices)
+        and part.usage is None
+        and part.metrics is None
+        and all(map(_is_null, (part.error, part.sglext, part.meta_info, part.timings)))
     )
 
 
@@ -235,10 +235,10 @@ def _record(raw: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
         return None, True
 
 
-def _completion_tokens(found: _Document) -> int | None:
-    if found.usage is not None:
-        return found.usage.completion_tokens
-    return found.tokens_predicted if _is_null(found.meta_info) else tokens_in(found.meta_info)
+def _completion_tokens(document: _Document) -> int | None:
+    if document.usage is not None:
+        return document.usage.completion_tokens
+    return document.tokens_predicted if _is_null(document.meta_info) else tokens_in(document.meta_info)
 
 
 def _has_choices(raw: msgspec.Raw) -> bool:

@@ -13,7 +13,7 @@ from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from .grouping import GroupKey
     from .observation import DraftRecord, Observation
@@ -205,7 +205,6 @@ class Slice:
                 request_id=observation.request_id,
                 temperature=key.temperature,
                 request_type=key.request_type,
-                stream=observation.stream,
                 acceptance_ratio=ratio,
                 drafts=record.drafts,
                 draft_tokens=record.draft_tokens,

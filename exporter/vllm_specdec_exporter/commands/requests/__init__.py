@@ -132,7 +132,7 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
     """Return the exit code: the worst of all models."""
     if is_problem(models):
         return PROBLEM
-    unknown = not models or any(requests_verdict(found) is RequestsVerdict.UNKNOWN for found in models)
+    unknown = not models or any(requests_verdict(model) is RequestsVerdict.UNKNOWN for model in models)
     return UNKNOWN if unknown else FINE
 
 
@@ -191,49 +191,51 @@ def _judge(
     config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs], configured_k: set[str]
 ) -> RequestsResult:
     batch = config.batch
-    loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
+    loads = {model: BatchCost(batch, cost.profile) for model, cost in costs.items()} if batch else {}
     result = aggregator.result(_NOW, loads)
-    wrong = {found.model_name for found in result.models if ends_early(found)} & configured_k
+    wrong = {model.model_name for model in result.models if ends_early(model)} & configured_k
     return replace(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
         tenants=tuple(tenant for tenant in result.tenants if tenant.model_name not in wrong),
         models=tuple(
-            _undrafted(found) if found.model_name in wrong else _of_file(found, config)
-            for found in result.models
+            _undrafted(model) if model.model_name in wrong else _of_file(model, config)
+            for model in result.models
         ),
     )
 
 
-def _undrafted(found: ModelRequests) -> ModelRequests:
+def _undrafted(model: ModelRequests) -> ModelRequests:
     """Return the result of a model whose records do not tell how many tokens were drafted."""
-    depth = sum(map(bool, found.accepted_per_position))
+    depth = sum(map(bool, model.accepted_per_position))
     unknown = hint(
-        f"SGLang wrote {len(found.drafted_per_position)} drafted tokens for each draft, and none had more "
+        f"SGLang wrote {len(model.drafted_per_position)} drafted tokens for each draft, and none had more "
         f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
         "Go by the acceptance length that a running exporter shows: how many tokens were drafted is not in "
         "these records.",
     )
-    return ModelRequests(found.model_name, "", findings=tuple(unknown))
+    return ModelRequests(model.model_name, "", findings=tuple(unknown))
 
 
-def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
+def _of_file(model: ModelRequests, config: RequestsConfig) -> ModelRequests:
     """Return the result of a model without a window, and with a hint if there are too few requests."""
-    found = replace(found, window="")
-    if requests_verdict(found) is not RequestsVerdict.UNKNOWN:
-        return found
+    model = replace(model, window="")
+    if requests_verdict(model) is not RequestsVerdict.UNKNOWN:
+        return model
     few = hint(
-        f"{found.window_requests} requests had something drafted, "
+        f"{model.window_requests} requests had something drafted, "
         f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
         "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
     )
-    return replace(found, findings=tuple(few))
+    return replace(model, findings=tuple(few))
 
 
 def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
     """Yield lines with the number of entries, and those that were not used by reason."""
     names = ", ".join(_shown(path) for path in files)
-    yield from wrap(f"{names}: {count(reader.entries)} {'entry' if reader.entries == 1 else 'entries'}", "", 2)
+    yield from wrap(
+        f"{names}: {count(reader.entries)} {'entry' if reader.entries == 1 else 'entries'}", "", 2
+    )
     for reason, number in reader.unused.most_common(_MAX_REASONS):
         place = f" (first: {reader.first[reason]})" if reason in reader.first else ""
         yield from wrap(printable(f"{count(number)} not used: {reason}{place}"), "  entries   ", 12)

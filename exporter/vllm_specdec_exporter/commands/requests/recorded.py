@@ -166,7 +166,9 @@ class EntryReader:
     ) -> Observation:
         """Return the observation of a response to `request`, or to the batch request `waiting`."""
         is_stream = bool(_EVENT.match(response.body))
-        first = data_of(re.split(rb"\r?\n\r?\n", response.body, maxsplit=1)[0]) if is_stream else response.body
+        first = (
+            data_of(re.split(rb"\r?\n\r?\n", response.body, maxsplit=1)[0]) if is_stream else response.body
+        )
         fields = _fields_of(first)
         exchange = waiting or self._request(request, first)
         has_failed = not _OK <= response.status < 300 or bytes(fields.get("error", b"null")) != b"null"
@@ -215,4 +217,3 @@ def _fields_of(body: bytes) -> _Fields:
         return _FIELDS.decode(body)
     except _ERRORS:
         return {}
-

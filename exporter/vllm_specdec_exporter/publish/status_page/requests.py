@@ -42,7 +42,6 @@ def requests_section(result: RequestsResult, now: float) -> Html:
         "section",
         element("div", heading, h.facts(_observed(result)), class_="server"),
         _unrecorded(result),
-        *(notice(f.text, element("p", f.action), kind=f.severity.value) for f in result.findings),
         *models,
         _sources(result),
         class_="target",
