@@ -11,8 +11,8 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.requests.grouping import GroupKey
 from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.requests.recent_window import (
-    LEAST_DRAFTS,
-    MOST_WORST,
+    MAX_WORST,
+    MIN_DRAFTS,
     SLICES,
     RecentWindow,
     Slice,
@@ -84,7 +84,7 @@ class TestEdges:
         window = window_of(*times)
         now = max(times)
 
-        assert len(window._slices.until(now)) <= SLICES
+        assert len(window._until(now)) <= SLICES
         assert held(window.whole(now)) >= sum(time // SLICE > now // SLICE - SLICES for time in times)
         assert held(window.whole(now + LENGTH)) == 0
 
@@ -92,7 +92,7 @@ class TestEdges:
 class TestWorst:
     def test_fields(self) -> None:
         """Its numbers and the server's identifier; not its tenant."""
-        told = {"time": 1000.0, "request_id": "chatcmpl-1", "stream": True, "completion_tokens": 32}
+        told = {"time": 1000.0, "request_id": "chatcmpl-1", "completion_tokens": 32}
         found = Slice()
         add(found, request(12, **told, tenant="acme", tpot_seconds=0.02))
         (worst,) = found.worst
@@ -102,7 +102,7 @@ class TestWorst:
         assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (0.12, 20, 100)
         assert "acme" not in repr(worst)
 
-    @pytest.mark.parametrize(("drafts", "kept"), [(LEAST_DRAFTS - 1, 0), (LEAST_DRAFTS, 1)])
+    @pytest.mark.parametrize(("drafts", "kept"), [(MIN_DRAFTS - 1, 0), (MIN_DRAFTS, 1)])
     def test_short_requests(self, drafts: int, kept: int) -> None:
         """Requests with few drafts are not listed."""
         found = Slice()
@@ -120,4 +120,4 @@ class TestWorst:
         now = max((slice_ for *_, slice_ in requests), default=0)
         alive = [(a / d, -d) for a, d, slice_ in requests if slice_ > now - SLICES and a / d < 0.5]
 
-        assert sorted(map(worst_first, window.whole(now * SLICE).worst)) == sorted(alive)[:MOST_WORST]
+        assert sorted(map(worst_first, window.whole(now * SLICE).worst)) == sorted(alive)[:MAX_WORST]
