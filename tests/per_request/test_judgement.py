@@ -237,18 +237,6 @@ def test_shares_add_up(requests: list[tuple[int, str, float]]) -> None:
     assert all(0 <= value <= 1 for value in quantiles)
 
 
-def test_the_worst_requests_come_sorted() -> None:
-    """The worst first, of which the server's name leads to its log; none that does not lose is among them."""
-    requests = [replace(request(n), request_id=f"cmpl-{n}") for n in (40, 3, 90, 17, 50, 49)]
-
-    assert [worst.request_id for worst in judged(requests).worst] == [
-        "cmpl-3",
-        "cmpl-17",
-        "cmpl-40",
-        "cmpl-49",
-    ]
-
-
 # --- routing
 
 LEAST = 20  # requests that a group needs to be judged: two fifths of those that a model needs

@@ -49,7 +49,7 @@ def route(
     routed = GroupStats()
     for key, group in recent.items():
         if is_routed(key):
-            routed.merge(group)
+            routed.change(group)
     before = whole.accepted_tokens / whole.draft_tokens
     after = (whole.accepted_tokens - routed.accepted_tokens) / (whole.draft_tokens - routed.draft_tokens)
     if after <= before:

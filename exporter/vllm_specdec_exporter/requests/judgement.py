@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..economics.choice import choose
 from ..economics.speedup import estimate
 from .findings import route, with_findings
-from .recent_window import GroupStats, worst_first
+from .recent_window import GroupStats
 from .result import GroupWindow, ModelRequests, Outcome, outcome_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def judge(
     """Return the judged requests of a model; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
-        whole.merge(group)
+        whole.change(group)
     groups = tuple(
         _group(key, group, whole, thresholds, load)
         for key, group in sorted(recent.groups.items(), key=lambda item: (-item[1].count, item[0]))
@@ -73,7 +73,7 @@ def judge(
         drafted_per_position=positions.drafted,
         accepted_per_position=positions.accepted,
         groups=groups,
-        worst=tuple(sorted(recent.worst, key=worst_first)),
+        worst=tuple(recent.worst),
     )
     routing = route(recent.groups, whole, groups, thresholds, partial(_speedup, load))
     return with_findings(requests, routing, thresholds)

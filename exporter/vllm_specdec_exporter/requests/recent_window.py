@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
@@ -34,10 +34,10 @@ MIN_DRAFTS = 5
 RESOLUTION = 1000
 
 
-def _subtract(counts: Counter[T], others: Mapping[T, int]) -> None:
-    """Subtract `others`, and delete what becomes 0."""
-    counts.subtract(others)
-    for name in others:
+def _change(counts: Counter[T], others: Mapping[T, int], sign: int) -> None:
+    """Add `others`, or with `sign` -1 subtract them, and delete what becomes 0."""
+    for name, count in others.items():
+        counts[name] += sign * count
         if not counts[name]:
             del counts[name]
 
@@ -75,22 +75,11 @@ class GroupStats(RequestCounts):
         RequestCounts.add(self, record, outcome, tokens)
         self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
 
-    def merge(self, other: GroupStats) -> None:
-        """Add the counts of `other`."""
-        for mine, others in self._counters(other):
-            mine.update(others)
-        self._change_totals(other, 1)
-
-    def subtract(self, other: GroupStats) -> None:
-        """Subtract the counts of `other`, all of which were added before."""
-        for mine, others in self._counters(other):
-            _subtract(mine, others)
-        self._change_totals(other, -1)
-
-    def _counters(self, other: GroupStats) -> Iterable[tuple[Counter[Any], Counter[Any]]]:
-        return (self.requests, other.requests), (self.tokens, other.tokens), (self.ratios, other.ratios)
-
-    def _change_totals(self, other: GroupStats, sign: int) -> None:
+    def change(self, other: GroupStats, sign: int = 1) -> None:
+        """Add the counts of `other`, or with `sign` -1 subtract them, all of which were added before."""
+        _change(self.requests, other.requests, sign)
+        _change(self.tokens, other.tokens, sign)
+        _change(self.ratios, other.ratios, sign)
         self.drafts += sign * other.drafts
         self.uncounted += sign * other.uncounted
         self.draft_tokens += sign * other.draft_tokens
@@ -135,13 +124,9 @@ class StepCounts:
 
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def add(self, steps: Mapping[tuple[int, int], int]) -> None:
-        """Add these steps."""
-        self.steps.update(steps)
-
-    def subtract(self, steps: Mapping[tuple[int, int], int]) -> None:
-        """Subtract these steps, which were added before."""
-        _subtract(self.steps, steps)
+    def change(self, steps: Mapping[tuple[int, int], int], sign: int = 1) -> None:
+        """Add these steps, or with `sign` -1 subtract them, all of which were added before."""
+        _change(self.steps, steps, sign)
 
     @property
     def drafts(self) -> int:
@@ -190,37 +175,42 @@ class Slice:
 
     groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
     positions: StepCounts = field(default_factory=StepCounts)  # their steps
-    #: Losing requests with the lowest acceptance, unordered.
+    #: Losing requests with the lowest acceptance, the worst first.
     worst: list[WorstRequest] = field(default_factory=list)
     unrecorded: int = 0  # requests whose responses had no record
 
-    def add(self, key: GroupKey, observation: Observation, record: DraftRecord, outcome: Outcome) -> None:
+    def add(self, key: GroupKey, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request for which something was drafted."""
-        self.groups.setdefault(key, GroupStats()).add(record, outcome, observation.completion_tokens or 0)
-        self.positions.add(record.steps)
-        ratio = record.acceptance_ratio
-        if ratio is not None and record.drafts >= MIN_DRAFTS and outcome is Outcome.LOSES:
-            request = WorstRequest(
-                time=observation.time,
-                request_id=observation.request_id,
-                temperature=key.temperature,
-                request_type=key.request_type,
-                acceptance_ratio=ratio,
-                drafts=record.drafts,
-                draft_tokens=record.draft_tokens,
-                completion_tokens=observation.completion_tokens,
-                tpot_seconds=observation.tpot_seconds,
-            )
-            self.worst = _worst_of([*self.worst, request])
+        self.groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
+        self.positions.change(record.steps)
+
+    def subtract(self, other: Slice) -> None:
+        """Subtract the counts of `other`, all of which were added before."""
+        for key, group in other.groups.items():
+            self.groups[key].change(group, -1)
+            if not self.groups[key].count:
+                del self.groups[key]
+        self.positions.change(other.positions.steps, -1)
+        self.unrecorded -= other.unrecorded
+
+
+def _listed(key: GroupKey, observation: Observation, record: DraftRecord) -> WorstRequest:
+    return WorstRequest(
+        time=observation.time,
+        request_id=observation.request_id,
+        temperature=key.temperature,
+        request_type=key.request_type,
+        acceptance_ratio=record.acceptance_ratio or 0.0,
+        drafts=record.drafts,
+        draft_tokens=record.draft_tokens,
+        completion_tokens=observation.completion_tokens,
+        tpot_seconds=observation.tpot_seconds,
+    )
 
 
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
-    return heapq.nsmallest(MAX_WORST, requests, key=worst_first)
-
-
-def worst_first(request: WorstRequest) -> tuple[float, int]:
-    """Return the sort key of losing requests: by acceptance, then by most drafted tokens."""
-    return request.acceptance_ratio, -request.draft_tokens
+    """Return those with the lowest acceptance, then with most drafted tokens."""
+    return heapq.nsmallest(MAX_WORST, requests, key=lambda one: (one.acceptance_ratio, -one.draft_tokens))
 
 
 class RecentWindow:
@@ -237,34 +227,34 @@ class RecentWindow:
         self.since_start = StepCounts()
         self._length = seconds / SLICES
         self._slices: deque[tuple[int, Slice]] = deque()
-        self._groups: dict[GroupKey, GroupStats] = {}
-        self._positions = StepCounts()
+        self._sum = Slice()  # of all slices, without their worst requests
 
     def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
         """Count a request with drafted tokens that ended at `time`."""
         record = observation.record
         if record is None or not record.draft_tokens:
             return
-        self._at(time).add(key, observation, record, outcome)
-        tokens = observation.completion_tokens or 0
-        self._groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
-        for steps in (self._positions, self.since_start):
-            steps.add(record.steps)
+        newest = self._at(time)
+        for part in (newest, self._sum):
+            part.add(key, record, outcome, observation.completion_tokens or 0)
+        self.since_start.change(record.steps)
+        if outcome is Outcome.LOSES and record.drafts >= MIN_DRAFTS:
+            newest.worst = _worst_of([*newest.worst, _listed(key, observation, record)])
 
     def add_unrecorded(self, time: float) -> None:
         """Count a request without a record that ended at `time`."""
-        self._at(time).unrecorded += 1
+        for part in (self._at(time), self._sum):
+            part.unrecorded += 1
 
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
-        parts = self._until(time)
-        worst = _worst_of(request for part in parts for request in part.worst)
-        return Slice(self._groups, self._positions, worst, sum(part.unrecorded for part in parts))
+        worst = _worst_of(request for part in self._until(time) for request in part.worst)
+        return replace(self._sum, worst=worst)
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""
         self._until(time)
-        return self._positions.shape
+        return self._sum.positions.shape
 
     def _at(self, time: float) -> Slice:
         """Return the slice of `time`; the newest one if that is later."""
@@ -277,10 +267,5 @@ class RecentWindow:
     def _until(self, time: float) -> list[Slice]:
         """Return the slices of the window that ends at `time`, the oldest first, and drop those before."""
         while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
-            _, old = self._slices.popleft()
-            for key, group in old.groups.items():
-                self._groups[key].subtract(group)
-                if not self._groups[key].count:
-                    del self._groups[key]
-            self._positions.subtract(old.positions.steps)
+            self._sum.subtract(self._slices.popleft()[1])
         return [part for _, part in self._slices]
