@@ -94,7 +94,7 @@ def _records(requests: RequestsResult) -> Iterator[str]:
 def _tap(tap: TapResult) -> str:
     words = f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections open, "
     words += f"{count(tap.requests_total)} requests passed on"
-    for label, reasons in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
+    for label, reasons in (("not observed", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
         words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
     return words
 
