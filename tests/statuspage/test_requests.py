@@ -40,7 +40,7 @@ def test_the_state_of_the_tap_and_requests_to_send_elsewhere_are_shown() -> None
         "Not observed 0 Failed connections to the server 0" in panel(show(known((), tap=quiet)), "Tap").text
     )
     assert "Tap" not in show(RESULTS["gaining"]).text
-    rejected = panel(show(RESULTS["rejected"]), "What answers told")
+    rejected = panel(show(RESULTS["rejected"]), "Records of speculation")
     assert "7 pushed observations could not be used." in rejected.text
 
 
