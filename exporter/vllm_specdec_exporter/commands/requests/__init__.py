@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
-_TAKEN = (
+_SHARED = (
     "spec.",
     "threshold",
     "requests.",
@@ -54,8 +54,7 @@ _TAKEN = (
     "cost.model",
     "cost.draft-size",
 )
-_LEFT = ("requests.window", "requests.bounds.")
-OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
+OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window")
 
 STDIN = "-"
 #: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
@@ -206,12 +205,12 @@ def _judge(
 
 
 def _undrafted(model: ModelRequests) -> ModelRequests:
-    """Return the result of a model whose records do not tell how many tokens were drafted."""
+    """Return the result of a model whose records lack how many tokens were drafted."""
     depth = sum(map(bool, model.accepted_per_position))
     unknown = hint(
         f"SGLang wrote {len(model.drafted_per_position)} drafted tokens for each draft, and none had more "
         f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
-        "Go by the acceptance length that a running exporter shows: how many tokens were drafted is not in "
+        "Use the acceptance length that a running exporter shows: how many tokens were drafted is not in "
         "these records.",
     )
     return ModelRequests(model.model_name, "", findings=tuple(unknown))
@@ -225,7 +224,7 @@ def _of_file(model: ModelRequests, config: RequestsConfig) -> ModelRequests:
     few = hint(
         f"{model.window_requests} requests had something drafted, "
         f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
-        "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
+        "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER.",
     )
     return replace(model, findings=tuple(few))
 
