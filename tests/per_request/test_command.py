@@ -100,13 +100,14 @@ def test_the_exit_code_tells_a_script_how_it_stands(name: str, tmp_path: Path) -
     assert ("    problem: " in outcome.out) == (code == 1)
 
 
-def test_too_few_requests_are_not_told_to_wait_for_more(tmp_path: Path) -> None:
+def test_hints_about_a_file_name_no_window(tmp_path: Path) -> None:
     """A file has no window, and nobody is going to write more into it."""
     path = tmp_path / "file"
-    path.write_text(lines_of(pairs((few(CODE, 30),))))
+    path.write_text(lines_of([*pairs((few(CODE, 30),)), *[{"model": MODEL, "choices": [{"index": 0}]}] * 20]))
     text = words_of(called(str(path)))
     assert "30 requests had something drafted, 50 are needed to judge them one by one" in text
     assert "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER." in text
+    assert "20 of 50 requests (40%) had no record of speculation" in text
     assert "window" not in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from itertools import accumulate
@@ -193,6 +194,6 @@ class RequestAggregator:
     def _judge(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
         # A model under another name, such as an adapter, belongs to the engine if there is only one.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
-        window = self._windows[model]
-        name = format_duration(self.settings.window_seconds)
+        window, seconds = self._windows[model], self.settings.window_seconds
+        name = format_duration(seconds) if math.isfinite(seconds) else ""
         return judge(model, name, window.whole(time), window.since_start, self.thresholds, load)

@@ -30,7 +30,7 @@ MAX_BODY = 8 * 1024 * 1024
 #: The same for one event of a stream. With `detailed`, the last event lists every step of the response.
 MAX_EVENT = 4 * 1024 * 1024
 SMALL = 128  # bytes of an event, or of a chunk; a smaller one lacks the rest of them
-#: Bytes that small ones may lack, less what larger ones have beyond; reading more takes too much time.
+#: Bytes that small ones may lack, less what larger ones have beyond: 10,000 tiny ones in a row take 0.1 s.
 MAX_LACKING = 10_000 * SMALL
 
 #: Two line ends in a row. Atomic groups, so that one CR LF is never matched as two line ends.

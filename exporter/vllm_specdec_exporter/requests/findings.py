@@ -84,9 +84,11 @@ def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: 
     unrecorded = _unrecorded(requests, thresholds, judged=judged)
     if not judged:
         few = hint(
-            f"{requests.window_requests} requests in the last {requests.window} had something drafted, "
+            f"{requests.window_requests} requests{_within(requests)} had something drafted, "
             f"{thresholds.minimum_requests:.0f} are needed to judge them one by one",
-            "Wait for more traffic, or judge over a longer requests.window.",
+            "Wait for more traffic, or judge over a longer requests.window."
+            if requests.window
+            else "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER.",
         )
         # If most responses have no record, waiting does not help.
         mostly = requests.window_unrecorded_requests > requests.window_requests
@@ -103,12 +105,16 @@ def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:
         return []
     return hint(
-        f"{unrecorded:,} of {total:,} requests in the last {requests.window} ({unrecorded / total:.0%}) "
+        f"{unrecorded:,} of {total:,} requests{_within(requests)} ({unrecorded / total:.0%}) "
         f"had no record of speculation{': the results cover only the others' if judged else ''}",
         "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
         "only with their usage: set --enable-force-include-usage, or include_usage in the requests. "
         "SGLang's records lack the drafted tokens of trees and of a K that changes.",
     )
+
+
+def _within(requests: ModelRequests) -> str:
+    return f" in the last {requests.window}" if requests.window else ""
 
 
 def _tail(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:

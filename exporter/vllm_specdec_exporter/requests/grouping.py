@@ -227,4 +227,4 @@ class RequestSettings:
 
     classification: Classification = Classification()  # how types and tenants are assigned
     temperatures: Temperatures = Temperatures()  # buckets of temperature
-    window_seconds: float = 1800.0  # length of the judged window
+    window_seconds: float = 1800.0  # length of the judged window, infinite for all requests of a file

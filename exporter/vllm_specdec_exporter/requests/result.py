@@ -163,7 +163,7 @@ class ModelRequests:
 
     Attributes:
         model_name: the model.
-        window: the name of the judged window, such as ``30m``.
+        window: the name of the judged window, such as ``30m``; empty for all requests of a file.
         window_requests: requests in it for which something was drafted.
         window_unrecorded_requests: requests in it whose responses had no record.
         acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,

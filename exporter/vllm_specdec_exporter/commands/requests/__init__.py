@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -148,7 +149,7 @@ def _config(args: argparse.Namespace) -> RequestsConfig:
     return RequestsConfig(
         files=tuple(args.files),
         settings=configuration.build_settings(values, (window,), judged=window, slack=0.0),
-        requests=build_requests(values),
+        requests=replace(build_requests(values), window_seconds=math.inf),
         batch=None if args.batch is None else parsed("--batch", args.batch, _BATCH),
     )
 
@@ -197,10 +198,7 @@ def _judge(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
         tenants=tuple(tenant for tenant in result.tenants if tenant.model_name not in wrong),
-        models=tuple(
-            _undrafted(model) if model.model_name in wrong else _of_file(model, config)
-            for model in result.models
-        ),
+        models=tuple(_undrafted(model) if model.model_name in wrong else model for model in result.models),
     )
 
 
@@ -214,19 +212,6 @@ def _undrafted(model: ModelRequests) -> ModelRequests:
         "these records.",
     )
     return ModelRequests(model.model_name, "", findings=tuple(unknown))
-
-
-def _of_file(model: ModelRequests, config: RequestsConfig) -> ModelRequests:
-    """Return the result of a model without a window, and with a hint if there are too few requests."""
-    model = replace(model, window="")
-    if requests_verdict(model) is not RequestsVerdict.UNKNOWN:
-        return model
-    few = hint(
-        f"{model.window_requests} requests had something drafted, "
-        f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
-        "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER.",
-    )
-    return replace(model, findings=tuple(few))
 
 
 def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
