@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
 from vllm_specdec_exporter.publish.markup import Html
-from vllm_specdec_exporter.publish.plots import Band, Bar, Point, Series, bars_with_intervals, lines
+from vllm_specdec_exporter.publish.plots import Bar, Point, Series, bars_with_intervals, lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (
@@ -49,8 +49,8 @@ def test_a_plot_is_described_for_those_who_cannot_see_it() -> None:
 
 
 def test_text_stays_text_and_takes_the_colour_of_the_page() -> None:
-    svg = draw(bands=(Band(0, 0.5, "low", "bad"), Band(0.5, 1, "high", "good")))
-    assert {"first", "second", "low", "high", "x", "y"} <= set(texts(svg))
+    svg = draw()
+    assert {"first", "second", "x", "y"} <= set(texts(svg))
     assert "currentColor" in svg
     assert "#010203" not in svg
     assert "#000000" not in svg.lower()
@@ -76,7 +76,7 @@ def test_names_from_outside_are_text_and_no_formula() -> None:
 
 def test_a_line_without_points_and_a_plot_without_lines_are_drawn_all_the_same() -> None:
     ET.fromstring(lines("t", [Series("none", ())], x_label="x", y_label="y"))
-    ET.fromstring(lines("t", [], x_label="x", y_label="y", bands=(Band(0, 1, "b", "good"),)))
+    ET.fromstring(lines("t", [], x_label="x", y_label="y"))
     ET.fromstring(bars_with_intervals("t", [], x_label="x"))
 
 

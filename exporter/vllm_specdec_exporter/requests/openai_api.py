@@ -107,6 +107,7 @@ def _short_value(value: msgspec.Raw | bytes) -> bytes:
 
 
 class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     completion_tokens_details: msgspec.Raw = _NULL
 
@@ -168,6 +169,7 @@ class ResponseFields:
     model_name: str = ""
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
+    prompt_tokens: int | None = None  # tokens of the prompt, if present
     completion_tokens: int | None = None  # generated tokens, if present
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether it has a record that contradicts itself
@@ -196,6 +198,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         model_name=document.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(document.choices),
+        prompt_tokens=_count(document.usage.prompt_tokens) if document.usage else None,
         completion_tokens=_count(_completion_tokens(document)),
         record=record,
         malformed=malformed,
