@@ -246,20 +246,20 @@ class Exchange:
                 self.give_up("refused")
         if self.unobserved or self._request is None:
             return None
-        response, request, streams = self._response, self._request, self.streams
+        response, request = self._response, self._request
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
             temperature=request.temperature,
             request_type=self._type,
             tenant=self._tenant,
-            stream=streams,
+            stream=self.streams,
             request_id="" if self._has_client_id else response.request_id,
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=self._ttft() if streams else response.ttft_seconds,
-            tpot_seconds=self._tpot(request) if streams else response.tpot_seconds,
+            ttft_seconds=self._ttft(),
+            tpot_seconds=self._tpot(request),
         )
         self._drop()
         return observation

@@ -24,9 +24,6 @@ _MADE_BY_SERVER = re.compile(r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{
 
 _DONE = b"[DONE]"
 
-#: Limit of plausible times: a day, in seconds.
-MAX_SECONDS = 86_400.0
-
 
 class UnreadableError(ValueError):
     """The JSON of a request or a response is invalid."""
@@ -114,9 +111,6 @@ class _Usage(msgspec.Struct):
 
 class _Metrics(msgspec.Struct):
     speculative_decoding: msgspec.Raw = _NULL
-    time_to_first_token_ms: float | None = None
-    queue_time_ms: float | None = None
-    mean_itl_ms: float | None = None
 
 
 class _Record(msgspec.Struct):
@@ -173,8 +167,6 @@ class ResponseFields:
     completion_tokens: int | None = None  # generated tokens, if present
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether it has a record that contradicts itself
-    ttft_seconds: float | None = None  # the server's own measurement including the queue, if present
-    tpot_seconds: float | None = None  # the server's own measurement, if present
     failed: bool = False  # whether it is an error
 
 
@@ -186,8 +178,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         document = _DOCUMENT.decode(body)
     except UNREADABLE as error:
         raise UnreadableError("not the JSON of a response") from error
-    metrics = document.metrics or _Metrics()
-    record, malformed = _record(metrics.speculative_decoding)
+    record, malformed = _record(document.metrics.speculative_decoding if document.metrics else _NULL)
     if record is None and not malformed:
         details = document.usage.completion_tokens_details if document.usage else _NULL
         record, malformed = find_record(document.sglext, document.meta_info, document.timings, details)
@@ -202,8 +193,6 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         completion_tokens=_count(_completion_tokens(document)),
         record=record,
         malformed=malformed,
-        ttft_seconds=_ttft(metrics),
-        tpot_seconds=_seconds(metrics.mean_itl_ms),
         failed=not _is_null(document.error),
     )
 
@@ -270,14 +259,3 @@ def _has_only_role(choice: _Choice) -> bool:
 
 def _count(value: int | None) -> int | None:
     return value if value is not None and 0 <= value < 2**53 else None
-
-
-def _ttft(metrics: _Metrics) -> float | None:
-    first, queue = _seconds(metrics.time_to_first_token_ms), _seconds(metrics.queue_time_ms)
-    return None if first is None or queue is None else first + queue
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    if milliseconds is None or not 0 <= milliseconds <= 1000 * MAX_SECONDS:
-        return None
-    return milliseconds / 1000

@@ -17,14 +17,13 @@ import msgspec
 
 from .engine_records import read_record
 from .observation import Observation, RecordError
-from .openai_api import MAX_SECONDS
 
 #: Limit of observations in one push: as many of usual size are below the 1 MiB of a body.
 MAX_REQUESTS = 1000
 
-#: A plausible temperature (OpenAI's API allows up to 2), a plausible time, and a count that a float can hold.
+#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count that a float can hold.
 _Temperature = Annotated[float, msgspec.Meta(ge=0, le=1000)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
