@@ -192,16 +192,14 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
 
 def _positions(model: ModelRequests) -> Iterator[str]:
     every = position_acceptances(model)
-    rows = []
-    for place, p in enumerate(every):
-        bias = round(100 * p.bias, 1) + 0.0  # not -0.0
-        rows.append([str(place), percent(p.where_drafted), percent(p.of_all_drafts), f"{bias:.1f} points"])
-    yield from table(("position", "accepted where drafted", "of all drafts", "bias"), rows)
-    worst = min(every, key=lambda position: position.bias)
-    if worst.bias < -_BIASED:
+    rows = [[str(at), percent(p.where_drafted), percent(p.of_all_drafts)] for at, p in enumerate(every)]
+    yield from table(("position", "accepted where drafted", "of all drafts"), rows)
+    differences = [position.where_drafted - position.of_all_drafts for position in every]
+    if max(differences) > _BIASED:
+        place = differences.index(max(differences))
         words = (
-            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {every.index(worst)} "
-            f"looks {-100 * worst.bias:.1f} points worse than it is."
+            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {place} "
+            f"looks {100 * differences[place]:.1f} points worse than it is."
         )
         yield from paragraph(words, 4)
 

@@ -115,12 +115,8 @@ class PositionAcceptance:
     """The acceptance of a position, by two denominators."""
 
     where_drafted: float  # over the drafts that had it drafted, 0 to 1
-    of_all_drafts: float  # over all drafts, as in vLLM's `/metrics`, 0 to 1
-
-    @property
-    def bias(self) -> float:
-        """The difference, -1 to 0: over all drafts, a position that is not always drafted looks worse."""
-        return self.of_all_drafts - self.where_drafted
+    #: Over all drafts, as in vLLM's `/metrics`, 0 to 1: a position that is not always drafted looks worse.
+    of_all_drafts: float
 
 
 #: Drafts that are expected to accept one more position, of which none did: e^-10 by chance.

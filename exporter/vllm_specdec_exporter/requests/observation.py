@@ -147,7 +147,7 @@ RECORD_STATES = {
     RecordState.DETAILED: "a record with the drafted and accepted tokens of each step",
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
-    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request wanted "
+    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request had "
     "several choices, it streamed without include_usage, or SGLang drafts trees or changes K itself",
     RecordState.MALFORMED: "a record that contradicts itself",
 }
