@@ -91,7 +91,7 @@ PLACES = (
         (
             *_DOCUMENTS,
             *_MANIFESTS,
-            "alerts/alert_rules/yaml_text.py",
+            "alerts/mixin.py",
             f"helm/{_NAME}/templates/_rules.tpl",
             "Dockerfile",
             "pyproject.toml",

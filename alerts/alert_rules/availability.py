@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CLUSTER
+
 from . import requests, tap
 from .recording import THRESHOLDS
 from .rule import (
@@ -22,7 +24,8 @@ from .rule import (
 )
 
 _UP = f"up{{{EXPORTER_JOB}}}"
-_NAMESPACE = "cluster, namespace"
+_NAMESPACE = f"{CLUSTER}, namespace"
+_POD = f"{_NAMESPACE}, pod"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
@@ -223,10 +226,10 @@ def _sidecar_missing() -> Alert:
         subject="monitoring",
         level="",
         expr=(
-            f"count by (cluster, namespace, pod, model_name) ({_SPECULATIVE})\n"
-            f"unless on (cluster, namespace, pod) {_UP}\n"
-            f"and on (cluster, namespace) (\n"
-            f"  {_SPECULATIVE} and on (cluster, namespace, pod) {_UP}\n"
+            f"count by ({_POD}, model_name) ({_SPECULATIVE})\n"
+            f"unless on ({_POD}) {_UP}\n"
+            f"and on ({_NAMESPACE}) (\n"
+            f"  {_SPECULATIVE} and on ({_POD}) {_UP}\n"
             ")"
         ),
         hold="15m",
@@ -274,7 +277,7 @@ def _configuration() -> tuple[Alert, ...]:
                 "or\n"
                 f"max by ({TARGET}) (\n"
                 f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
-                f"  and on (cluster, namespace, pod) {_NAMED}\n"
+                f"  and on ({_POD}) {_NAMED}\n"
                 ")"
             ),
             hold="15m",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CRITICAL, WARNING
+
 from .rule import (
     COUNT,
     LONG_INTERVAL,
@@ -178,9 +180,9 @@ def _disable() -> tuple[Alert, Alert, Alert]:
         level="model",
         expr=(
             f"max by ({MODEL}) (\n"
-            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="warning"}\n'
+            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}}'
+            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
         ),
         hold="",
         summary=disable.summary,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER
+
 from .rule import (
     CERTAIN_SPEEDUP,
     ENGINE,
@@ -180,7 +182,7 @@ def _instances() -> Iterator[Record]:
     )
     yield Record(
         "namespace:vllm_specdec_exporters:count",
-        f"count by (cluster, namespace) (up{{{EXPORTER_JOB}}})",
+        f"count by ({CLUSTER}, namespace) (up{{{EXPORTER_JOB}}})",
         why="Scrape targets of a namespace: how MonitoringLost finds that they are gone.",
     )
 

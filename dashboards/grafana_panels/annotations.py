@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER
+
 from .palette import BLUE, GREY, VERMILION
-from .promql import IDENTITY, MODEL, metric
+from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
 from .target import DATASOURCE
 from .variables import MODELS, TARGETS
 
@@ -55,20 +57,20 @@ def marks(*, models: bool = True) -> list[Json]:
             GREY,
             f"count by ({MODEL}) ({restarted} or on ({IDENTITY}) ({started}))",
             "Engine started",
-            "{{cluster}} {{namespace}} {{model_name}}",
+            MODEL_LEGEND,
         ),
         _query(
             "K changes",
             BLUE,
             f"{changed} or {another}",
             "K is {{value}} now",
-            "{{cluster}} {{namespace}} {{model_name}}",
+            MODEL_LEGEND,
         ),
     ]
 
 
 def _by_alert(firing: str) -> str:
-    return f"max by (alertname, severity, cluster, namespace, model_name) ({firing})"
+    return f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({firing})"
 
 
 def _grafana() -> Json:

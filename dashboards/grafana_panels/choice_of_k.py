@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CLUSTER
+
 from .field import LIMIT, Json, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
 from .panel import Panel, TimeSeries
@@ -238,7 +240,7 @@ cost: list[Panel] = [
         "Deployment",
         "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
         {
-            "cluster": "Cluster",
+            CLUSTER: "Cluster",
             "namespace": "Namespace",
             "model_name": "Model",
             "method": "Method",

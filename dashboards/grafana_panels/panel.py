@@ -18,7 +18,7 @@ PLUGIN_VERSION = "10.4.0"
 
 #: What grafanalib's panel writes that Grafana no longer has, or would rather not be told.
 _DROPPED = (
-    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "interval", "links", "maxDataPoints",
+    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "links", "maxDataPoints",
     "maxPerRow", "minSpan", "repeat", "repeatDirection", "span", "timeFrom", "timeShift", "transparent",
 )  # fmt: skip
 
@@ -31,6 +31,7 @@ class Panel(core.Panel):
         title: a question, or a noun that users know.
         description: what it shows, and what to do when it looks bad.
         page: address of the page that says more.
+        interval: the least step of its queries; none for the data source's.
         targets: the queries.
         width: of the 24 columns.
         rows: height in grid rows.
@@ -53,6 +54,7 @@ class Panel(core.Panel):
     title: str = ""
     description: str = ""
     page: str = ""
+    interval: str | None = None
     targets: list[PromTarget] = attr.ib(factory=list)
     width: int = 12
     rows: int = 8
@@ -342,6 +344,7 @@ class Text(Panel):
         return {
             "gridPos": self.gridPos,
             "id": self.id,
+            "interval": self.interval,
             "options": {"content": self.content, "mode": "markdown"},
             "pluginVersion": PLUGIN_VERSION,
             "transparent": True,

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER, JOB
+
 from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Labels that identify an engine; any of them may be absent.
-IDENTITY = "cluster, namespace, job, instance, pod, target, model_name, engine"
+IDENTITY = f"{CLUSTER}, namespace, job, instance, pod, target, model_name, engine"
 #: Labels that identify an exporter.
-PLACE = "cluster, namespace, job, instance, pod"
+PLACE = f"{CLUSTER}, namespace, job, instance, pod"
 #: Labels that identify a model with all its replicas.
-MODEL = "cluster, namespace, model_name"
+MODEL = f"{CLUSTER}, namespace, model_name"
 #: A model in a legend; absent labels leave nothing.
-MODEL_LEGEND = "{{cluster}} {{namespace}} {{model_name}}"
+CLUSTER_LEGEND = f"{{{{{CLUSTER}}}}}"
+MODEL_LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{model_name}}}}"
 
 INTERVAL = "$__rate_interval"
 #: Selects the exporters among all scrape targets.
 KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGETS}}}[1d])"
 #: Whether each scraped exporter answers: those seen within a day, or with the job name that the rules expect.
 EXPORTERS = (
-    f"(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} "
-    f'or max by ({PLACE}) (up{{{TARGETS},job=~"(.+/)?vllm-specdec-exporter"}}))'
+    f'(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} or max by ({PLACE}) (up{{{TARGETS},job=~"{JOB}"}}))'
 )
 #: Always fires where the rules are loaded: tells "no alert" from "no rules".
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CLUSTER
+
 from .field import LIMIT, Json, colored, named, threshold_lines, word_mapping
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
@@ -55,7 +57,7 @@ def _rejected(by: str = "") -> str:
 
 
 def _filter(label: str, column: str) -> Json:
-    kept = ("datasource", "cluster", "namespace", "model_name")
+    kept = ("datasource", CLUSTER, "namespace", "model_name")
     return named(column, links=[only(UID, f"Only this {column.lower()}", label, column, kept)])
 
 
@@ -256,7 +258,7 @@ verdicts = joined_table(
     "Verdict of each exporter",
     "With exact percentiles. One pod worse than its peers: compare traffic and version.",
     {
-        "cluster": "Cluster",
+        CLUSTER: "Cluster",
         "namespace": "Namespace",
         "pod": "Pod",
         "instance": "Instance",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER
+
 from .target import DATASOURCE
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from .field import Json
 
 #: Headings of the variables that are labels, which narrow each other down in this order.
-LABELS = {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"}
+LABELS = {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"}
 #: Placeholder that Grafana replaces with the data source chosen at import; see `__inputs`.
 INPUT = "DS_PROMETHEUS"
 
@@ -29,7 +31,7 @@ def selector(labels: Iterable[str]) -> str:
 #: Matchers of what has a model: the exporter's series of engines, recorded series, and those of vLLM itself.
 MODELS = selector(LABELS)
 #: Matchers of what belongs to a scrape target: the exporter itself, and the servers that it polls.
-TARGETS = selector(("cluster", "namespace"))
+TARGETS = selector((CLUSTER, "namespace"))
 
 
 def datasource() -> Json:
@@ -114,4 +116,4 @@ def of_models() -> list[Json]:
 
 def of_targets() -> list[Json]:
     """Return the variables of a dashboard of exporters and servers."""
-    return [datasource(), *labels("cluster", "namespace"), filters()]
+    return [datasource(), *labels(CLUSTER, "namespace"), filters()]
