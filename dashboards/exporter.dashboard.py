@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from grafana_panels import annotations, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import colored, fixed, named, word_mapping
+from grafana_panels.field import A_MINUTE, colored, fixed, named, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
 from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
-from grafana_panels.styles import A_MINUTE
 from grafana_panels.table import Column, joined_table
-from grafana_panels.target import now, over_time
 from grafana_panels.variables import TARGETS
 from grafana_panels.verdict import VERDICTS
 from mixin import CLUSTER

@@ -5,9 +5,19 @@ from __future__ import annotations
 from grafana_panels import annotations, links, variables, verdict, vllm
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, fixed, named, threshold_lines, unlisted, word_mapping
+from grafana_panels.field import (
+    LENGTH,
+    LIMIT,
+    RATIO,
+    TIMES,
+    fixed,
+    named,
+    threshold_lines,
+    unlisted,
+    word_mapping,
+)
 from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
 from grafana_panels.promql import (
     BREAK_EVEN,
     EXPORTERS,
@@ -24,9 +34,7 @@ from grafana_panels.promql import (
     threshold,
     total,
 )
-from grafana_panels.styles import LENGTH, RATIO, TIMES
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
-from grafana_panels.target import now, over_time
 from grafana_panels.variables import MODELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mixin import CLUSTER
 
 from .palette import BLUE, GREY, VERMILION
+from .panel import DATASOURCE
 from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
-from .target import DATASOURCE
 from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:

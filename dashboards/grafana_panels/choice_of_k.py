@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mixin import CLUSTER
 
-from .field import LIMIT, Json, colored, fixed, matching, named, threshold_lines
+from .field import LIMIT, NOTHING, RATIO, TIMES, Json, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
-from .panel import Panel, TimeSeries
+from .panel import Panel, TimeSeries, over_time
 from .promql import (
     DRAFTS,
     GENERATED,
@@ -22,9 +22,7 @@ from .promql import (
     weighted,
     windowed,
 )
-from .styles import NOTHING, RATIO, TIMES
 from .table import WRAPPED, Column, joined_table
-from .target import over_time
 from .variables import LABELS
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mixin import CLUSTER
 
-from .field import LIMIT, Json, colored, named, threshold_lines, word_mapping
+from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_mapping
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Heatmap, Panel, Stat, TimeSeries
+from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, now, over_time
 from .promql import MODEL_LEGEND, PLACE, metric, renamed, survival, threshold
 from .promql import summed_rate as rate_of
 from .request_series import (
@@ -36,9 +36,7 @@ from .request_series import (
     summed_rate,
     with_record,
 )
-from .styles import RATIO
 from .table import Column, joined_table
-from .target import buckets, now, over_time
 from .variables import TARGETS
 
 #: Quantiles of acceptance, best first.

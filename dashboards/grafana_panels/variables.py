@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
-from .target import DATASOURCE
+from .panel import DATASOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
