@@ -149,14 +149,14 @@ def alerts() -> str:
     """Return how many alerts concern each model; of one that is down, those of its exporter and namespace, too."""
     own = f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}"
     down = f"{SEEN} unless on ({MODEL}) {metric('info')}"
-    found = [f'label_replace({own}, "of", "model", "", "")']
+    counts = [f'label_replace({own}, "of", "model", "", "")']
     for place, matchers in (
         (f"{CLUSTER}, namespace, instance", ',model_name=""}'),
         (f"{CLUSTER}, namespace", ',model_name="",instance=""}'),
     ):
         count = f"count by ({place}) (max by ({ALERT}) ({FIRING.replace('}', matchers)}))"
-        found.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
-    return total("\nor ".join(found), MODEL)
+        counts.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
+    return total("\nor ".join(counts), MODEL)
 
 
 models = joined_table(

@@ -199,17 +199,17 @@ def placeholders(publish: Mapping[str, str]) -> list[str]:
 
 def files(patterns: tuple[str, ...]) -> list[Path]:
     """Return the files of the repository, without those of installed packages."""
-    found = {path for pattern in patterns for path in ROOT.glob(pattern)}
-    return sorted(path for path in found if "node_modules" not in path.parts)
+    paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(path for path in paths if "node_modules" not in path.parts)
 
 
 def written(text: str, place: Place, fact: str) -> str:
     """Return a text in which the place says this."""
 
-    def replace(found: re.Match[str]) -> str:
-        start = found.start("fact") - found.start()
-        end = found.end("fact") - found.start()
-        return found[0][:start] + fact + found[0][end:]
+    def replace(match: re.Match[str]) -> str:
+        start = match.start("fact") - match.start()
+        end = match.end("fact") - match.start()
+        return match[0][:start] + fact + match[0][end:]
 
     return place.pattern.sub(replace, text)
 

@@ -27,8 +27,8 @@ from .rule import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Most rules of a group: Mimir's own limit.
-GROUP_SIZE = 20
+#: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
+MAX_GROUP_RULES = 20
 
 #: The counters behind the rates of each window that is computed from samples.
 RATES = {
@@ -88,9 +88,9 @@ def groups() -> Iterator[Group]:
 
 def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
     """Yield groups that Mimir takes: it allows 20 rules to a group unless told otherwise."""
-    found = tuple(records)
-    for number, start in enumerate(range(0, len(found), GROUP_SIZE), 1):
-        yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE], interval)
+    listed = tuple(records)
+    for number, start in enumerate(range(0, len(listed), MAX_GROUP_RULES), 1):
+        yield Group(f"vllm-specdec.{name}.{number}", listed[start : start + MAX_GROUP_RULES], interval)
 
 
 def _thresholds() -> Iterator[Record]:

@@ -118,8 +118,10 @@ def quantile(
 ) -> str:
     """Return a quantile of any histogram, if it is above a bound; without observations it is absent, not NaN."""
     labels = f"le, {by}" if by else "le"
-    found = f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
-    return f"{found} > {above:g}" if above else f"{found} >= 0"
+    estimate = (
+        f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
+    )
+    return f"{estimate} > {above:g}" if above else f"{estimate} >= 0"
 
 
 class Flow:
@@ -173,11 +175,11 @@ class Flow:
             total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
             for name in names
         ]
-        found = ratio.format(*of_exporter)
+        expr = ratio.format(*of_exporter)
         if self._by == IDENTITY:
-            return found
+            return expr
         of_vllm = (summed_rate(_OF_VLLM[name], by=self._by, over=self._over) for name in names)
-        return or_own_series(found, ratio.format(*of_vllm), *filter(None, [of_sglang]))
+        return or_own_series(expr, ratio.format(*of_vllm), *filter(None, [of_sglang]))
 
     def _of_sglang(self, what: str) -> str:
         """Return drafts, or accepted or drafted tokens, per second, by SGLang's own series.

@@ -82,19 +82,19 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
 
 def labels(*names: str) -> list[Json]:
     """Return the variables of labels; each narrows down those after it."""
-    found, before = [], list[str]()
+    queries, before = [], list[str]()
     for name in names:
         metric = "vllm_specdec_info" if name == "model_name" else "vllm_specdec_up"
-        found.append(query(name, LABELS[name], f"label_values({metric}{{{selector(before)}}}, {name})"))
+        queries.append(query(name, LABELS[name], f"label_values({metric}{{{selector(before)}}}, {name})"))
         before.append(name)
-    return found
+    return queries
 
 
 def window() -> Json:
     """Return the variable that chooses one of the exporter's windows."""
     expr = f"label_values(vllm_specdec_window_span_seconds{{{MODELS}}}, window)"
-    found = query("window", "Window", expr, every=False)
-    return {**found, "current": {"selected": True, "text": "5m", "value": "5m"}}
+    chosen = query("window", "Window", expr, every=False)
+    return {**chosen, "current": {"selected": True, "text": "5m", "value": "5m"}}
 
 
 def filters() -> Json:

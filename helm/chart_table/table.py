@@ -111,5 +111,5 @@ def schema_of(value: Value, special: Mapping[str, Schema]) -> Schema:
 def hints(template: str) -> dict[str, str]:
     """Return the names of other charts with what to do instead, as the template `hints` has them."""
     (table,) = re.findall(r'define "vllm-specdec-exporter\.hints" -\}\}\n(.*?)\{\{- end', template, re.DOTALL)
-    found: dict[str, str] = yaml.safe_load(table)
-    return found
+    names: dict[str, str] = yaml.safe_load(table)
+    return names

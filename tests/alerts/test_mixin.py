@@ -37,11 +37,11 @@ OWN = {
 }
 
 
-def generate(program: str, folder: Path, config: Any) -> subprocess.CompletedProcess[str]:
+def generate(program: str, folder: Path, config: Any, *flags: str) -> subprocess.CompletedProcess[str]:
     """Write the files of `alerts` or `dashboards` into a folder."""
     own = folder.with_suffix(".yml")
     own.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-    command = [sys.executable, f"{program}/generate.py", "--out", str(folder), "--config", str(own)]
+    command = [sys.executable, f"{program}/generate.py", "--out", str(folder), "--config", str(own), *flags]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -58,7 +58,10 @@ def test_the_committed_names_are_those_of_the_committed_file(tmp_path: Path) -> 
 def test_rules_with_other_names(tmp_path: Path) -> None:
     """Prometheus takes them; taken back, they are the committed ones."""
     folder = tmp_path / "rules"
-    assert generate("alerts", folder, OWN).stderr == ""
+    # Addresses of the command go before those of the file.
+    there = {"runbooks": "https://elsewhere", "grafana": "https://elsewhere"}
+    flags = ("--runbooks", OWN["runbooks"], "--grafana", OWN["grafana"])
+    assert generate("alerts", folder, OWN | there, *flags).stderr == ""
     check = [find_program("promtool", "prometheus"), "check", "rules", *folder.iterdir()]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -111,12 +114,10 @@ def test_severities_may_trade_places(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_alertmanagers_routes_have_the_same_names(tmp_path: Path) -> None:
     """Those of the rules, also where they trade places; comments and receivers stay."""
-    config, own = tmp_path / "own.yml", tmp_path / "alertmanager.yml"
+    own = tmp_path / "alertmanager.yml"
     traded = {"critical": "warning", "warning": "info", "info": "hint"}
-    config.write_text(yaml.safe_dump({"severities": traded, "cluster": "k8s_cluster"}))
-    command = [sys.executable, "alerts/generate.py", "--out", str(tmp_path / "rules")]
-    command += ["--config", str(config), "--alertmanager", str(own)]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr == ""
+    names = {"severities": traded, "cluster": "k8s_cluster"}
+    assert generate("alerts", tmp_path / "rules", names, "--alertmanager", str(own)).stderr == ""
     committed = (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
     lines = []
     for line in committed.splitlines():
