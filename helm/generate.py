@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
@@ -129,24 +128,11 @@ def bring_links_up_to_date(*, check: bool) -> int:
     return 0
 
 
-def versions() -> list[str]:
-    """Return where another version stands than the exporter's."""
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    names = (CHART / "templates" / "_names.tpl").read_text("utf-8")
-    wrong = [f"Chart.yaml: appVersion is {chart['appVersion']}"] if chart["appVersion"] != __version__ else []
-    if f'"vllm-specdec-exporter.version" -}}}}\n{__version__}\n' not in names:
-        wrong.append("templates/_names.tpl: vllm-specdec-exporter.version is another")
-    return [f"{one}, the exporter's version is {__version__}" for one in wrong]
-
-
 def main() -> int:
     """Write or check the files; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not current")
     args = parser.parse_args()
-    if wrong := versions():
-        sys.stderr.write("\n".join(wrong) + "\n")
-        return 1
     return bring_links_up_to_date(check=args.check) or bring_up_to_date(wanted(), check=args.check)
 
 
