@@ -139,10 +139,6 @@ def _terms(fit: StepFit | None) -> Samples:
     return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
 
 
-def _fit_error(fit: StepFit | None) -> Samples:
-    return () if fit is None else [((), fit.error)]
-
-
 def _speedups(options: Iterable[CandidateK]) -> Samples:
     return [((str(option.num_speculative_tokens),), option.speedup) for option in options]
 
@@ -189,7 +185,6 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "basis": (("basis",), _by_basis),
     "interval": (("bound",), _interval),
     "step_fit": (("term",), _terms),
-    "step_fit_error": ((), _fit_error),
     "options": (("num_speculative_tokens",), _speedups),
     "schedule": (("batch_size",), _schedule),
     # Not "quantile": promtool rejects that label outside summaries.
