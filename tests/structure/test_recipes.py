@@ -29,7 +29,7 @@ help = "Rejected draft tokens per second, over the real span of the window."
 """
     },
     f"{PACKAGE}/{MEASURES}": {
-        "        generation_tokens_per_second: ": "        rejected_tokens_per_second: draft tokens not accepted.\n",
+        "        generation_tokens_per_second: ": "        rejected_tokens_per_second: not accepted.\n",
         "    generation_tokens_per_second: float": "    rejected_tokens_per_second: float | None = None\n",
         "        generation_tokens_per_second=_rate(": (
             "        rejected_tokens_per_second=None\n"

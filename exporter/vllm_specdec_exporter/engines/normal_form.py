@@ -64,7 +64,7 @@ _MERGE: Mapping[str, Callable[[float, float], float]] = {
 _Found = dict[tuple[str, int], dict[int | None, float]]
 
 
-def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> Reading:
+def normalise(dialect: Dialect, lines: Iterable[SampleLine], process: str = "") -> Reading:
     """Return the normal form of the samples of one response.
 
     Raises MalformedExposition for a counter that is negative or not finite, a duplicate series, an invalid
@@ -125,7 +125,7 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> 
         ),
         speculative=dialect.speculative,
         server=dialect.server,
-        life=life,
+        process=process,
     )
 
 

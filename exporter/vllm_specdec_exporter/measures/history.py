@@ -1,10 +1,12 @@
 """History: the counter samples of one engine, and the increases between two of them. Pure.
 
-A reset of the counters is seen when any counter falls, or when the creation time that the server prints
-changes. No window spans a reset. Nor does a window span:
+Two things end the samples that a window may span:
 
-- a time in which the server was unreachable: a restarted process may exceed its old values by then;
-- a response without a series that had counted before: its increase is unknown.
+- a *reset*: the counters started anew, because a counter fell or the creation time that the server prints
+  changed (`counters_reset`). What was learned of the engine starts anew with them;
+- an *interruption*: a failed poll, a clock that was set back, or a response without a series that had counted
+  before, so that its increase is unknown. After it, a bucket that fell shows a reset too: a restarted process
+  may exceed its old totals by then.
 
 Times are seconds of a monotonic clock and come with the samples.
 """
@@ -75,8 +77,8 @@ class History(Struct, frozen=True):
 
     #: As far back as the longest window needs; empty after a response that lacked a series.
     samples: tuple[Sample, ...] = ()
-    resets: int = 0  # number of counter resets seen, which also numbers the lives
-    interrupted: bool = False  # whether the server was unreachable since the newest sample
+    resets: int = 0  # number of counter resets seen
+    interrupted: bool = False  # whether a poll failed since the newest sample
 
     @property
     def newest(self) -> Sample | None:
@@ -105,9 +107,7 @@ class History(Struct, frozen=True):
         previous = self.newest
         if previous is None:
             return replace(self, samples=(sample,), interrupted=False)
-        if counters_reset(previous.counters, sample.counters) or (
-            self.interrupted and _buckets_fell(previous.counters, sample.counters)
-        ):
+        if counters_reset(previous.counters, sample.counters, interrupted=self.interrupted):
             return History(samples=(sample,), resets=self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
@@ -118,11 +118,16 @@ class History(Struct, frozen=True):
         return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 
-def counters_reset(previous: Counters, current: Counters) -> bool:
-    """Return whether the counters were reset between two samples of one engine."""
+def counters_reset(previous: Counters, current: Counters, *, interrupted: bool = False) -> bool:
+    """Return whether the counters were reset between two samples of one engine.
+
+    `interrupted` is whether a poll failed between them.
+    """
     if None not in (previous.created, current.created) and previous.created != current.created:
         return True
-    return any(after < before for before, after in _counter_pairs(previous, current))
+    if any(after < before for before, after in _counter_pairs(previous, current)):
+        return True
+    return interrupted and _buckets_fell(previous, current)
 
 
 def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:

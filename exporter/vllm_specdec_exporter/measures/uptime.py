@@ -70,10 +70,10 @@ class Uptime(Struct, frozen=True):
     lengths: tuple[float, float] | None = None
     decayed: bool = False  # whether the length was seen to fall little by little, and did not recover
 
-    def add(self, sample: Sample | None, *, unbroken: bool) -> Uptime:
-        """Return the uptime after `sample`; `unbroken` is whether no gap precedes it."""
+    def add(self, sample: Sample | None, *, interrupted: bool) -> Uptime:
+        """Return the uptime after `sample`; `interrupted` is whether an interruption precedes it."""
         begun = self.begun
-        if sample is None or begun is None or not unbroken:
+        if sample is None or begun is None or interrupted:
             return replace(self, begun=_bare(sample))
         if sample.time - begun.time < _HOUR:
             return self
