@@ -83,7 +83,7 @@ def render(
         element("style", Html(_CSS)),
     )
     body = element("body", _header(result, now, query), _main(result, now, query, hours))
-    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _reload(query: PageQuery) -> Html:
