@@ -49,7 +49,7 @@ def stamp(path: str) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-MAX_BYTES = 4 << 20  # limit of a file, in bytes
+MAX_BYTES = 4 << 20  # of a file; a Secret or ConfigMap of Kubernetes has 1 MiB at most
 
 
 def read_regular(path: str) -> tuple[bytes | None, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-MAX_SIZE = 1_000_000  # maximum number of nodes and characters of a document, with every alias expanded
+MAX_SIZE = 1_000_000  # nodes and characters with every alias expanded; a configuration has some thousands
 _MAX_BITS = 1000  # a larger integer cannot be converted to a float
 #: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
 _SURROGATES = re.compile("[\\ud800-\\udfff]")

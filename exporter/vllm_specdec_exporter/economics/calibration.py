@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: Relative error that 90 % of the calibrated estimates stay below: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15
 #: Least relative error of a cost from learned step times: batches and prompts are never quite alike.
-_LEAST_ERROR = 0.05
-_MOST_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
+_MIN_ERROR = 0.05
+_MAX_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
 #: Methods whose drafting time does not grow with K.
 _CONSTANT = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "dflash", "dspark"})
 
@@ -201,7 +201,7 @@ def _measured(
     return replace(
         profile,
         correction=profile.correction * (cost - 1) / modelled,
-        uncertainty=max(_LEAST_ERROR, plain.error + drafting.error),
+        uncertainty=max(_MIN_ERROR, plain.error + drafting.error),
         basis=Basis.MEASURED,
         batches=batches,
         contexts=None,
@@ -215,4 +215,4 @@ def _sloped(profile: CostProfile, drafting: StepFit, drafted: float) -> CostProf
     ratio = drafting.seconds(high) / drafting.seconds(low)
     below = high_time - ratio * low_time
     load = (ratio - 1) / below if below > 0 else 0.0
-    return replace(profile, load=load) if 1 / _MOST_LOAD <= load <= _MOST_LOAD else profile
+    return replace(profile, load=load) if 1 / _MAX_LOAD <= load <= _MAX_LOAD else profile

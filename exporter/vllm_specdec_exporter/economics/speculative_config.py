@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .cost import CostProfile
 
-LARGEST_BATCH = 1024  # end of the last row; larger batches do not occur in practice
+MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ScheduleRow:
 def make_schedule(
     lengths: Sequence[float],
     profile: CostProfile,
-    largest: int = LARGEST_BATCH,
+    largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
 ) -> tuple[ScheduleRow, ...]:

@@ -11,7 +11,7 @@ from .reading import VLLM, Counters, Drafting, Latencies, Lifetime, Load, Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-MAX_POSITIONS = 256  # limit of positions, which become label values
+MAX_POSITIONS = 256  # positions become label values; the deepest drafts in use have some 30
 #: The counters with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 DRAFTED_PER_POSITION = "drafted_tokens_per_position"

@@ -32,15 +32,14 @@ if TYPE_CHECKING:
     from .dialect import Dialect
 
 Labels = tuple[tuple[str, str], ...]
-#: Limits of a response. Engines become label values, so they bound the cardinality.
+#: Engines become label values, so they bound the cardinality; large deployments have 64 ranks.
 MAX_ENGINES = 256
-#: Positions of all engines together: each becomes ten series. With more, none is read.
+#: Positions of all engines together, 32 of each of 64: each becomes ten series. With more, none is read.
 MAX_ALL_POSITIONS = 2048
-MAX_LABEL = 1024
-MAX_DEFECTS = 10  # reported defects per engine
-#: Largest count; sums of larger ones may overflow.
-MAX_VALUE = 1e18
-_MAX_QUOTED = 400  # characters of a series' labels in an error
+MAX_LABEL = 1024  # characters; model names are paths of some 100
+MAX_DEFECTS = 10  # reported defects per engine: enough to see what is wrong
+MAX_VALUE = 1e18  # a million tokens a second for 30,000 years; squares of more may overflow
+_MAX_QUOTED = 400  # characters of a series' labels in an error: four long ones
 
 _PER_POSITION = frozenset({PER_POSITION, DRAFTED_PER_POSITION})
 

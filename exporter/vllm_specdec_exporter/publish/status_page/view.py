@@ -37,7 +37,7 @@ FOLDS = {
     "thresholds": "Thresholds in force",
 }
 DEFAULT_REFRESH = 5.0
-_SLOWEST_REFRESH = 3600.0
+_MAX_REFRESH = 3600.0  # seconds: an hour; 0 pauses the page
 _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 
 
@@ -83,7 +83,7 @@ def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRE
     if not chosen:
         seconds = default_refresh
     # Browsers truncate to whole seconds: a fraction would become 0 and reload without a pause.
-    refresh = math.ceil(min(max(seconds, 0.0), _SLOWEST_REFRESH))
+    refresh = math.ceil(min(max(seconds, 0.0), _MAX_REFRESH))
     engine = query.get("engine", "")
     return PageQuery(
         refresh=refresh,
