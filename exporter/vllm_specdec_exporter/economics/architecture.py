@@ -188,8 +188,8 @@ class _Reader:
 
     def first(self, *names: str, default: int | None = None) -> int:
         """Return the number of the first existing key."""
-        found = next((name for name in names if self.has(name)), names[-1])
-        return self.number(found, default)
+        name = next((name for name in names if self.has(name)), names[-1])
+        return self.number(name, default)
 
     def has(self, name: str) -> bool:
         return self.document.get(name) is not None

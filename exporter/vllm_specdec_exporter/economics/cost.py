@@ -174,7 +174,7 @@ class CostProfile:
     def covers(self, batch: float) -> bool:
         """Return whether batch size and context are within reach of those that were measured, if any were."""
         context = max(self.context_tokens, _SHORT_CONTEXT)
-        least, most = (max(found, _SHORT_CONTEXT) for found in self.contexts or (context, context))
+        least, most = (max(end, _SHORT_CONTEXT) for end in self.contexts or (context, context))
         fewest, largest = self.batches or (batch, batch)
         return fewest / REACH <= batch <= largest * REACH and least / REACH <= context <= most * REACH
 

@@ -56,10 +56,10 @@ _SPELLINGS = {
 def parse_precision(text: str) -> Precision:
     """Return the precision called `text`, such as ``bf16`` or ``bfloat16``; ValueError if it is unknown."""
     name = text.strip().lower().removeprefix("torch.")
-    found = PRECISIONS.get(_SPELLINGS.get(name, name))
-    if found is None:
+    precision = PRECISIONS.get(_SPELLINGS.get(name, name))
+    if precision is None:
         raise ValueError(f"allowed: {', '.join(PRECISIONS)}")
-    return found
+    return precision
 
 
 def parse_parameters(text: str) -> int:

@@ -172,21 +172,21 @@ class StepRegression(Struct, frozen=True):
         return self._fit(time)
 
     def _fit(self, time: float) -> StepFit | str:
-        found = [
+        bins = [
             (bin_, min(weight, 20.0)) for _, bin_ in self.bins if (weight := bin_.aged(time)) >= _MIN_WEIGHT
         ]
-        if not found:
+        if not bins:
             return self.refused or "no steps observed"
-        least, most = min(b.batch for b, _ in found), max(b.batch for b, _ in found)
+        least, most = min(b.batch for b, _ in bins), max(b.batch for b, _ in bins)
         if most < MIN_SPREAD * least:
             return f"only batch sizes of {least:.1f} to {most:.1f} observed"
-        fixed, per_request, per_kv = _solve(found)
+        fixed, per_request, per_kv = _solve(bins)
         if fixed <= 0 or per_request < 0:
             return "step time does not rise with the batch"
         line = StepFit(fixed, per_request, per_kv, 0.0, (least, most))
         errors = [
             (weight, line.seconds(bin_.batch, bin_.kv_cache or 0.0) / bin_.seconds - 1)
-            for bin_, weight in found
+            for bin_, weight in bins
         ]
         error = math.sqrt(sum(w * e * e for w, e in errors) / sum(w for w, _ in errors))
         if error > MAX_ERROR:
@@ -227,16 +227,16 @@ def _joined(bin_: StepBin | None, interval: StepInterval, time: float) -> StepBi
     return StepBin(total, mean(bin_.seconds, seconds), mean(bin_.batch, interval.batch), kv_cache, time)
 
 
-def _solve(found: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
+def _solve(bins: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
     """Return the coefficients with the least weighted relative squares."""
-    known = [bin_.kv_cache for bin_, _ in found if bin_.kv_cache]
-    if len(known) == len(found) > 3 and max(known) > _KV_SPREAD * min(known):
+    known = [bin_.kv_cache for bin_, _ in bins if bin_.kv_cache]
+    if len(known) == len(bins) > 3 and max(known) > _KV_SPREAD * min(known):
         solution = least_squares(
-            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in found]
+            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in bins]
         )
         if solution is not None and min(solution) >= 0:
             return solution[0], solution[1], solution[2]
-    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in found])
+    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in bins])
     return (solution[0], solution[1], 0.0) if solution else (0.0, 0.0, 0.0)
 
 

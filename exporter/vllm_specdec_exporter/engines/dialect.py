@@ -114,8 +114,8 @@ class Dialect:
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
-        found = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
-        return found | frozenset(self.category_fields)
+        names = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
+        return names | frozenset(self.category_fields)
 
     def recognises(self, seen: set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""

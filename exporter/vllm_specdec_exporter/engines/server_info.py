@@ -70,13 +70,13 @@ class ServerInfo:
 def read_server_info(body: bytes) -> ServerInfo | None:
     """Return what is picked of a response, ``None`` if it is not SGLang's. Nothing quotes the response."""
     try:
-        found = _DECODER.decode(body)
+        picked = _DECODER.decode(body)
     except UNREADABLE:
         return None
-    topk, version = found.speculative_eagle_topk, found.version or ""
+    topk, version = picked.speculative_eagle_topk, picked.version or ""
     if not version.isascii() or not version.isprintable() or len(version) > _MAX_VERSION:
         version = ""
-    method = _METHODS.get((found.speculative_algorithm or "").upper(), "")
+    method = _METHODS.get((picked.speculative_algorithm or "").upper(), "")
     return ServerInfo(method, topk if topk is not None and topk >= 1 else None, version)
 
 

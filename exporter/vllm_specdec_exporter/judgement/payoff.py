@@ -109,20 +109,20 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
         f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
     )
-    found = [text]
+    reasons = [text]
     if covered is not None and estimate.speedup is not None:
         of_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{of_all(estimate.speedup, covered):.2f}"
         if of_drafts != of_all_tokens:
-            found.append(
+            reasons.append(
                 f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
             )
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
-        found.append(
+        reasons.append(
             f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} requests a batch and "
             f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is extrapolated"
         )
-    return found
+    return reasons
 
 
 def _how_to_know(profile: CostProfile) -> str:

@@ -188,14 +188,14 @@ def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latenc
     """Return the latencies of requests that finished between two samples; empty if unknown."""
     if before is None or after is None:
         return ()
-    found = []
+    latencies = []
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
         between = later.since(earlier) if later is not None and earlier is not None else None
         if between is None or between.mean is None:
             continue
-        found.append(
+        latencies.append(
             Latency(
                 name=name,
                 requests=between.count,
@@ -206,7 +206,7 @@ def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latenc
                 p99_seconds=between.quantile(0.99),
             )
         )
-    return tuple(found)
+    return tuple(latencies)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -307,7 +307,7 @@ def _position_increases(before: Counters, after: Counters, name: str) -> tuple[f
 
 def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     """Return descriptions of inconsistent counters in `current`, compared with the sample before it."""
-    found = []
+    texts = []
     step = delta(previous, current)
     positions = step.accepted_tokens_per_position
     tolerance = current.counters.resolution * (current.counters.draft_tokens or 0.0)
@@ -315,21 +315,21 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     for position, accepted in enumerate(positions):
         if accepted > bound + tolerance:
             of = "drafts" if position == 0 else f"accepted at position {position - 1}"
-            found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
+            texts.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
         bound = accepted
     had = step.drafted_tokens_per_position
     over = (i for i, accepted in enumerate(positions[: len(had)]) if accepted > had[i] + tolerance)
-    found += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
+    texts += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
     total, drafted = step.accepted_tokens, step.draft_tokens
     if total is not None and drafted is not None and total > drafted + tolerance:
-        found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+        texts.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
     most = len(positions) * (step.drafts or 0.0)
     if positions and step.drafts is not None and drafted is not None and drafted > most + tolerance:
-        found.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
+        texts.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
     before, now = _surplus(previous), _surplus(current)
     if positions and min(abs(before), abs(now)) > tolerance and (before > 0) is (now > 0):
-        found.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
-    return tuple(found)
+        texts.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
+    return tuple(texts)
 
 
 def _surplus(sample: Sample) -> float:

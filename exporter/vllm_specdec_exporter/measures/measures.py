@@ -289,11 +289,11 @@ def reaching(delta: Delta) -> tuple[float, ...]:
     accepted, drafted = delta.accepted_tokens_per_position, delta.drafted_tokens_per_position
     before = (delta.drafts or 0.0, *accepted)
     longer = (*drafted, *(0.0 for _ in accepted[len(drafted) :]))
-    found = []
+    drafts = []
     for kept, had_before, had, here in zip(before, (before[0], *longer), longer, accepted, strict=False):
         likely = kept * had / had_before if had_before > 0 else 0.0
-        found.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
-    return tuple(found)
+        drafts.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
+    return tuple(drafts)
 
 
 def _where_drafted(delta: Delta) -> tuple[float | None, ...]:

@@ -112,14 +112,14 @@ def _bare(sample: Sample | None) -> Sample | None:
 
 
 def _hour(first: Sample, last: Sample) -> Hour | None:
-    found = delta(first, last)
-    if (found.drafts or 0.0) < _MIN_DRAFTS or found.accepted_tokens is None or not found.draft_tokens:
+    within = delta(first, last)
+    if (within.drafts or 0.0) < _MIN_DRAFTS or within.accepted_tokens is None or not within.draft_tokens:
         return None
-    if found.batch_size is None or found.context_tokens is None:
+    if within.batch_size is None or within.context_tokens is None:
         return None
-    drafts = found.drafts or 0.0
-    length = found.draft_tokens / drafts
-    return Hour(drafts, found.accepted_tokens, length, found.batch_size, found.context_tokens)
+    drafts = within.drafts or 0.0
+    length = within.draft_tokens / drafts
+    return Hour(drafts, within.accepted_tokens, length, within.batch_size, within.context_tokens)
 
 
 def _pooled(hours: Iterable[Hour]) -> Hour:

@@ -120,11 +120,9 @@ class PolledEngine:
     @cached_property
     def deltas(self) -> dict[Window, Delta]:
         """The increase within each window that holds two samples."""
-        settings = self.settings
-        found = (
-            (window, window_delta(self.state.history, window, settings.slack)) for window in settings.windows
-        )
-        return {window: delta for window, delta in found if delta is not None}
+        history, slack = self.state.history, self.settings.slack
+        deltas = {window: window_delta(history, window, slack) for window in self.settings.windows}
+        return {window: delta for window, delta in deltas.items() if delta is not None}
 
     @property
     def judged_delta(self) -> Delta | None:

@@ -14,7 +14,7 @@ from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..observe.result import EngineResult, ExporterResult, TargetResult
     from ..requests.result import ModelRequests
@@ -154,7 +154,7 @@ def _values(engine: EngineResult) -> dict[str, object]:
     return _present(fields)
 
 
-def _present(fields: dict[str, object]) -> dict[str, object]:
+def _present(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields that have a value, rounded to four decimals."""
     return {
         name: round(value, 4) if isinstance(value, float) else value

@@ -121,10 +121,10 @@ def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
     return lambda present: [((state.value,), float(state is present)) for state in states]
 
 
-def _by_basis(found: Payoff | Estimate) -> Samples:
-    if found.speedup is None or found.basis is None:
+def _by_basis(judged: Payoff | Estimate) -> Samples:
+    if judged.speedup is None or judged.basis is None:
         return ()
-    return [((found.basis.value,), found.speedup)]
+    return [((judged.basis.value,), judged.speedup)]
 
 
 def _interval(payoff: Payoff) -> Samples:
