@@ -188,10 +188,6 @@ class CostProfile:
             return self
         return replace(self, measured_draft=(share, k))
 
-    def break_even_ratio(self, k: float, batch: float) -> float:
-        """Return the acceptance ratio at break-even, for `k` above 0; above 1, no acceptance could pay."""
-        return (self.step_cost(k, batch) - 1) / k
-
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""
         if not 0 < ratio <= 1:
