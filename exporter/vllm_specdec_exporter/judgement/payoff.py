@@ -74,11 +74,12 @@ def _by_measurement(
     measures: Measures, speedup: float, profile: CostProfile, thresholds: Thresholds
 ) -> Payoff:
     measured, estimated = measures.measured, measures.estimate.speedup
-    reasons = [
+    text = (
         f"measured {speedup:.2f} times as fast per output token as the baseline at the same "
         f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
         f"{measured.requests:,.0f} requests)"
-    ]
+    )
+    reasons = [text]
     if estimated is not None:
         reasons += _of_estimate(measures, profile)
         whole = of_all(estimated, measures.coverage_ratio)
@@ -95,7 +96,7 @@ def _by_measurement(
 def _by_estimate(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, reasons: list[str]
 ) -> Payoff:
-    """Judge by the estimate, weighted with coverage; unknown if it is modelled and its interval includes 1."""
+    """Judge by the estimate, weighted with coverage; a model whose interval includes 1 decides nothing."""
     estimate = measures.estimate
     speedup, low, high = (
         of_all(value or 1.0, measures.coverage_ratio)
