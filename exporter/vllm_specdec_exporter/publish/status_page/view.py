@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 FOLDS = {
     "rules": "Rules of thumb",
     "rubric": "Rubric, applied",
-    "counters": "Counters as the server gave them",
-    "errors": "Failed polls by reason",
-    "thresholds": "Thresholds in force",
 }
 DEFAULT_REFRESH = 5.0
 _MAX_REFRESH = 3600.0  # seconds: an hour; 0 pauses the page
@@ -60,10 +57,9 @@ class PageQuery:
         query = urlencode({key: value for key, value in parts.items() if value}, safe=",")
         return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
 
-    def fold(self, key: str, *content: str, anchor: str = "") -> Html:
-        """Return a part with a link that opens or closes it; several parts of one key need an `anchor`."""
-        is_open = key in self.opened
-        anchor = anchor or f"open-{key}"
+    def fold(self, key: str, *content: str) -> Html:
+        """Return a part with a link that opens or closes it."""
+        is_open, anchor = key in self.opened, f"open-{key}"
         link = element(
             "a",
             FOLDS[key],
