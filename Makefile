@@ -67,6 +67,7 @@ generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and
 	$(BIN)/python helm/generate.py
 	PYTHONPATH=tests $(BIN)/python -m faults.catalogue
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms
+	PYTHONPATH=tests $(BIN)/python -m scaling.series
 
 pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and the status page anew for docs/
 	@bash tests/need.sh prometheus chromium nodejs npm
@@ -91,6 +92,7 @@ check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or ch
 	$(BIN)/python helm/generate.py --check
 	PYTHONPATH=tests $(BIN)/python -m faults.catalogue --check
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms --check
+	PYTHONPATH=tests $(BIN)/python -m scaling.series --check
 
 bench: $(STAMP) ## Measure speed and memory, fail where a goal is missed or a ratio became worse; writes docs/reference/performance.md
 	@bash tests/need.sh prometheus $(if $(findstring tap,$(ARGS)),nginx haproxy)

@@ -244,8 +244,8 @@ class Target:
     def sibling_url(self, name: str) -> str:
         """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""
         scheme, host, path, _, _ = urlsplit(self.url)
-        base, found, _ = path.rpartition("/metrics")
-        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if found else ""
+        base, metrics, _ = path.rpartition("/metrics")
+        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if metrics else ""
 
 
 def parse_target(text: str) -> Target:

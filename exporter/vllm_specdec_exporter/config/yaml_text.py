@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-MAX_SIZE = 1_000_000  # maximum number of nodes and characters of a document, with every alias expanded
+MAX_SIZE = 1_000_000  # nodes and characters with every alias expanded; a configuration has some thousands
 _MAX_BITS = 1000  # a larger integer cannot be converted to a float
 #: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
 _SURROGATES = re.compile("[\\ud800-\\udfff]")
@@ -49,16 +49,16 @@ class _Loader(StrictCharacters, yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            found = super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
             raise yaml.constructor.ConstructorError(
                 problem="found a value that is invalid for its type", problem_mark=node.start_mark
             ) from error
-        if isinstance(found, int) and found.bit_length() > _MAX_BITS:
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
             raise yaml.constructor.ConstructorError(
                 problem="found a number with too many digits", problem_mark=node.start_mark
             )
-        return found
+        return value
 
 
 def read_yaml(text: str | bytes) -> Any:
