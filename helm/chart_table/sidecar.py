@@ -202,7 +202,7 @@ CONTAINER = Section(
             "webConfig.existingSecret",
             "",
             NAME,
-            "Secret with a [web configuration](../../docs/web-configuration.md) (TLS, client certificates, passwords) "
+            "Secret with a [web configuration](../../docs/operations.md#tls-and-passwords) (TLS, client certificates, passwords) "
             "and what it refers to. It must be in the namespace of the pod; until it is there, the sidecar stands by.",
         ),
         Value(

@@ -1,4 +1,4 @@
-"""The numbers of series in docs/scaling.md, held against the /metrics of a real exporter."""
+"""The numbers of series in docs/operations.md, held against the /metrics of a real exporter."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ from vllm_specdec_exporter.serve.tap.tap import Tap
 pytestmark = pytest.mark.full
 
 CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
-DOCUMENT = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text("utf-8")
 MODEL = "the-model"
 #: Longer than the windows, which then are full.
 _SECONDS, _POLL = 320, 10

@@ -1,4 +1,4 @@
-"""docs/machine.md: its commands, run with other folders, and what they installed."""
+"""docs/deployment.md: its commands, run with other folders, and what they installed."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from systemd.unit import ENVIRONMENT, UNIT, only
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "machine.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "deployment.md").read_text("utf-8")
 #: What makes the wheel, without its own set-up of a virtual environment: `make wheel` in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
 
