@@ -154,7 +154,7 @@ def _unrecorded() -> Alert:
         ),
         action=(
             "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams set "
-            "stream_options.include_usage, or set --tap.ask-for-usage true."
+            "stream_options.include_usage, or give vLLM --enable-force-include-usage."
         ),
         dashboard="requests",
         labels={"reason": "no_record"},

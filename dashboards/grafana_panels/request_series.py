@@ -53,9 +53,8 @@ def summed_rate(name: str, by: str = "", select: str = MODELS, **matchers: str) 
 
 
 def quantile(name: str, share: float, by: str = "") -> str:
-    """Return a quantile of a histogram; of the native one where no classic one is scraped."""
-    native = f"histogram_quantile({share:g}, {summed_rate(name, by)})"
-    return f"{promql.quantile(name, share, by=by, over=OVER)} or {native} >= 0"
+    """Return a quantile of a histogram."""
+    return promql.quantile(name, share, by=by, over=OVER)
 
 
 def buckets_of(name: str) -> str:

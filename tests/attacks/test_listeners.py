@@ -291,12 +291,12 @@ def test_connections_that_take_all_descriptors(attacked: Attacked) -> None:
 
 
 def test_compressed_bodies(attacked: Attacked) -> None:
-    """They are not decompressed where no body is expected, nor without the token, nor beyond the limit."""
+    """No body is decompressed."""
     bomb = gzip.compress(bytes(200 * MIB))
     for path, token, expected in (
         ("/-/healthy", "", b"405"),
         ("/api/v1/requests", "", b"401"),
-        ("/api/v1/requests", TOKEN, b"413"),
+        ("/api/v1/requests", TOKEN, b"415"),
     ):
         for _ in range(4):
             with connect(attacked.exporter.url) as client:
@@ -304,11 +304,6 @@ def test_compressed_bodies(attacked: Attacked) -> None:
                 client.sendall(post(bomb, *headers, path=path))
                 assert read_answer(client).startswith(b"HTTP/1.1 " + expected)
     attacked.assert_small(cpu=2.0)
-    with connect(attacked.exporter.url) as client:
-        members = (b'{"requests": [{"model": "m"}', b"]}")  # a gzip file may have several
-        body = b"".join(map(gzip.compress, members))
-        client.sendall(post(body, *headers, path="/api/v1/requests"))
-        assert read_answer(client).startswith(b"HTTP/1.1 200")
 
 
 def test_many_requests_at_a_time(attacked: Attacked) -> None:

@@ -5,28 +5,21 @@ Computed again from the counters as they were scraped, over the half hour of its
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from alerts.pushing import TOKEN, pushing
 from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, resolve
 from dashboards.live import look
 from dashboards.reckoning import panel
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
-from dashboards.worlds_pods import JOB, VLLM_JOB
 from dashboards.worlds_requests import ADAPTER, RECORDED
-from support.exporter import running_exporter
-from support.programs import simulator
-from support.prometheus import PrometheusServer
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from dashboards.grafana import Value
 
@@ -143,39 +136,3 @@ def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:
     for (tenant,), cells in rows.items():
         own = {"tenant": tenant}
         is_ratio_of(world, float(cells["Lose"]), (name, {**own, "outcome": "loses"}), (name, own))
-
-
-#: What an exporter does not have to which requests are pushed without their steps, and without a tap.
-UNTOLD = {
-    "Positions, where drafted and of all drafts",
-    "Requests and connections of the tap",
-    "Unobserved requests and failed connections",
-    "Requests by tenant",
-}
-#: Of the classic histograms alone.
-HEATMAPS = {"Acceptance of requests", "Accepted tokens per draft, by request"}
-
-
-def test_native_histograms_are_shown_in_the_place_of_classic_ones(tmp_path: Path) -> None:
-    """Of an exporter to which requests are pushed: half of them accept 25 of 30 tokens, half 6."""
-    token = tmp_path / "token"
-    token.write_text(TOKEN, encoding="utf-8")
-    with (
-        simulator() as vllm,
-        running_exporter("--vllm.url", vllm, "--push.bearer-token-file", str(token), fast=False) as found,
-        pushing(found.address),
-        PrometheusServer(
-            {JOB: found.address, VLLM_JOB: vllm.removeprefix("http://")},
-            flags=("--enable-feature=native-histograms",),
-        ) as prometheus,
-    ):
-        for counter in ("vllm_specdec_request_outcomes", "vllm_specdec_drafts", "vllm:request_success"):
-            # Lines have their points at whole seconds.
-            prometheus.wait_for(f"sum(rate({counter}_total[10s] offset 2s)) > 0", 120)
-        now = time.time()
-        shown = look(prometheus, Viewing(now - 30, now, scrape_interval=1), ["requests"])
-        assert [wrong for one in shown for wrong in one.wrong()] == []
-        empty = {one.panel["title"] for one in shown if one.empty}
-        assert empty - UNTOLD == HEATMAPS
-        (tile,) = (one for one in shown if one.name == "requests: Acceptance by request")
-        assert 0.1 < tile.values()["P10, interpolated"] <= 0.211

@@ -225,8 +225,7 @@ Nothing of it is left afterwards.
 - streams_of_tiny_pieces: A stream has a million chunks, or a million events. => It is not observed.
 - connections_that_take_all_descriptors: More connections come to the tap than the process may have. => Some
   are left for polls and for port 9850; the rest wait.
-- compressed_bodies: 197 KB that become 200 MiB are posted. => They are decompressed only for a push, after
-  its token, and up to the limit.
+- compressed_bodies: 197 KB that become 200 MiB are posted. => No body is decompressed; a push gets 415.
 - many_requests_at_a_time: 100 connections of each of four addresses ask all the time. => All are answered.
 - requests_that_are_sent_ahead: 20 requests on each of 50 connections come before the first answer. => They
   are answered in turn.

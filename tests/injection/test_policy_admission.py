@@ -218,7 +218,6 @@ def test_the_page_s_example_gets_the_sidecar_with_its_flags() -> None:
     assert added["args"] == [
         WAIT,
         "--tap.listen-address=:9852",
-        "--tap.ask-for-usage=false",
         "--tap.drain-timeout=25s",
         DEFAULT,
         '--spec.config={"method": "eagle3", "num_speculative_tokens": 3}',

@@ -154,7 +154,7 @@ def test_sums_equal_those_of_a_real_server(scenario: str) -> None:
     assert model.accepted_per_position == tuple(
         map(sum, zip(*(e.accepted_tokens_per_position for e in engines), strict=True))
     )
-    assert sum(time.classic.count for time in times if time) == len(answered)
+    assert sum(time.count for time in times if time) == len(answered)
 
 
 class TestNames:
@@ -311,7 +311,7 @@ class TestReload:
             assert [name for name, place in published.items() if getattr(group, place) is None] == [changed]
             after.add(self.SEEN[0], Source.TAP, 0.0)
             found = getattr(after.result(0.0, {}).groups[0], published[changed])
-            assert (found.classic.bounds, found.classic.count) == ((0.3, 3.0), 1.0)
+            assert (found.bounds, found.count) == ((0.3, 3.0), 1.0)
 
     def test_groups_of_earlier_settings_take_no_room(self) -> None:
         """Groups of earlier settings do not count for the limit of groups."""

@@ -1,4 +1,4 @@
-"""Outcomes, histograms in both forms, totals since the start, and quantiles of the window."""
+"""Outcomes, histograms, totals since the start, and quantiles of the window."""
 
 import math
 from bisect import bisect_left
@@ -11,23 +11,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import totals
-from support.native_buckets import bound_of
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.exposition.histogram import ZERO_THRESHOLD
+from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.requests.aggregation import HistogramAccumulator
 from vllm_specdec_exporter.requests.grouping import Bounds
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
-from vllm_specdec_exporter.requests.result import Observed, Outcome, outcome_of
+from vllm_specdec_exporter.requests.result import Outcome, outcome_of
 
 THRESHOLDS = Thresholds()
-VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0, ZERO_THRESHOLD])
+VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0])
 RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(lambda bounds: tuple(sorted(bounds)))
 #: A request's accepted and drafted tokens.
 TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted)))
 
 
-def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Observed | None:
+def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Histogram | None:
     found = HistogramAccumulator(bounds)
     for value in values:
         found.add(value)
@@ -47,20 +46,15 @@ def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
 
 class TestHistograms:
     @given(st.lists(VALUES, min_size=1), RISING)
-    def test_both_forms_count_the_same_values(self, values: list[float], bounds: tuple[float, ...]) -> None:
-        """Classic buckets are cumulative and hold their bound; native ones hold each value once."""
+    def test_buckets(self, values: list[float], bounds: tuple[float, ...]) -> None:
+        """They are cumulative and hold their bound."""
         found = counted(values, bounds)
 
         assert found is not None
-        assert found.classic.bounds == bounds
-        assert found.classic.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
-        assert found.classic.count == len(values) == found.zero + sum(count for _, count in found.native)
-        assert found.classic.sum == pytest.approx(math.fsum(values))
-        assert found.zero == sum(value <= ZERO_THRESHOLD for value in values)
-        for index, count in found.native:
-            assert count == sum(
-                bound_of(index - 1) < v <= bound_of(index) for v in values if v > ZERO_THRESHOLD
-            )
+        assert found.bounds == bounds
+        assert found.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
+        assert found.count == len(values)
+        assert found.sum == pytest.approx(math.fsum(values))
 
 
 class TestQuantiles:

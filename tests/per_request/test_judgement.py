@@ -110,8 +110,8 @@ class TestEnough:
         unseen = [request(0, record=None)]
         action = (
             "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a "
-            "record only with their usage: set --tap.ask-for-usage true, or include_usage in the requests. "
-            "SGLang's records do not tell the drafted tokens of trees and of a K that changes."
+            "record only with their usage: set --enable-force-include-usage, or include_usage in the "
+            "requests. SGLang's records do not tell the drafted tokens of trees and of a K that changes."
         )
         few, some = judged([*alike(80, 82), *unseen * 19]), judged([*alike(80, 82), *unseen * 20])
 

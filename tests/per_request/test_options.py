@@ -59,7 +59,7 @@ def test_no_type_header(tmp_path: Path) -> None:
 class TestWithoutEffect:
     def test_of_a_tap_that_is_not_there(self, tmp_path: Path) -> None:
         """Wherever it is said: somebody takes the tap for switched on, and is told what is missing."""
-        values = {"upstream": "http://127.0.0.1:8001", "ask-for-usage": "true", "drain-timeout": "10s"}
+        values = {"upstream": "http://127.0.0.1:8001", "drain-timeout": "10s"}
         for name, value in {**values, "cert-file": __file__, "key-file": __file__}.items():
             told = f"--tap.{name} needs --tap.listen-address, such as :9852: without it there is no tap"
             file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
@@ -68,7 +68,7 @@ class TestWithoutEffect:
 
     def test_what_says_the_default(self) -> None:
         """It changes nothing, with a tap or without."""
-        assert load({"tap.ask-for-usage": "false", "tap.drain-timeout": "25s"}).tap is None
+        assert load({"tap.drain-timeout": "25s"}).tap is None
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""

@@ -151,7 +151,6 @@ def sizes(book: RequestAggregator) -> dict[str, int]:
         "groups": len(book._totals),
         "tenants": len(book._tenants),
         "models": len(book._windows),
-        "native buckets": sum(len(t.histograms["acceptance_ratio"]._native) for t in book._totals.values()),
         "steps": sum(len(positions.steps) for positions in book._positions.values()),
         "slices": len(windows),
         "groups of slices": sum(len(part.groups) for part in windows),

@@ -25,7 +25,7 @@ async def scraped(
     """What a scrape of this registry gets."""
     headers = {"Accept": accept, "Accept-Encoding": encoding}
     request = make_mocked_request("GET", f"/metrics{query}", headers)
-    return await make_negotiating_handler(registry, registry)(request)  # type: ignore[return-value]
+    return await make_negotiating_handler(registry)(request)  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)

@@ -267,7 +267,6 @@ def load(flags: dict[str, Any], environment: dict[str, str] | None = None) -> Se
 FORMS: list[tuple[str, Any, str, Any]] = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
     ("tap.upstream", "https://b:2", "tap.upstream", Target("https://b:2/metrics")),
-    ("tap.ask-for-usage", "true", "tap.ask_for_usage", True),
     ("tap.drain-timeout", "1m", "tap.drain_seconds", 60.0),
     ("requests.window", "1h", "requests.window_seconds", 3600.0),
     ("requests.temperature-bound", ["0", "0.3"], "requests.temperatures.bounds", (0.0, 0.3)),
@@ -310,7 +309,6 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("tap.listen-address", ["9852"], "allowed: host:port with a port from 0 to 65535"),
     ("tap.upstream", ["vllm:8000"], "not an address; allowed: http://host:port"),
     ("tap.upstream", ["http://a:1/v1", "http://a:1/metrics", "http://a:1?x=1", "unix:/a.sock:/v1"], BARE),
-    ("tap.ask-for-usage", ["yes"], "allowed: true, false"),
     ("tap.drain-timeout", ["25", "-1s"], "a duration needs a unit"),
     ("tap.cert-file", ["/none/such"], "cannot be read: No such file or directory"),
     ("requests.window", ["59s"], "at least 1m is needed"),

@@ -181,7 +181,6 @@ class Relay:
 async def tapping(
     url: str,
     *,
-    ask: bool = False,
     drain: float = 0.0,
     listen: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
@@ -190,14 +189,13 @@ async def tapping(
 
     Args:
         url: of the server.
-        ask: whether it adds ``include_usage`` to streams.
         drain: seconds that requests may take at a shutdown.
         listen: TLS towards clients.
         trust: TLS towards the server.
     """
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
-    config = TapConfig((HOST, port), parse_target(url), "", ask, drain)
+    config = TapConfig((HOST, port), parse_target(url), "", drain)
     tap = Tap(config, (lambda: trust) if trust is not None else None)
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.told.append)
@@ -235,10 +233,6 @@ async def leaves(client: End, server: End) -> None:
     await server.close()
 
 
-#: How a client reaches the server: through a tap, or through one that asks for usage.
-each_way = pytest.mark.parametrize("way", ["tap", "asking"])
-
-
 @dataclass
 class Road:
     """A tap and the server behind it."""
@@ -261,9 +255,9 @@ class Road:
 
 
 @asynccontextmanager
-async def road(way: str = "tap", **more: Any) -> AsyncIterator[Road]:
+async def road(**more: Any) -> AsyncIterator[Road]:
     """Run a server and a tap; at the end there are no connections."""
-    async with serving() as server, tapping(server.url, ask=way == "asking", **more) as relay:
+    async with serving() as server, tapping(server.url, **more) as relay:
         yield Road(server, relay)
         await relay.becomes_quiet()
 

@@ -1,10 +1,6 @@
 """Conversations through the tap: every byte arrives, in both directions, before the next is sent."""
 
-import asyncio
-
-import pytest
-
-from tap.ends import End, connect, each_way, leaves, passes, road
+from tap.ends import connect, leaves, passes, road
 from tap.streams import (
     ASKED,
     EVENTS,
@@ -16,7 +12,6 @@ from tap.streams import (
     request,
     split,
     stream_head,
-    unchunk,
 )
 
 #: Who says what, one after the other: the client (>) or the server (<).
@@ -24,7 +19,6 @@ Conversation = list[tuple[str, bytes]]
 
 _OK = answer({"data": []})
 _GET = request(method="GET")
-_PLAIN = request(chat_request(stream=True))
 
 
 def _one(asked: bytes, answered: bytes) -> Conversation:
@@ -66,8 +60,7 @@ _CONVERSATIONS: dict[str, Conversation] = {
         ("<", chunks(EVENTS)),
         ("<", _OK),
     ],
-    # Only a stream that was sent alone can be asked: here nobody can tell whose answer comes.
-    "pipelined streams": [(">", ASKED + _PLAIN), ("<", STREAMED * 2), *_one(_PLAIN, STREAMED)],
+    "pipelined streams": [(">", ASKED + ASKED), ("<", STREAMED * 2), *_one(ASKED, STREAMED)],
     "no length": _one(b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + bytes(range(256)) * 20),
     "HTTP/1.0": _one(request(chat_request(), version="1.0"), answer(chat_answer(), version="1.0")),
     "lines ended by LF": _one(b"GET / HTTP/1.1\nHost: x\n\n", b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"),
@@ -104,15 +97,12 @@ _CONVERSATIONS: dict[str, Conversation] = {
 }
 
 
-@each_way
-async def test_each_part_arrives_before_the_next(way: str) -> None:
-    """Whatever is said. A tap that asks for usage waits for the end of a request."""
+async def test_each_part_arrives_before_the_next() -> None:
+    """Whatever the protocol."""
     wrong = []
-    async with road(way) as built:
+    async with road() as built:
         for name, conversation in _CONVERSATIONS.items():
             try:
-                if name == "a stream byte by byte" and way == "asking":
-                    conversation = [(">", ASKED), *conversation[len(ASKED) :]]  # noqa: PLW2901
                 client = await connect(built.port)
                 await client.send(conversation[0][1])
                 server = await built.server.connection()
@@ -125,58 +115,3 @@ async def test_each_part_arrives_before_the_next(way: str) -> None:
         assert wrong == []
         await built.relay.becomes_quiet()
         assert "internal" not in built.relay.unobserved
-
-
-async def _is_asked(server: End) -> None:
-    """Read the next request, which asks for its usage."""
-    head = await server.read_head()
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    assert b'"include_usage":true' in await server.read(length)
-
-
-async def _streamed(client: End, server: End) -> bytes:
-    """Stream all events, and return those that arrive."""
-    await server.send(STREAMED)
-    assert await client.read_head() == stream_head()
-    body = b""
-    while not body.endswith(b"\r\n0\r\n\r\n"):
-        body += await client.read(1)
-    events, end = unchunk(body)
-    assert end == b"\r\n"
-    return events
-
-
-async def test_an_asked_stream_is_not_delayed() -> None:
-    """The server sends an event once the client has the one before: also where the tap takes one out."""
-    async with road("asking") as built:
-        client = await connect(built.port)
-        for byte in _PLAIN:
-            await client.send(bytes((byte,)))
-            await asyncio.sleep(0)
-        server = await built.server.connection()
-        await _is_asked(server)
-        await passes(server, client, stream_head())
-        for event in EVENTS:
-            block = b"%x\r\n%s\r\n" % (len(event), event)
-            if event == EVENTS[-2]:
-                await server.send(block)
-            else:
-                await passes(server, client, block)
-        await passes(server, client, b"0\r\n\r\n")
-        await leaves(client, server)
-        assert [seen.record is not None for seen in built.relay.told] == [True]
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-async def test_streams_after_others_are_asked(chunked: bool) -> None:
-    """On one connection, each of them alone; the request before them, also one in chunks, is not."""
-    first = request(b"", Transfer_Encoding="chunked") + chunks([split(ASKED)[1]]) if chunked else ASKED
-    async with road("asking") as built:
-        client, server = await built.both(first)
-        assert await _streamed(client, server) == b"".join(EVENTS)
-        for _ in range(2):
-            await client.send(_PLAIN)
-            await _is_asked(server)
-            assert await _streamed(client, server) == b"".join(EVENTS[:-2] + EVENTS[-1:])
-        await leaves(client, server)
-        assert [seen.record is not None for seen in built.relay.told] == [True] * 3

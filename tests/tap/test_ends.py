@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tap.ends import End, Road, connect, each_way, eventually, leaves, passes, road
+from tap.ends import End, Road, connect, eventually, leaves, passes, road
 from tap.streams import (
     ANSWERED_PLAIN,
     ASKED,
@@ -40,7 +40,6 @@ async def _observed(built: Road) -> None:
     assert built.relay.unobserved == {}
 
 
-@each_way
 @pytest.mark.parametrize("how", ["end", "reset"])
 @pytest.mark.parametrize(
     ("begun", "unobserved"),
@@ -48,10 +47,10 @@ async def _observed(built: Road) -> None:
     ids=["before its answer", "within a stream", "after the last word"],
 )
 async def test_a_client_that_leaves_is_a_server_connection_that_ends(
-    begun: bytes, unobserved: dict[str, int], how: str, way: str
+    begun: bytes, unobserved: dict[str, int], how: str
 ) -> None:
     """The server's connection is closed at once. A stream is observed if its [DONE] was read."""
-    async with road(way) as built:
+    async with road() as built:
         client, server = await built.both(ASKED)
         await passes(server, client, begun)
         if how == "end":
@@ -65,13 +64,12 @@ async def test_a_client_that_leaves_is_a_server_connection_that_ends(
         assert len(built.relay.told) == 1 - len(unobserved)
 
 
-@each_way
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_until_the_end_of_the_connection(way: str, stream: bool) -> None:
+async def test_an_answer_until_the_end_of_the_connection(stream: bool) -> None:
     """It arrives as it is, and is observed."""
     plain = answer(chat_answer(), Content_Length=None, Connection="close")
     sent = stream_head(**_UNTIL_THE_END) + b"".join(EVENTS) if stream else plain
-    async with road(way) as built:
+    async with road() as built:
         client, server = await built.both(ASKED if stream else ASKED_PLAIN)
         for place in range(0, len(sent), 100):
             await server.send(sent[place : place + 100])
@@ -81,16 +79,15 @@ async def test_an_answer_until_the_end_of_the_connection(way: str, stream: bool)
         await _observed(built)
 
 
-@each_way
 @pytest.mark.parametrize("how", ["end", "reset"])
 @pytest.mark.parametrize(
     "begun",
     [BEGUN, stream_head(**_UNTIL_THE_END) + b"".join(EVENTS[:-1]), ANSWERED_PLAIN[:-9], b"HTTP/1.1 2", b""],
     ids=["stream", "stream until the end", "known length", "head", "nothing"],
 )
-async def test_a_server_that_breaks_off_is_seen_as_such(way: str, begun: bytes, how: str) -> None:
+async def test_a_server_that_breaks_off_is_seen_as_such(begun: bytes, how: str) -> None:
     """A reset stays a reset: an incomplete response must not look complete."""
-    async with road(way) as built:
+    async with road() as built:
         client, server = await built.both(ASKED)
         await passes(server, client, begun)
         await _break_off(server, client, how)
@@ -98,10 +95,9 @@ async def test_a_server_that_breaks_off_is_seen_as_such(way: str, begun: bytes, 
         assert sum(built.relay.unobserved.values()) == 1
 
 
-@each_way
-async def test_a_client_may_end_its_requests_and_still_read(way: str) -> None:
+async def test_a_client_may_end_its_requests_and_still_read() -> None:
     """As with nc, or a shutdown of the sending side."""
-    async with road(way) as built:
+    async with road() as built:
         client, server = await built.both(ASKED)
         client.end()
         assert await server.read(1) == b""
@@ -113,11 +109,10 @@ async def test_a_client_may_end_its_requests_and_still_read(way: str) -> None:
         await _observed(built)
 
 
-@each_way
 @pytest.mark.parametrize("sent", [ASKED[:20], ASKED[:-3]], ids=["head", "body"])
-async def test_half_a_request_and_its_end(way: str, sent: bytes) -> None:
+async def test_half_a_request_and_its_end(sent: bytes) -> None:
     """The server gets both."""
-    async with road(way) as built:
+    async with road() as built:
         client = await connect(built.port)
         await client.send(sent)
         client.end()
@@ -144,10 +139,9 @@ async def test_a_server_may_refuse_an_upload_and_still_read() -> None:
         await leaves(client, server)
 
 
-@each_way
-async def test_a_server_that_closes_an_idle_connection(way: str) -> None:
+async def test_a_server_that_closes_an_idle_connection() -> None:
     """The client's connection is closed too, and nothing is kept."""
-    async with road(way) as built:
+    async with road() as built:
         client, server = await built.both(request(method="GET"))
         await passes(server, client, answer({}))
         await server.close()

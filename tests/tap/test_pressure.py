@@ -55,15 +55,15 @@ def tls(tmp_path: Path) -> dict[str, ssl.SSLContext]:
     return {"listen": server_side(authority.issue(HOST)), "trust": trust}
 
 
-@pytest.mark.parametrize("asking_over_tls", [False, True])
+@pytest.mark.parametrize("over_tls", [False, True])
 async def test_an_end_that_does_not_read_makes_the_other_wait(
-    asking_over_tls: bool, tls: dict[str, ssl.SSLContext]
+    over_tls: bool, tls: dict[str, ssl.SSLContext]
 ) -> None:
     """The tap takes in only what can go on: an upload waits at its client, an answer at its server."""
-    secure: dict[str, Any] = tls if asking_over_tls else {}
+    secure: dict[str, Any] = tls if over_tls else {}
     async with (
         serving(tls=secure.get("listen")) as upstream,
-        tapping(upstream.url, ask=asking_over_tls, **secure) as relay,
+        tapping(upstream.url, **secure) as relay,
     ):
         client = await connect(relay.port, secure.get("trust"))
         await client.send(request(b"", Content_Length=str(UPLOAD), Content_Type="audio/wav"))
@@ -82,12 +82,11 @@ async def test_an_end_that_does_not_read_makes_the_other_wait(
         await server.close()
 
 
-@pytest.mark.parametrize("ask", [False, True])
 async def test_a_server_that_is_being_connected_to_makes_its_client_wait(
-    ask: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As long as that takes; then all arrives."""
-    async with serving() as upstream, tapping(upstream.url, ask=ask) as relay:
+    async with serving() as upstream, tapping(upstream.url) as relay:
         client = await connect(relay.port)
         connecting = late(monkeypatch)
         data, sent = request(bytes(UPLOAD), Content_Type="audio/wav"), [0]

@@ -142,7 +142,6 @@ async def test_no_content_is_published() -> None:
         "--log.level=debug",
         "--log.format=json",
         "--log.interval=1s",
-        "--tap.ask-for-usage=true",
         "--requests.type-header=X-Type",
         "--requests.type=rules=field:tools",
         "--requests.tenant-header=X-Tenant",

@@ -1,1 +1,1 @@
-"""Exposition formats: a parser of Prometheus text and OpenMetrics, a protobuf encoder, histograms."""
+"""Exposition formats: a parser of Prometheus text and OpenMetrics, and histograms."""

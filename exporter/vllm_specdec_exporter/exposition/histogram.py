@@ -1,9 +1,8 @@
-"""Prometheus histograms: cumulative bucket counts, and the bucket index of native histograms."""
+"""Prometheus histograms: cumulative bucket counts."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -101,41 +100,3 @@ class Histogram:
             below = count
         square += (self.count - below) * (self.bounds[-1] - mean) ** 2
         return math.sqrt(square / self.count)
-
-
-SCHEMA = 3  # schema of native histograms: 2^3 = 8 buckets per power of two
-#: Upper bound of the zero bucket, for ratios and for seconds: 1 accepted of 16,384 draft tokens, or a token
-#: every 61 microseconds. It limits ratios to 112 buckets and times of up to ten minutes to 186. It is also
-#: the bound of a regular bucket, so it splits none.
-ZERO_THRESHOLD = 2.0**-14
-_BUCKETS: int = 2**SCHEMA
-_MANTISSA_BITS = 53
-
-
-def _bound(place: int) -> float:
-    """Return 2^(place/8 - 1), rounded down to a float.
-
-    Rounding down, unlike rounding to nearest, keeps comparisons with any float exact. Integers do that.
-    """
-    number = 2 ** (_BUCKETS * (_MANTISSA_BITS - 1) + place)
-    for _ in range(SCHEMA):
-        number = math.isqrt(number)
-    return math.ldexp(number, -_MANTISSA_BITS)
-
-
-#: Upper bounds of the buckets between 0.5 and 1, the range of mantissas of `math.frexp`.
-_BOUNDS = tuple(_bound(place) for place in range(_BUCKETS))
-
-
-def index_of(value: float) -> int | None:
-    """Return the index of the native bucket of `value`, ``None`` for the zero bucket.
-
-    Bucket i contains the values above 2^((i-1)/8), up to 2^(i/8). Raises ValueError unless finite and from 0
-    up.
-    """
-    if not 0.0 <= value < math.inf:
-        raise ValueError(f"{value} has no bucket: it must be finite and at least 0")
-    if value <= ZERO_THRESHOLD:
-        return None
-    mantissa, exponent = math.frexp(value)
-    return bisect_left(_BOUNDS, mantissa) + _BUCKETS * (exponent - 1)

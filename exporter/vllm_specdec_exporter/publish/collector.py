@@ -1,17 +1,14 @@
-"""The Prometheus collector: the metric families of the latest result, with classic and native histograms."""
+"""The Prometheus collector: the metric families of the latest result."""
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import BucketSpan, NativeHistogram
 from prometheus_client.utils import floatToGoString
 
-from ..exposition.histogram import SCHEMA, ZERO_THRESHOLD, Histogram
-from ..requests.result import Observed
+from ..exposition.histogram import Histogram
 from .metrics import METRICS, Kind, Scope
 from .metrics import Metric as MetricRow
 
@@ -32,11 +29,10 @@ _FAMILIES: dict[Kind, Callable[[str, str], Metric]] = {
 
 
 class ResultCollector(Collector):
-    """Publishes the latest result; with `native`, histograms get native buckets, which no text can carry."""
+    """Publishes the latest result."""
 
-    def __init__(self, latest: Callable[[], ExporterResult], *, native: bool = False) -> None:
+    def __init__(self, latest: Callable[[], ExporterResult]) -> None:
         self._latest = latest
-        self._native = native
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family of the metric table that has samples."""
@@ -45,7 +41,7 @@ class ResultCollector(Collector):
             family = _family(row)
             for labels, carrier in carriers[row.scope]:
                 if row.kind is Kind.HISTOGRAM:
-                    add_histogram(family, labels, row.value(carrier), self._native)
+                    add_histogram(family, labels, row.value(carrier))
                     continue
                 for values, value in row.samples(carrier):
                     # add_metric() requires the same label names in every sample, but identity labels vary.
@@ -93,54 +89,22 @@ def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[LabelPairs, obje
     return carriers
 
 
-def add_histogram(
-    family: Metric, labels: LabelPairs, histogram: Distribution | Observed | None, native: bool
-) -> None:
-    """Add the samples of a histogram to its family: buckets, count and sum; nothing for ``None``.
-
-    With `native`, an `Observed` also gets a sample with its native buckets, under the name of the family.
-    """
-    if histogram is None:
+def add_histogram(family: Metric, labels: LabelPairs, observed: Distribution | Histogram | None) -> None:
+    """Add the samples of a histogram to its family: buckets, count and sum; nothing for ``None``."""
+    if observed is None:
         return
     own = {name: value for name, value in labels if value}
-    classic = histogram.classic if isinstance(histogram, Observed) else _histogram(histogram)
+    histogram = observed if isinstance(observed, Histogram) else _histogram(observed)
     # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
-    for bound, count in zip(classic.bounds, classic.counts, strict=True):
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
         le = floatToGoString(bound)  # type: ignore[no-untyped-call]
         family.add_sample(f"{family.name}_bucket", {**own, "le": le}, count)
-    family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, classic.count)
-    family.add_sample(f"{family.name}_count", own, classic.count)
-    family.add_sample(f"{family.name}_sum", own, classic.sum)
-    if native and isinstance(histogram, Observed):
-        family.add_sample(family.name, own, classic.count, native_histogram=_native(histogram))
+    family.add_sample(f"{family.name}_bucket", {**own, "le": "+Inf"}, histogram.count)
+    family.add_sample(f"{family.name}_count", own, histogram.count)
+    family.add_sample(f"{family.name}_sum", own, histogram.sum)
 
 
 def _histogram(distribution: Distribution) -> Histogram:
     """Return a distribution as a histogram: its bucket j counts the drafts with at most j accepted tokens."""
     bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
     return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)
-
-
-def _native(observed: Observed) -> NativeHistogram:
-    buckets = sorted(observed.native)
-    counts = [count for _, count in buckets]
-    return NativeHistogram(
-        count_value=observed.classic.count,
-        sum_value=observed.classic.sum,
-        schema=SCHEMA,
-        zero_threshold=ZERO_THRESHOLD,
-        zero_count=observed.zero,
-        pos_spans=_spans([index for index, _ in buckets]),
-        pos_deltas=[count - before for before, count in pairwise([0, *counts])],
-    )
-
-
-def _spans(indices: list[int]) -> list[BucketSpan]:
-    """Return the runs of consecutive indices, each with its gap to the previous run."""
-    spans, end = [], 0
-    # Within a run, the difference of an index and its place in the list is constant.
-    for _, run in groupby(enumerate(indices), key=lambda item: item[1] - item[0]):
-        own = [index for _, index in run]
-        spans.append(BucketSpan(own[0] - end, len(own)))
-        end = own[-1] + 1
-    return spans

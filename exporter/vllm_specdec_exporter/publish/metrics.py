@@ -76,7 +76,7 @@ class Metric:
     scope: Scope  # the object that has the samples
     help: str  # what it measures, with range and unit
     field: str  # dotted path from the object of `scope` to the value, as in the snapshot
-    #: Returns the samples of that value. The value of a histogram is a `Distribution` or an `Observed`, which
+    #: Returns the samples of that value. The value of a histogram is a `Distribution` or a `Histogram`, which
     #: the collector expands itself.
     expand: Callable[[Any], Samples]
     #: The metric's own labels, in the order of the label values that `expand` returns.

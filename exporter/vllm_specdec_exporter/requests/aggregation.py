@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..config.values import format_duration
-from ..exposition.histogram import Histogram, index_of
+from ..exposition.histogram import Histogram
 from .findings import Coverage
 from .grouping import Bounds, GroupLimiter
 from .judgement import judge
@@ -19,7 +19,6 @@ from .result import (
     GroupResult,
     ModelRequests,
     ObservationCount,
-    Observed,
     Outcome,
     RequestsResult,
     TapResult,
@@ -45,34 +44,26 @@ LINGER = 3600.0
 
 
 class HistogramAccumulator:
-    """Values counted for both forms of histogram; the classic one has finite, ascending `bounds`."""
+    """Values counted in the buckets of a histogram with finite, ascending `bounds`."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
-        self._zero = 0
-        self._native: Counter[int] = Counter()
 
     def add(self, value: float | None) -> None:
         """Count a value of at least 0; ``None`` is ignored."""
         if value is None:
             return
-        index = index_of(value)
         self._counts[bisect_left(self.bounds, value)] += 1
         self._sum += value
-        if index is None:
-            self._zero += 1
-        else:
-            self._native[index] += 1
 
-    def observed(self) -> Observed | None:
+    def observed(self) -> Histogram | None:
         """Return the histogram, ``None`` if it is empty, such as the times of a group that never streams."""
         if not any(self._counts):
             return None
         counts = tuple(map(float, accumulate(self._counts)))
-        classic = Histogram(self.bounds, counts[:-1], counts[-1], self._sum)
-        return Observed(classic, self._zero, tuple(sorted(self._native.items())))
+        return Histogram(self.bounds, counts[:-1], counts[-1], self._sum)
 
 
 class GroupTotal:

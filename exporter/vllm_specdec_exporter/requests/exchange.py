@@ -122,40 +122,6 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(value.removeprefix(b" ") for value in values)
 
 
-class UsageEventFilter:
-    """Removes the event that has only usage from a stream. Other events pass as soon as they are complete."""
-
-    def __init__(self) -> None:
-        self._events: EventSplitter | None = EventSplitter(MAX_EVENT)
-
-    def feed(self, data: bytes) -> bytes:
-        """Return the bytes that pass: of `data`, and of what was held back before."""
-        if self._events is None:
-            return data
-        try:
-            events, rest = self._events.feed(data), b""
-        except EventSizeError as error:
-            # Later bytes may begin in the middle of an event, so everything passes from here on.
-            events, rest, self._events = error.before, self._events.rest, None
-        return b"".join([*(event for event in events if not _has_only_usage(event)), rest])
-
-    def end(self) -> bytes:
-        """Return the bytes that are held back at the end of the stream, except a usage event."""
-        rest, self._events = self._events.rest if self._events else b"", None
-        return b"" if _has_only_usage(rest) else rest
-
-
-def _has_only_usage(event: bytes) -> bool:
-    if b'"usage"' not in event:
-        return False
-    try:
-        return read_response(data_of(event)).only_usage
-    except UnreadableError:
-        return False
-    except Exception:  # noqa: BLE001 - traffic must not fail; the observer runs into the same defect and logs it
-        return False
-
-
 class Exchange:
     """One request that may be observed, and its response; names of headers are in lower case."""
 

@@ -109,8 +109,8 @@ def _unrecorded(found: ModelRequests, thresholds: Thresholds, *, judged: bool) -
     return hint(
         f"{unrecorded:,} of {total:,} requests in the last {found.window} ({unrecorded / total:.0%}) "
         f"had no record of speculation{_OTHERS if judged else ''}",
-        "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a "
-        "record only with their usage: set --tap.ask-for-usage true, or include_usage in the requests. "
+        "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
+        "only with their usage: set --enable-force-include-usage, or include_usage in the requests. "
         "SGLang's records do not tell the drafted tokens of trees and of a K that changes.",
     )
 

@@ -17,7 +17,6 @@ import msgspec
 from ..engines.server_info import UNREADABLE
 from .engine_records import find_record, record_in_choice, tokens_in
 from .observation import DraftRecord, RecordError, parse_record
-from .routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -181,7 +180,6 @@ class ResponseFields:
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
     completion_tokens: int | None = None  # generated tokens, if present
-    only_usage: bool = False  # whether it has usage, no choices and no error: the event of ``include_usage``
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether it has a record that contradicts itself
     ttft_seconds: float | None = None  # the server's own measurement including the queue, if present
@@ -212,7 +210,6 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         tokens=tokens,
         only_role=tokens and _have_only_role(found.choices),
         completion_tokens=_count(_completion_tokens(found)),
-        only_usage=found.usage is not None and not tokens and not failed,
         record=record,
         malformed=malformed,
         ttft_seconds=_ttft(metrics),
@@ -294,56 +291,3 @@ def _seconds(milliseconds: float | None) -> float | None:
     if milliseconds is None or not 0 <= milliseconds <= 1000 * MAX_SECONDS:
         return None
     return milliseconds / 1000
-
-
-_INCLUDE_USAGE = b'{"include_usage":true}'
-_STREAM_OPTIONS = b'"stream_options":' + _INCLUDE_USAGE + b","
-_NULL_OPTIONS = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*(null)')
-
-
-def with_include_usage(path: str, body: bytes) -> bytes | None:
-    """Return the JSON body of a request to `path` with ``include_usage``; ``None`` if it stays unchanged."""
-    if route_of(path) not in ("chat", "completions"):
-        return None
-    changed = bytearray(body)
-    return bytes(changed) if add_include_usage(changed) else None
-
-
-def add_include_usage(body: bytearray) -> bool:
-    """Add ``include_usage`` to a streamed request without stream options; return whether it did."""
-    place = _place_of_options(body)
-    if place is None:
-        return False
-    start, end = place
-    body[start:end] = _STREAM_OPTIONS if start == end else _INCLUDE_USAGE
-    return True
-
-
-def _place_of_options(body: bytearray) -> tuple[int, int] | None:
-    """Return start and end of the bytes to replace."""
-    stream, options = _stream_fields(body)
-    # Servers refuse stream options with `"stream": 0`, which some read as false.
-    if stream != b"true":
-        return None
-    if not options:
-        opening = body.index(b"{") + 1
-        return opening, opening
-    # Servers read duplicate fields differently, so the value itself has to be replaced.
-    places = [found.span(1) for found in islice(_NULL_OPTIONS.finditer(body), 2)]
-    if options != b"null" or len(places) != 1:
-        return None
-    start, end = places[0]
-    body[start:end] = b"true"  # of the same length: does it belong to the request or to a nested object?
-    try:
-        return places[0] if _stream_fields(body)[1] == b"true" else None
-    finally:
-        body[start:end] = b"null"
-
-
-def _stream_fields(body: bytearray) -> tuple[bytes, bytes]:
-    """Return the JSON of `stream` and `stream_options`, empty if absent."""
-    try:
-        fields = decode_fields(body)
-    except UNREADABLE:
-        return b"", b""
-    return short_value(fields.get("stream", b"")), short_value(fields.get("stream_options", b""))

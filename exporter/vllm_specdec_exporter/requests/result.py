@@ -28,21 +28,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """A histogram over requests, in both of Prometheus' forms.
-
-    Attributes:
-        classic: counts under the configured bounds.
-        zero: values of at most `ZERO_THRESHOLD` of exposition/histogram.py.
-        native: values by bucket index; index i has those above 2^((i-1)/8), up to 2^(i/8).
-    """
-
-    classic: Histogram
-    zero: int = 0
-    native: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class GroupResult:
     """All requests of one group since the exporter started. Cumulative.
 
@@ -64,10 +49,10 @@ class GroupResult:
     model_name: str
     temperature: str
     request_type: str
-    acceptance_ratio: Observed | None = None
-    accepted_tokens_per_draft: Observed | None = None
-    time_to_first_token_seconds: Observed | None = None
-    time_per_output_token_seconds: Observed | None = None
+    acceptance_ratio: Histogram | None = None
+    accepted_tokens_per_draft: Histogram | None = None
+    time_to_first_token_seconds: Histogram | None = None
+    time_per_output_token_seconds: Histogram | None = None
     outcomes: dict[str, int] = field(default_factory=dict)
     generation_tokens: dict[str, int] = field(default_factory=dict)
     drafts: int = 0

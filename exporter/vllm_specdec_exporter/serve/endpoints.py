@@ -71,44 +71,26 @@ class _Shared:
 
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
     """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block."""
-
-    def registry(*, native: bool) -> CollectorRegistry:
-        collectors = CollectorRegistry()
-        collectors.register(ResultCollector(latest, native=native))
-        if process_metrics:
-            ProcessCollector(registry=collectors)
-            PlatformCollector(registry=collectors)
-        return collectors
-
-    return make_negotiating_handler(registry(native=False), registry(native=True))
+    collectors = CollectorRegistry()
+    collectors.register(ResultCollector(latest))
+    if process_metrics:
+        ProcessCollector(registry=collectors)
+        PlatformCollector(registry=collectors)
+    return make_negotiating_handler(collectors)
 
 
-def make_negotiating_handler(text: CollectorRegistry, native: CollectorRegistry) -> Handler:
-    """Return a handler that responds with `text`, or with `native` as protobuf, by the header ``Accept``."""
+def make_negotiating_handler(registry: CollectorRegistry) -> Handler:
+    """Return a handler that responds with `registry` in the text format that ``Accept`` prefers."""
     shared = _Shared()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         accept = _header(request, "Accept")
         names = request.query.getall("name[]", ())
-        # `name[]` selects samples, but a protobuf message contains whole histograms.
-        if "protobuf" in accept.lower() and not names:
-            # Imported only if needed: few servers use protobuf.
-            from ..exposition import protobuf as protobuf_exposition
-
-            if protobuf_exposition.accepts(accept):
-
-                async def in_protobuf() -> bytes:
-                    return protobuf_exposition.encode(native)
-
-                body = await shared.get(protobuf_exposition.CONTENT_TYPE, in_protobuf)
-                response = web.Response(body=body, headers={"Content-Type": protobuf_exposition.CONTENT_TYPE})
-                compress(request, response)
-                return response
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # an invalid version
             encode, content_type = choose_encoder("")
-        selected = text.restricted_registry(names) if names else text
+        selected = registry.restricted_registry(names) if names else registry
         gzip = _accepts_gzip(request)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if gzip else {})
         body = await shared.get(

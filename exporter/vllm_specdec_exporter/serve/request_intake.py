@@ -7,7 +7,6 @@ import hmac
 import logging
 import math
 import time
-import zlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from ..engines.reading import SGLANG
 from ..requests.observation import Source
 from ..requests.routes import PUSH_PATH
 from . import logs
-from .upstream import Inflater
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -170,8 +168,7 @@ def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str
 
 
 _BODY_SECONDS = 30.0  # deadline to receive a push, in seconds
-_MAX_BODY = 1024**2  # limit of a push, also after decompression: aiohttp's own for a body
-_MOST_ERRORS = 10  # limit of errors listed in a response
+_MAX_ERRORS = 10  # limit of errors listed in a response
 
 
 def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
@@ -186,20 +183,21 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
             response = _error(401, "a valid bearer token is required: Authorization: Bearer TOKEN")
             response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter"'
             return response
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            requests.reject(1)
+            return _error(415, "compressed bodies are not read: push plain JSON")
         try:
             async with asyncio.timeout(_BODY_SECONDS):
                 body = await request.read()
-            if (encoding := request.headers.get("Content-Encoding", "identity").lower()) != "identity":
-                body = await asyncio.to_thread(_decompress, body, encoding)
         except TimeoutError:
             requests.reject(1)
             return _error(408, "the body was not received in time")
-        except (web.HTTPRequestEntityTooLarge, _TooLargeError):
+        except web.HTTPRequestEntityTooLarge:
             requests.reject(1)
             return _error(413, "more than 1 MiB: push fewer requests at once")
-        except (web.RequestPayloadError, ConnectionError, zlib.error):
+        except (web.RequestPayloadError, ConnectionError):
             requests.reject(1)
-            return _error(400, "the body was cut off, or is not encoded as in its Content-Encoding")
+            return _error(400, "the body was cut off")
         try:
             pushed = read_push(body, time.time())
         except PushError as error:
@@ -219,33 +217,8 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
     app.router.add_post(PUSH_PATH, push)
 
 
-class _TooLargeError(ValueError):
-    """A body is larger than the limit after decompression."""
-
-
-def _decompress(body: bytes, encoding: str) -> bytes:
-    """Return a decompressed body.
-
-    Raises:
-        zlib.error: the data is corrupt or cut off, or the encoding is neither gzip nor deflate.
-        _TooLargeError: the result is larger than `_MAX_BODY`.
-    """
-    if encoding not in ("gzip", "deflate"):
-        raise zlib.error(f"{encoding} is not supported")
-    bits = zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS
-    if encoding == "deflate" and body[:1] and body[0] & 0xF != zlib.DEFLATED:
-        bits = -zlib.MAX_WBITS  # without zlib's header, as some clients send it
-    stream = Inflater(bits)
-    found = stream.feed(body, _MAX_BODY + 1)
-    if len(found) > _MAX_BODY:
-        raise _TooLargeError
-    if not stream.ended:
-        raise zlib.error("the body is cut off")
-    return found
-
-
 def _texts(items: tuple[tuple[int, str], ...]) -> list[str]:
-    return [f"requests[{index}]: {why}" for index, why in items[:_MOST_ERRORS]]
+    return [f"requests[{index}]: {why}" for index, why in items[:_MAX_ERRORS]]
 
 
 def _error(status: int, error: str) -> web.Response:

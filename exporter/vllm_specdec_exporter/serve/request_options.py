@@ -13,7 +13,6 @@ from ..config.options import (
     check_both_or_neither,
     duration_option,
     file_option,
-    switch_option,
 )
 from ..config.values import (
     format_address,
@@ -55,8 +54,6 @@ class TapConfig:
     listen: tuple[str, int]  # host and port to listen on; an empty host is every address
     upstream: Target  # the server
     server_name: str = ""  # the name to expect in its certificate instead of the address's host
-    #: Whether to request the usage of streams, and remove the extra event from the response.
-    ask_for_usage: bool = False
     drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
     cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
     key_file: str = ""  # its private key
@@ -111,12 +108,6 @@ TAP_OPTIONS: tuple[Option, ...] = (
         "Server that the tap relays to. Default: that of the first --vllm.url.",
         metavar="URL",
         mask=mask_url,
-    ),
-    switch_option(
-        "tap.ask-for-usage",
-        "Add stream_options.include_usage to streamed requests without it, and remove the extra event from "
-        "the response; otherwise, such streams are not recorded. Not with vLLM's "
-        "--enable-force-include-usage",
     ),
     duration_option(
         "tap.drain-timeout",
@@ -204,7 +195,6 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
         listen=values["tap.listen-address"],
         upstream=upstream or targets[0],
         server_name=values["vllm.server-name"] or "",
-        ask_for_usage=values["tap.ask-for-usage"],
         drain_seconds=values["tap.drain-timeout"],
         cert_file=values["tap.cert-file"] or "",
         key_file=values["tap.key-file"] or "",

@@ -89,9 +89,6 @@ def exporter_metrics() -> dict[str, Known]:
             found[f"{row.full_name}_bucket"] = Known(labels | {"le": None}, "exporter", counter=True)
             for suffix in ("_count", "_sum"):
                 found[row.full_name + suffix] = Known(labels, "exporter", counter=True)
-            if row.scope is Scope.GROUP:
-                # As a native histogram, where Prometheus scrapes those.
-                found[row.full_name] = Known(labels, "exporter", counter=True)
         else:
             found[row.full_name] = Known(labels, "exporter", row.kind is Kind.COUNTER)
     return found

@@ -4,9 +4,7 @@ One client connection maps to one server connection, so keep-alive, WebSockets, 
 broken connections behave as without the tap. Bytes are passed on first and parsed after. If parsing fails,
 observation ends and the connection continues.
 
-    tap           its listener, sockets, certificates and shutdown
-    relay         the two ends of a connection
-    observer      parses the bytes into requests and responses
-    usage         requests the usage of streams (only with tap.ask-for-usage)
-    http_framing  HTTP heads and chunked bodies, for `usage`
+    tap       its listener, sockets, certificates and shutdown
+    relay     the two ends of a connection
+    observer  parses the bytes into requests and responses
 """

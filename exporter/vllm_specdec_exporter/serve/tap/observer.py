@@ -20,7 +20,6 @@ import httptools
 
 from ...requests.exchange import MOST_LACKING, SMALL, Exchange
 from .. import logs
-from .http_framing import MAX_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ...requests.observation import Observation
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
+MAX_HEAD = 64 * 1024  # limit of a head, in bytes
 _MAX_LOGGED = 100  # limit of different defects in the log
 #: Headers that are read of any request or response; those of the classification are read too.
 _HEADERS = frozenset(

@@ -11,13 +11,12 @@ import ssl
 import struct
 from typing import TYPE_CHECKING, Any, cast
 
-from .observer import MAX_HELD, Observer, call_safely
+from .observer import Observer, call_safely
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .observer import ObservationContext
-    from .usage import UsageRewriter
 
     Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
@@ -93,7 +92,6 @@ class ClientSide(RelayEnd):
     Args:
         connect: connects a `ServerSide` to the server; raises `UpstreamError`.
         context: shared state of the observers.
-        usage: requests the usage of streams; ``None`` to leave every byte unchanged.
         count_error: receives the reason of a failed connection to the server.
         opened: called when the connection is established, with TLS after the handshake.
         closed: called when it has ended.
@@ -103,7 +101,6 @@ class ClientSide(RelayEnd):
         self,
         connect: Connect,
         context: ObservationContext,
-        usage: UsageRewriter | None,
         count_error: Callable[[str], None],
         opened: Callable[[ClientSide], None],
         closed: Callable[[ClientSide], None],
@@ -118,15 +115,12 @@ class ClientSide(RelayEnd):
         self._refused = False
         self._connecting: asyncio.Task[None] | None = None
         self._lingering: asyncio.TimerHandle | None = None
-        self._usage = usage
-        self._held = 0
         self.observer = Observer(context)
 
     @property
     def idle(self) -> bool:
         """Whether it is certain that no request is in progress."""
-        holds = self._connecting is not None or (self._usage is not None and self._usage.is_holding)
-        return not self.observer.busy and not self.observer.blind and not holds
+        return not self.observer.busy and not self.observer.blind and self._connecting is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and register the connection."""
@@ -147,31 +141,14 @@ class ClientSide(RelayEnd):
         self._pass_on(data)
 
     def _pass_on(self, data: bytes) -> None:
-        if self._usage is not None:
-            alone = not self.observer.busy and not self.observer.blind
-            data = self._usage.request(data, alone=alone)
-            if self._update_held() > MAX_HELD and self._usage.is_holding:
-                data += self._usage.release()
-                self._update_held()
-        self._send(data)
-
-    def _send(self, data: bytes) -> None:
-        if data and self.peer is not None and self.peer.transport is not None:
+        if self.peer is not None and self.peer.transport is not None:
             self.peer.transport.write(data)
             call_safely(self.observer, self.observer.from_client, data)
 
-    def _update_held(self) -> int:
-        """Account for the held-back bytes of a request; return the buffered bytes of all connections."""
-        held = self._usage.held if self._usage is not None else 0
-        self._context.held += held - self._held
-        self._held = held
-        return self._context.held
-
     def response(self, data: bytes) -> None:
         """Pass bytes of the server on to the client."""
-        out = data if self._usage is None else self._usage.response(data)
-        if out and self.transport is not None:
-            self.transport.write(out)
+        if self.transport is not None:
+            self.transport.write(data)
         call_safely(self.observer, self.observer.from_server, data)
 
     async def _open(self) -> None:
@@ -235,9 +212,6 @@ class ClientSide(RelayEnd):
 
     def _end_of_requests(self) -> bool:
         """Half-close the server's connection; return whether the client's stays open."""
-        if self._usage is not None:
-            self._send(self._usage.release())
-            self._update_held()
         server = self.peer
         if server is None or server.ended or server.transport is None or server.transport.is_closing():
             return False
@@ -248,9 +222,6 @@ class ClientSide(RelayEnd):
 
     def end_of_responses(self) -> bool:
         """Half-close the client's connection; return whether the server's stays open."""
-        out = self._usage.end_of_responses() if self._usage is not None else b""
-        if out and self.transport is not None:
-            self.transport.write(out)
         call_safely(self.observer, self.observer.server_ended)
         return not self.idle and self._linger()
 
@@ -264,8 +235,6 @@ class ClientSide(RelayEnd):
         if self.peer is not None:
             self.peer.end(error)
         call_safely(self.observer, self.observer.closed)
-        self._usage = None
-        self._update_held()
         self._closed(self)
 
 

@@ -23,7 +23,6 @@ from ..sockets import Listener, Resolver
 from ..tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
-from .usage import UsageRewriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +123,6 @@ class Tap:
         return ClientSide(
             self._connect,
             self._context,
-            UsageRewriter() if self.config.ask_for_usage else None,
             self._count_error,
             self._opened,
             self._clients.discard,
