@@ -27,7 +27,7 @@ GROUPS = {
         "serve": ("serve.command", "poll vLLM and serve derived metrics (the default)"),
         "demo": ("commands.demo", "simulator, exporter, Prometheus and Alertmanager in one terminal"),
         "health": ("serve.health", "check whether the exporter on this machine is alive"),
-        "dashboards": ("commands.dashboards", "list, write or push the Grafana dashboards"),
+        "dashboards": ("commands.dashboards", "list the Grafana dashboards, or write them to files"),
         "act": ("commands.act", "receive Alertmanager's notifications and act on them safely"),
     },
     "Diagnose": {

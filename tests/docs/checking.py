@@ -82,18 +82,6 @@ def _helm(machine: Machine, words: list[str]) -> None:
     _demand("kind:" in printed, words, "it makes no objects")
 
 
-def _parse(machine: Machine, words: list[str]) -> None:
-    """The flags are those of the command."""
-    done = subprocess.run(
-        [COMMAND, *words[1:-1], "http://127.0.0.1:1"],
-        cwd=machine.folder,
-        env=machine.environment,
-        capture_output=True,
-        text=True,
-    )
-    _demand("--grafana.token-file" in done.stderr or done.returncode == 4, words, done.stderr)
-
-
 def _calibrate(machine: Machine, words: list[str]) -> None:
     """The flags are those of the command; a profile lies where it would write one."""
     _run(machine, COMMAND, *words[1:], "--dry-run")
@@ -130,7 +118,6 @@ KINDS = _Kinds(
         (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),
         (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
-        (r"vllm-specdec-exporter dashboards .*--push \.\.\.", _parse),
     )
 )
 

@@ -12,9 +12,7 @@ from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.client.asgi import VARIABLES
 from vllm_specdec_exporter.commands.act import BUILD, EVENTS
-from vllm_specdec_exporter.commands.dashboards import OPTIONS as GRAFANA_OPTIONS
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -49,10 +47,11 @@ def alerts() -> frozenset[str]:
 
 @cache
 def variables() -> frozenset[str]:
-    """Environment variables of the exporter, of its client, and of the tests with a real vLLM."""
-    options = {option.variable for option in (*OPTIONS, *GRAFANA_OPTIONS)}
-    makefile = re.findall(r"\bSPECDEC_[A-Z_]+", (ROOT / "Makefile").read_text("utf-8"))
-    return frozenset({*options, CONFIG_FILE_VARIABLE, *VARIABLES, *makefile})
+    """Environment variables of the exporter, of the hooks, and of the tests with a real vLLM."""
+    options = {option.variable for option in OPTIONS}
+    files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
+    others = {name for file in files for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))}
+    return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
 
 @cache

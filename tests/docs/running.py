@@ -125,8 +125,6 @@ class Machine:
 
     def _address(self, found: re.Match[str], line: str) -> str:
         authority = found["authority"]
-        if "grafana.example.com" in authority and "--push" in line:
-            return self._world.grafana
         if self._openai and re.search(r"\bsweep\b", line):
             return f"http://{self._openai}"
         if re.search(r"/v1/(chat/)?completions", line):

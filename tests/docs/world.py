@@ -15,7 +15,6 @@ import yaml
 from act.receiver import act
 from alerts.pushing import TOKEN, pushing
 from docs.inventory import ROOT
-from grafana.fake_grafana import EDITOR, FakeGrafana
 from support.alertmanager import AlertmanagerServer
 from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
@@ -43,7 +42,6 @@ class World:
         addresses: host:port by what pages call it.
         openai: host:port of servers to sweep; each may be taken by one block.
         answering: URL of a server that answers prompts.
-        grafana: URL of a Grafana that knows `files["token"]`.
         alertmanager: URL.
         files: what pages take for granted, by name below the folder in which they are run.
         printed: commands that only print and have run.
@@ -52,7 +50,6 @@ class World:
     addresses: dict[str, str]
     openai: list[str]
     answering: str
-    grafana: str
     alertmanager: str
     files: dict[str, str]
     printed: set[str] = field(default_factory=set)
@@ -80,7 +77,7 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
             )
         ).address
         enter(pushing(address))
-        fakes, grafana = enter(servers_to_sweep(openai))
+        fakes = enter(servers_to_sweep(openai))
         alertmanager = enter(AlertmanagerServer(_routes()))
         answering = enter(FakeVLLM()).url
         yield World(
@@ -95,7 +92,6 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
             },
             openai=[fake.removeprefix("http://") for fake in fakes],
             answering=answering,
-            grafana=grafana,
             alertmanager=alertmanager.url,
             files=_files(folder, speculating, plain),
         )
@@ -142,7 +138,6 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "good-day.json": snapshot,
         "answers.jsonl": json.dumps({**answer, "metrics": {"speculative_decoding": record}}) + "\n",
         "exporter.yml": yaml.safe_dump({"poll": {"interval": "2s"}}),
-        "token": EDITOR,
         "specdec-token": TOKEN,
         "root/run/secrets/specdec-token": TOKEN,
         "root/etc/specdec/token": "for-alertmanager",
@@ -176,8 +171,8 @@ def _overlay() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def servers_to_sweep(openai: int) -> Iterator[tuple[list[str], str]]:
-    """Run servers to sweep and a Grafana; yield their URLs."""
+def servers_to_sweep(openai: int) -> Iterator[list[str]]:
+    """Run servers to sweep; yield their URLs."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -185,13 +180,13 @@ def servers_to_sweep(openai: int) -> Iterator[tuple[list[str], str]]:
     def finish(work: Coroutine[Any, Any, Any]) -> None:
         asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
-    fakes, grafana = [FakeServer() for _ in range(openai)], FakeGrafana()
-    for one in (*fakes, grafana):
+    fakes = [FakeServer() for _ in range(openai)]
+    for one in fakes:
         finish(one.__aenter__())
     try:
-        yield [fake.url for fake in fakes], grafana.url
+        yield [fake.url for fake in fakes]
     finally:
-        for one in (*fakes, grafana):
+        for one in fakes:
             finish(one.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)

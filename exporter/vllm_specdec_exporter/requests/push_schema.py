@@ -11,17 +11,13 @@ where ``speculative_decoding`` is vLLM's record, copied from the response. Unkno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from .engine_records import read_record
-from .observation import DraftRecord, Observation, RecordError
+from .observation import Observation, RecordError
 from .openai_api import MAX_SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 #: Limit of plausible temperatures.
 _MAX_TEMPERATURE = 1000.0
@@ -141,91 +137,3 @@ def _tokens(value: int | None) -> int | None:
     if value is not None and not 0 <= value < 2**53:
         raise ValueError(f"completion_tokens is {value}; a count is expected")
     return value
-
-
-#: Limit of one request in a push, in bytes. Larger ones are sent without their steps.
-MAX_REQUEST = 256 * 1024
-#: Limit of a push, in bytes: below the limits of the exporter and of most proxies (1 MB).
-MAX_PUSH = 768 * 1024
-
-#: Sent for a record that contradicts itself, so that the exporter counts it as malformed.
-_MALFORMED: dict[str, Any] = {}
-
-
-def encode(item: Observation | PushedRequest) -> bytes:
-    """Return the JSON of one request, of a record only its counts; ValueError if it cannot be sent."""
-    request = _of_observation(item) if isinstance(item, Observation) else _cleaned(item)
-    try:
-        text = _encode(request)
-    except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        raise ValueError(f"invalid request: {error}") from error
-    if len(text) > MAX_REQUEST and request.speculative_decoding:
-        kept = request.speculative_decoding.items()
-        totals = {name: value for name, value in kept if not name.startswith("per_step_")}
-        text = _encode(msgspec.structs.replace(request, speculative_decoding=totals))
-    if len(text) > MAX_REQUEST:
-        raise ValueError(f"a request of {len(text)} bytes; allowed: up to {MAX_REQUEST}")
-    return text
-
-
-def join(requests: Iterable[bytes]) -> bytes:
-    """Return the push with these requests."""
-    return b'{"requests":[' + b",".join(requests) + b"]}"
-
-
-def _of_observation(observation: Observation) -> PushedRequest:
-    """Return an observation for a push, without its time and the server's identifier."""
-    record: dict[str, Any] | None = None
-    if observation.malformed:
-        record = _MALFORMED
-    elif observation.record is not None:
-        record = of_record(observation.record)
-    return PushedRequest(
-        model=observation.model_name,
-        temperature=observation.temperature,
-        request_type=observation.request_type,
-        tenant=observation.tenant,
-        stream=observation.stream,
-        completion_tokens=observation.completion_tokens,
-        time_to_first_token_seconds=observation.ttft_seconds,
-        time_per_output_token_seconds=observation.tpot_seconds,
-        speculative_decoding=record,
-    )
-
-
-def of_record(record: DraftRecord) -> dict[str, Any]:
-    """Return a record in vLLM's format, or without a number of steps in that of OpenAI's usage.
-
-    The order of its steps is not kept.
-    """
-    if record.draft_tokens and not record.drafts:
-        accepted = record.accepted_tokens
-        rejected = record.draft_tokens - accepted
-        return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
-    document: dict[str, Any] = {
-        "num_spec_steps": record.drafts,
-        "num_draft_tokens": record.draft_tokens,
-        "num_accepted_draft_tokens": record.accepted_tokens,
-    }
-    if record.histogram:
-        document["acceptance_histogram"] = list(record.histogram)
-    if record.steps:
-        steps = [step for step, count in record.steps.items() for _ in range(count)]
-        document["per_step_drafted"] = [drafted for drafted, _ in steps]
-        document["per_step_accepted"] = [accepted for _, accepted in steps]
-    return document
-
-
-def _cleaned(request: PushedRequest) -> PushedRequest:
-    if request.speculative_decoding is None:
-        return request
-    try:
-        record = of_record(read_record(request.speculative_decoding))
-    except RecordError:
-        record = _MALFORMED
-    return msgspec.structs.replace(request, speculative_decoding=record)
-
-
-def _encode(request: PushedRequest) -> bytes:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return msgspec.json.encode({name: value for name, value in fields.items() if value not in (None, "")})
