@@ -81,7 +81,7 @@ class Cost:
         return self.scraped + self.recorded
 
     def times(self, factor: float) -> Cost:
-        """Return the cost of a larger fleet, were it proportional: see `docs/operations.md` for what is not."""
+        """Return the cost of a larger fleet, were it proportional; `docs/operations.md` has what is not."""
         return Cost(
             round(self.engines * factor),
             self.scraped * factor,

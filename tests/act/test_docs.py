@@ -7,13 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from act.receiver import act
-from act.webhook import alert_document, body_of, decision_of
 from support.alertmanager import amtool
-from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
-from vllm_specdec_exporter.commands.act.process import Invocation, Kubernetes, Script, Workload
 
 TEXT = (Path(__file__).parents[2] / "docs" / "act.md").read_text("utf-8")
 
@@ -42,23 +38,6 @@ def test_alertmanager_takes_the_configuration(tmp_path: Path) -> None:
     assert "SUCCESS" in amtool("check-config", str(file))
 
 
-def test_the_role_allows_what_kubectl_does() -> None:
-    """To read the workload and to patch it, and nothing else."""
-    (rule,) = yaml.safe_load(blocks("yaml")[1])["rules"]
-    assert rule["verbs"] == ["get", "patch"]
-    assert rule["resourceNames"] == ["vllm-llama"]
-
-
-def test_the_kubectl_command_is_the_one_that_is_run() -> None:
-    """Word for word."""
-    (shown,) = (block for block in blocks("sh") if block.startswith("kubectl --namespace"))
-    workload = Workload("prod", "deployment", "vllm-llama")
-    decision = decision_of("decrease_k", starts_at="2026-03-01T12:00:00Z")
-    found = Kubernetes({"llama": workload}).invocation(decision)
-    assert isinstance(found, Invocation)
-    assert shlex.split(shown.replace("\\\n", " ")) == list(found.argv)
-
-
 @pytest.mark.full
 def test_the_script_is_a_script(tmp_path: Path) -> None:
     """It does nothing for what a restart would not change, and refuses other models."""
@@ -68,10 +47,3 @@ def test_the_script_is_a_script(tmp_path: Path) -> None:
     assert subprocess.run(["sh", str(file), "measure", "m", "", "", ""]).returncode == 0
     done = subprocess.run(["sh", str(file), "disable", "m", "0", "", ""], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "not the model of this machine: m\n")
-
-
-def test_the_python_example_runs() -> None:
-    """With the names that the package exports."""
-    names = {"Decision": Decision, "Script": Script, "decide": decide, "decode": decode}
-    (code,) = blocks("python")
-    exec(compile(code, "act.md", "exec"), {**names, "body": body_of(alert_document())})

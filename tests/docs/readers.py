@@ -1,4 +1,4 @@
-"""YAML and JSON of the pages, given to the tools that read such documents."""
+"""The tools that read YAML and JSON of the pages."""
 
 import json
 import subprocess
@@ -20,12 +20,12 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads a document.
+    """A tool that reads a kind of document.
 
     Attributes:
         name: for reports.
-        keys: at the top of the document; one of them tells that it is such a document.
-        read: gives it to the tool; raises or fails where the tool refuses it.
+        keys: at the top of the document; a document with one of them is of this kind.
+        read: gives it to the tool; raises or fails if the tool refuses it.
         foreign: whether the document is for a program that no test can run.
     """
 
@@ -36,7 +36,7 @@ class Reader:
 
 
 def reader_of(document: object) -> Reader | None:
-    """Return who reads a document, `None` where nobody is known."""
+    """Return what reads a document, `None` if no tool is known."""
     keys = set(document) if isinstance(document, dict) else set()
     return next((one for one in READERS if one.keys & keys), None)
 
