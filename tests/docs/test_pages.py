@@ -51,7 +51,7 @@ _LIMITS = {
     ),
     "samples of an engine": ("serve.configuration.MAX_SAMPLES",),
     "tap: a head": (
-        "serve.tap.http_framing.MAX_HEAD",
+        "serve.tap.observer.MAX_HEAD",
         "requests.exchange.MAX_BODY",
         "requests.exchange.MAX_EVENT",
     ),
