@@ -113,7 +113,6 @@ KINDS = _Kinds(
         (r"kubectl (?!kustomize )", _kubectl),
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
-        (r"helm template \S+ (?!helm/)", None),
         (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
         (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),

@@ -140,7 +140,6 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "exporter.yml": yaml.safe_dump({"poll": {"interval": "2s"}}),
         "specdec-token": TOKEN,
         "root/run/secrets/specdec-token": TOKEN,
-        "root/etc/specdec/token": "for-alertmanager",
         "root/var/lib/specdec/.keep": "",
         "root/usr/local/bin/specdec-act": "#!/bin/sh\nexit 0\n",
         "root/etc/systemd/system/vllm-specdec-exporter.service": "",

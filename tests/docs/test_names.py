@@ -33,12 +33,11 @@ FOREIGN = (
         "--enable-force-include-usage",
         "--headless",
     ),
-    *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
+    *("--enable-per-request-metrics", "--disable-log-stats", "--uds"),
     *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
     *("--speculative-adaptive", "--speculative-adaptive-config", "--spec-synth-rates"),
     # Alertmanager, amtool, Thanos
-    *("--web.external-url", "--alertmanager.url", "--alert.label-drop", "--endpoint", "--label"),
-    "--remote-write.config-file",
+    *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
     # kubectl, Helm, Docker, pip
     *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
 )

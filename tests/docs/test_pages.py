@@ -25,44 +25,30 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row begins.
 _LIMITS = {
-    "connections to port 9850": ("serve.connection_limits.MOST_CONNECTIONS",),
-    "requests processed at a time": ("serve.web_config.MOST_REQUESTS",),
-    "TLS handshakes": ("serve.connection_limits.MOST_HANDSHAKES",),
-    "time for a handshake": ("serve.connection_limits.HANDSHAKE_SECONDS",),
-    "time for the head": ("serve.connection_limits.REQUEST_SECONDS",),
-    "head of a request": ("serve.connection_limits.MAX_HEAD",),
-    "idle time": ("serve.connection_limits.IDLE_SECONDS",),
-    "time to receive a response": ("serve.connection_limits.RESPONSE_SECONDS",),
-    "requests of a push": ("requests.push_schema.MOST_REQUESTS",),
-    "time to send a push": ("serve.request_intake._BODY_SECONDS",),
-    "passwords waiting": (
-        "serve.web_config.basic_auth.MAX_WAITING",
-        "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
-    ),
-    "cost of a bcrypt hash": ("serve.web_config.document.MAX_BCRYPT_COST",),
-    "a configuration file": ("config.files.MAX_BYTES",),
-    "an answer of vLLM": ("serve.upstream.MAX_BODY",),
-    "its lines": ("exposition.text.MAX_LINES", "exposition.text.MAX_LINE"),
-    "its engines": (
-        "engines.normal_form.MAX_ENGINES",
-        "engines.dialect.MAX_POSITIONS",
-        "engines.normal_form.MAX_ALL_POSITIONS",
-        "engines.normal_form.MAX_LABEL",
-    ),
-    "samples of an engine": ("serve.configuration.MAX_SAMPLES",),
-    "tap: a head": (
-        "serve.tap.observer.MAX_HEAD",
-        "requests.exchange.MAX_BODY",
-        "requests.exchange.MAX_EVENT",
-    ),
-    "tap: bodies": ("serve.tap.observer.MAX_HELD",),
-    "tap: time to connect": ("serve.tap.tap.CONNECT_SECONDS",),
-    "log lines": ("serve.logs.MOST_WAITING",),
-    "`act`: a payload": (
-        "commands.act.server.MAX_PAYLOAD_BYTES",
-        "commands.act.decision.MAX_ALERTS",
-        "commands.act.runner.MAX_QUEUED",
-    ),
+    "connections to port 9850": "serve.connection_limits.MOST_CONNECTIONS",
+    "requests processed at a time": "serve.web_config.MOST_REQUESTS",
+    "TLS handshakes": "serve.connection_limits.MOST_HANDSHAKES",
+    "time for a handshake": "serve.connection_limits.HANDSHAKE_SECONDS",
+    "time for the head": "serve.connection_limits.REQUEST_SECONDS",
+    "head of a request": "serve.connection_limits.MAX_HEAD",
+    "idle time": "serve.connection_limits.IDLE_SECONDS",
+    "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
+    "requests of a push": "requests.push_schema.MOST_REQUESTS",
+    "time to send a push": "serve.request_intake._BODY_SECONDS",
+    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING serve.web_config.basic_auth.MAX_OF_ONE_PEER",
+    "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
+    "a configuration file": "config.files.MAX_BYTES",
+    "an answer of vLLM": "serve.upstream.MAX_BODY",
+    "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
+    "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
+    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL",
+    "samples of an engine": "serve.configuration.MAX_SAMPLES",
+    "tap: a head": "serve.tap.observer.MAX_HEAD requests.exchange.MAX_BODY requests.exchange.MAX_EVENT",
+    "tap: bodies": "serve.tap.observer.MAX_HELD",
+    "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
+    "log lines": "serve.logs.MOST_WAITING",
+    "`act`: a payload": "commands.act.server.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
+    "commands.act.runner.MAX_QUEUED",
 }
 #: aiohttp's own limit, which has no constant here.
 _LIMIT_OF_A_LIBRARY = "header lines"
@@ -145,7 +131,7 @@ def test_limits_are_those_of_the_code() -> None:
     rows = {row[0]: row[1] for row in table(read("threat-model.md").partition("\n## Limits\n")[2], "what")}
     wrong = []
     for what, limits in rows.items():
-        constants = next((names for begin, names in _LIMITS.items() if what.startswith(begin)), ())
+        constants = next((names for begin, names in _LIMITS.items() if what.startswith(begin)), "").split()
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
             for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)

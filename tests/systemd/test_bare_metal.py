@@ -70,7 +70,7 @@ def test_the_files_are_where_systemd_looks(root: Path) -> None:
 
 def test_the_prometheus_job_is_the_one_of_the_rules() -> None:
     """And the address the one that the environment file has."""
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```yaml\n# prometheus.yml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     jobs = {
         job["job_name"]: job["static_configs"][0]["targets"]
         for job in yaml.safe_load(block)["scrape_configs"]
