@@ -35,7 +35,8 @@ _LIMITS = {
     "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
     "requests of a push": "requests.push_schema.MOST_REQUESTS",
     "time to send a push": "serve.request_intake._BODY_SECONDS",
-    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING serve.web_config.basic_auth.MAX_OF_ONE_PEER",
+    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
+    "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
     "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
     "a configuration file": "config.files.MAX_BYTES",
     "an answer of vLLM": "serve.upstream.MAX_BODY",
