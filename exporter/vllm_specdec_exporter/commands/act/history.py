@@ -141,9 +141,9 @@ def load(path: Path) -> ActionHistory:
         return msgspec.json.decode(path.read_bytes(), type=ActionHistory)
     except FileNotFoundError:
         return ActionHistory()
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(f"--state.file {json.dumps(str(path))}: {error}; {remedy}") from error
+        raise ConfigError(f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}") from error
 
 
 def save(path: Path, history: ActionHistory) -> None:
