@@ -14,7 +14,7 @@ from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
-from vllm_specdec_exporter.commands.act.decision import decode
+from vllm_specdec_exporter.commands.act.decision import decide
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 
@@ -91,7 +91,7 @@ def _grafana_chart(document: Any, folder: Path) -> None:
 
 
 def _webhook(document: Any, _folder: Path) -> None:
-    assert len(decode(json.dumps(document).encode())) == len(document["alerts"])
+    assert len(decide(json.dumps(document).encode())) == len(document["alerts"])
 
 
 def _recorded(document: Any, folder: Path) -> None:
