@@ -25,15 +25,13 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row begins.
 _LIMITS = {
-    "connections to port 9850": "serve.connection_limits.MOST_CONNECTIONS",
-    "requests processed at a time": "serve.web_config.MOST_REQUESTS",
-    "TLS handshakes": "serve.connection_limits.MOST_HANDSHAKES",
-    "time for a handshake": "serve.connection_limits.HANDSHAKE_SECONDS",
+    "connections to port 9850": "serve.connection_limits.MAX_CONNECTIONS",
+    "time for a TLS handshake": "serve.sockets.HANDSHAKE_SECONDS",
     "time for the head": "serve.connection_limits.REQUEST_SECONDS",
     "head of a request": "serve.connection_limits.MAX_HEAD",
     "idle time": "serve.connection_limits.IDLE_SECONDS",
     "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
-    "requests of a push": "requests.push_schema.MOST_REQUESTS",
+    "requests of a push": "requests.push_schema.MAX_REQUESTS",
     "time to send a push": "serve.request_intake._BODY_SECONDS",
     "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
     "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
@@ -47,7 +45,7 @@ _LIMITS = {
     "tap: a head": "serve.tap.observer.MAX_HEAD requests.exchange.MAX_BODY requests.exchange.MAX_EVENT",
     "tap: bodies": "serve.tap.observer.MAX_HELD",
     "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
-    "log lines": "serve.logs.MOST_WAITING",
+    "log lines": "serve.logs.MAX_WAITING",
     "`act`: a payload": "commands.act.server.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
     "commands.act.runner.MAX_QUEUED",
 }
