@@ -39,12 +39,9 @@ def test_any_baseline(observations: list[list[float]], model: str) -> None:
     assert decode(encode(found)) == found
 
 
-def refusal(body: bytes) -> str:
-    """Why a file is refused, in one line."""
-    with pytest.raises(BaselineError) as raised:
-        decode(body)
-    assert "\n" not in str(raised.value)
-    return str(raised.value)
+def with_bucket(**values: Any) -> bytes:
+    """The good file with other values in its second bucket."""
+    return changed(lambda document: document["buckets"][1].update(values))
 
 
 def with_loads(*loads: float) -> bytes:
@@ -59,91 +56,64 @@ def with_loads(*loads: float) -> bytes:
 
 
 def with_histogram(**parts: Any) -> bytes:
-    """The good file with one bucket, and other parts in its histogram."""
-
-    def change(document: Any) -> None:
-        del document["buckets"][0]
-        document["buckets"][0]["latencies"]["time_per_output_token"].update(parts)
-
-    return changed(change)
+    """The good file with other parts in the histogram of its second bucket."""
+    return changed(lambda d: d["buckets"][1]["latencies"]["time_per_output_token"].update(parts))
 
 
 NAN, INF = float("nan"), float("inf")
+KEYS = ("model_name", "upstream_version", "dialect", "recorded_at", "buckets")
+NOTHING = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
+#: Files that are refused, and the beginning of the reason.
+REFUSED: dict[str, tuple[bytes, ...]] = {
+    "not JSON: ": (b"", b"\xff\xff", b"# HELP x\n", b"[" * 100_000),
+    "its format is null, and this exporter reads vllm-specdec-baseline/1: record it anew": (
+        *(b"[]", b"{}", b"5"),
+    ),
+    'its format is "vllm-specdec-baseline/2", and this exporter': (b'{"format": "vllm-specdec-baseline/2"}',),
+    "its format is 1, and this exporter": (b'{"format": 1}',),
+    **{
+        f"not a baseline: Object missing required field `{key}`": (changed(lambda d, key=key: d.pop(key)),)  # type: ignore[misc]
+        for key in KEYS
+    },
+    "not a baseline: Expected `": (
+        *(changed(lambda d, new=new: d.update(new)) for new in ({"model_name": 5}, {"recorded_at": None})),  # type: ignore[misc]
+        *(changed(lambda d, new=new: d.update(buckets=new)) for new in ({}, [5])),  # type: ignore[misc]
+    ),
+    "no load bucket holds a time per output token: nothing was recorded": (
+        *(encode(empty) for empty in (baseline(), baseline(NOTHING))),
+    ),
+    "its loads do not rise from 1 up: ": (
+        *(with_loads(*pair) for pair in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0))),
+        *(with_loads(*loads) for loads in ((NAN,), (1.0, INF))),
+    ),
+    "impossible values at 3.5 running requests": (
+        *(with_bucket(seconds=bad) for bad in (0, -1, NAN)),
+        *(with_bucket(generation_tokens=bad) for bad in (-1, INF)),
+        with_bucket(requests=NAN),
+    ),
+    "time_per_output_token at 3.5 running requests is no histogram": (
+        *(with_histogram(counts=bad) for bad in ([1, 2, 2], [2, 1, 2, 2], [-1, 1, 2, 2], [0, 1, 2, 9])),
+        *(with_histogram(bounds=bad) for bad in ([0.1, 0.4, 0.2, 0.8], [0.1, 0.1, 0.2, 0.8])),
+        *(with_histogram(sum=bad) for bad in (-1, NAN, INF)),
+        *(with_histogram(bounds=[bad], counts=[2]) for bad in (NAN, INF)),
+        with_histogram(count=INF),
+    ),
+    "the buckets of time_per_output_token have different bounds": (with_histogram(bounds=[1, 2, 3, 4]),),
+}
 
 
-class TestRefused:
-    def test_no_json(self) -> None:
-        """A file that is no JSON, or that cannot be read, is refused in one line."""
-        for body in (b"", b"\xff\xff", b"# HELP x\n", b"[" * 100_000):
-            assert refusal(body).startswith("not JSON: ")
-        with pytest.raises(BaselineError, match=r"^cannot be read: Is a directory$"):
-            load("/")
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(why: str) -> None:
+    for body in REFUSED[why]:
+        with pytest.raises(BaselineError) as raised:
+            decode(body)
+        assert str(raised.value).startswith(why), body
+        assert "\n" not in str(raised.value)
 
-    def test_another_format(self) -> None:
-        """A file of another kind or of a later version is refused with both formats named."""
-        for document, shown in (
-            ([], "null"),
-            ({}, "null"),
-            (5, "null"),
-            ({"format": "vllm-specdec-baseline/2"}, '"vllm-specdec-baseline/2"'),
-            ({"format": 1}, "1"),
-        ):
-            assert refusal(json.dumps(document).encode()) == (
-                f"its format is {shown}, and this exporter reads vllm-specdec-baseline/1: record it anew"
-            )
 
-    def test_a_missing_part_or_another_type(self) -> None:
-        """The part is named, or the place of the value."""
-        for key in ("model_name", "upstream_version", "dialect", "recorded_at", "buckets"):
-            told = refusal(changed(lambda document, key=key: document.pop(key)))
-            assert told.startswith("not a baseline: ")
-            assert f"`{key}`" in told
-        for key, value in (("model_name", 5), ("buckets", {}), ("buckets", [5]), ("recorded_at", None)):
-            told = refusal(changed(lambda document, new={key: value}: document.update(new)))
-            assert told.startswith("not a baseline: ")
-            assert f"$.{key}" in told
-
-    def test_nothing_recorded(self) -> None:
-        """A file without a time per output token is of no use."""
-        nothing = LoadBucket(1.0, 10.0, 100.0, 0.0, Latencies(end_to_end=histogram(0.3)))
-        for empty in (baseline(), baseline(nothing)):
-            assert refusal(encode(empty)) == (
-                "no load bucket holds a time per output token: nothing was recorded"
-            )
-
-    def test_loads_that_do_not_rise(self) -> None:
-        """Loads rise from 1 up, and are numbers."""
-        for loads in ((0.5, 2.0), (2.0, 1.0), (2.0, 2.0), (0.0, 1.0), (NAN,), (1.0, INF)):
-            assert refusal(with_loads(*loads)).startswith("its loads do not rise from 1 up: "), loads
-
-    def test_impossible_values(self) -> None:
-        """Times and amounts are finite and not negative, and a bucket lasted some time."""
-        values = {"seconds": (0, -1, NAN), "generation_tokens": (-1, INF), "requests": (NAN,)}
-        for new in ({key: value} for key, row in values.items() for value in row):
-            told = refusal(changed(lambda document, new=new: document["buckets"][1].update(new)))
-            assert told == "impossible values at 3.5 running requests", new
-
-    def test_what_is_no_histogram(self) -> None:
-        """Bounds rise, counts do not fall, and the rest is finite."""
-        for parts in (
-            {"counts": [1, 2, 2]},
-            {"counts": [2, 1, 2, 2]},
-            *({"counts": counts} for counts in ([-1, 1, 2, 2], [0, 1, 2, 9])),
-            *({"bounds": bounds} for bounds in ([0.1, 0.4, 0.2, 0.8], [0.1, 0.1, 0.2, 0.8])),
-            *({"sum": bad} for bad in (-1, NAN, INF)),
-            {"count": INF},
-            *({"bounds": [bad], "counts": [2]} for bad in (NAN, INF)),
-        ):
-            told = refusal(with_histogram(**parts))  # type: ignore[arg-type]
-            assert told == "time_per_output_token at 3.5 running requests is no histogram", parts
-
-    def test_histograms_with_different_bounds(self) -> None:
-        """Histograms of different servers cannot be laid beside each other."""
-
-        def change(document: Any) -> None:
-            document["buckets"][1]["latencies"]["time_per_output_token"]["bounds"] = [1, 2, 3, 4]
-
-        assert refusal(changed(change)) == "the buckets of time_per_output_token have different bounds"
+def test_a_file_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(BaselineError, match=r"^cannot be read: Is a directory$"):
+        load("/")
 
 
 class TestFit:

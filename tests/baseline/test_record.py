@@ -87,15 +87,16 @@ class TestPhases:
             histogram(0.1, 0.4).since(histogram(0.1)),
         ]
 
-    def test_no_request_finished(self) -> None:
-        """Where answers were too long to end, the message asks for more time."""
-        with pytest.raises(BaselineError, match=r"^no request finished: record for longer$"):
-            record([sample(0, 1, 0), sample(10, 1, 100)]).buckets()
-
-    def test_nothing_happened(self) -> None:
-        """Without traffic, or a second sample, the message asks for it."""
-        message = r"^nothing was generated: send it the usual traffic meanwhile$"
-        for found in ([], [sample(0, 1, 5, 0.1)], [sample(0, 0, 5), sample(10, 0, 5)]):
+    def test_nothing_to_record(self) -> None:
+        """Where answers were too long to end, or without traffic, or with one sample, the message says so."""
+        unfinished = r"^no request finished: record for longer$"
+        idle = r"^nothing was generated: send it the usual traffic meanwhile$"
+        for found, message in (
+            ([sample(0, 1, 0), sample(10, 1, 100)], unfinished),
+            ([], idle),
+            ([sample(0, 1, 5, 0.1)], idle),
+            ([sample(0, 0, 5), sample(10, 0, 5)], idle),
+        ):
             with pytest.raises(BaselineError, match=message):
                 record(found).buckets()
 
@@ -115,14 +116,11 @@ class TestDisturbances:
         assert recorded.latencies.time_per_output_token is not None
         assert recorded.latencies.time_per_output_token.sum == pytest.approx(0.3)
 
-    def test_a_clock_that_does_not_advance(self) -> None:
-        """No rate can be formed over no time."""
+    def test_samples_without_a_rate_or_a_load(self) -> None:
+        """A clock that does not advance gives no rate, and without the gauge nothing belongs anywhere."""
         for time in (10.0, 5.0):
             recorder = record([sample(0, 1, 0), sample(10, 1, 100, 0.1), sample(time, 1, 200, 0.1, 0.1)])
             assert recorder.requests == 1
-
-    def test_a_server_that_does_not_tell_its_load(self) -> None:
-        """Without the gauge nothing belongs anywhere."""
         assert record([sample(0, None, 0), sample(10, None, 100, 0.1)]).requests == 0
 
     def test_buckets_of_another_recording(self) -> None:

@@ -137,7 +137,7 @@ def _other_buckets() -> str:
 
 
 APPEND = (*SHORT, "--append")
-_FOLDER = "its folder does not exist, or it is a folder itself"
+_NO_FOLDER, _FOLDER = "cannot be written: No such file or directory", "cannot be written: Is a directory"
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
 _OTHER_RELEASE = "the baseline is of version 0.9.1, and this server has 0.32.0"
 _OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
@@ -166,7 +166,9 @@ CASES = {
         (), 2, "--interval 2s: must be less than --for 1s", ("--for", "1s", "--interval", "2s")
     ),
     "negative": Case((), 2, '--settle "-1s": ', ("--settle=-1s",)),
-    "no folder": Case((), 2, f'--out "/nowhere/at/all.json": {_FOLDER}', ("--out", "/nowhere/at/all.json")),
+    "no folder": Case(
+        (), 2, f'--out "/nowhere/at/all.json": {_NO_FOLDER}', ("--out", "/nowhere/at/all.json")
+    ),
     "a folder": Case((), 2, f'--out "/": {_FOLDER}', ("--out", "/")),
     "cannot be written": Case(
         (), 2, '--out "/proc/baseline.json": cannot be written: ', ("--out", "/proc/baseline.json")

@@ -33,6 +33,7 @@ class Engine:
     created: float = 1.0
 
     def render(self, model: str, *, speculating: bool) -> str:
+        model = model.replace("\n", "\\n")
         label = f'{{engine="0",model_name="{model}"}}'
         lines = [
             f"vllm:num_requests_running{label} {self.running}",
@@ -40,17 +41,16 @@ class Engine:
             f"vllm:generation_tokens_total{label} {self.generated}",
         ]
         if speculating:
-            drafts = self.histogram.total()
-            accepted = sum(j * n for j, n in self.histogram.items())
+            name, drafts = "vllm:spec_decode_num", self.histogram.total()
             lines += [
-                f"vllm:spec_decode_num_drafts_total{label} {drafts}",
-                f"vllm:spec_decode_num_drafts_created{label} {self.created}",
-                f"vllm:spec_decode_num_draft_tokens_total{label} {drafts * K}",
-                f"vllm:spec_decode_num_accepted_tokens_total{label} {accepted}",
+                f"{name}_drafts_total{label} {drafts}",
+                f"{name}_drafts_created{label} {self.created}",
+                f"{name}_draft_tokens_total{label} {drafts * K}",
+                f"{name}_accepted_tokens_total{label} {sum(j * n for j, n in self.histogram.items())}",
             ]
             lines += [
-                f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",model_name="{model}",'
-                f'position="{i}"}} {sum(n for j, n in self.histogram.items() if j > i)}'
+                f'{name}_accepted_tokens_per_pos_total{label[:-1]},position="{i}"}} '
+                f"{sum(n for j, n in self.histogram.items() if j > i)}"
                 for i in range(K)
             ]
         return "\n".join(lines) + "\n"
@@ -63,7 +63,7 @@ class FakeServer:
         self.models = ["fake-model"]
         self.records = True
         self.speculating = True
-        self.chat_template = True
+        self.api = self.chat_template = True
         self.api_key = ""
         self.metrics_path = "/metrics"
         self.other_tokens_per_request = 0
@@ -120,21 +120,21 @@ class FakeServer:
         path = request.path
         self.paths.append(path)
         if path == self.metrics_path:
-            return web.Response(text=self.engine.render(self.models[0], speculating=self.speculating))
+            engines = (self.engine.render(name, speculating=self.speculating) for name in self.models)
+            return web.Response(text="".join(engines))
         if path == "/version":
             return web.json_response({"version": "0.32.0"})
         wanted = f"Bearer {self.api_key}" if self.api_key else request.headers.get("Authorization")
         if path.startswith("/v1/") and request.headers.get("Authorization") != wanted:
             return web.json_response({"error": "Unauthorized"}, status=401)
-        if path == "/v1/models" and self.models:
-            data = [{"id": name, "object": "model", "root": f"org/{name}"} for name in self.models]
-            return web.json_response({"object": "list", "data": data})
-        if request.method == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
+        if self.api and request.method == "POST" and path in ("/v1/chat/completions", "/v1/completions"):
             return await self._complete(request, chat="chat" in path)
         return web.Response(status=404, text="nothing here")
 
     async def _complete(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         body = await request.json()
+        if body["model"] not in self.models:
+            return refusal(f"The model `{body['model']}` does not exist.", 404)
         if chat and not self.chat_template:
             return refusal(NO_TEMPLATE)
         self.bodies.append(body)

@@ -18,7 +18,6 @@ PUBLISHED = {0.0: 0.81, 0.4: 0.71, 0.8: 0.52, 1.0: 0.38}
 SERVER = ServerIdentity(
     target="http://vllm:8000",
     model="org/model",
-    root="org/model",
     version="0.32.0",
     dialect="vllm-v1",
     num_speculative_tokens=3,
@@ -46,7 +45,6 @@ def result(
             mean_acceptance_length=1 + 3 * ratio,
             position_acceptance_ratio=(min(1.0, ratio + 0.1), ratio, max(0.0, ratio - 0.1)),
             mean_draft_length=3.0,
-            coverage_ratio=0.97,
         )
     slow = 0.011 / (1 + 3 * (ratio or 0.0)) * concurrency
     return CellResult(
@@ -86,7 +84,6 @@ def record(*cells: CellResult, server: ServerIdentity = SERVER) -> SweepRecord:
         requests=16,
         max_tokens=128,
         api="chat",
-        seed=None,
         top_p=None,
         ignore_eos=False,
     )

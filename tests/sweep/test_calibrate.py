@@ -14,8 +14,8 @@ from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
 from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep.client import StreamedAnswer
 from vllm_specdec_exporter.commands.sweep.record import CellAcceptance, CellResult, ServerIdentity, Status
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.economics.profiles import parse_profiles
@@ -121,12 +121,13 @@ async def test_a_context_that_the_server_does_not_take_ends_it_at_once(server: F
 
 
 def test_bad_usage_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    numbers, out = "allowed: whole numbers", str(tmp_path / "no-such-folder" / "calibrated.yaml")
+    out = str(tmp_path / "no-such-folder" / "calibrated.yaml")
     table = {
-        ("--context", "0,x"): numbers,
-        ("--context", "-1"): numbers,
-        ("--concurrency", "0"): f'--concurrency "0": {numbers}',
+        ("--context", "0,x"): 'argument --context: "x": allowed: a whole number from 0 to 1000000',
+        ("--concurrency", "0"): 'argument --concurrency: "0": allowed: a whole number from 1 to 1024',
+        ("--max-tokens", "0"): 'argument --max-tokens: "0": allowed: a whole number from 1',
+        ("--temperature", "-1"): 'argument --temperature: "-1": allowed: a number from 0 to 2',
         ("--out", out): f'--out "{out}": cannot be written: No such file or directory',
     }
-    words = [(("http://127.0.0.1:9", *flag), told) for flag, told in table.items()]
+    words = [(("http://127.0.0.1:9", f"{flag}={value}"), told) for (flag, value), told in table.items()]
     assert wrong_refusals("calibrate", words) == []

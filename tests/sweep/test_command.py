@@ -16,10 +16,8 @@ from support.programs import COMMAND, clean_environment
 from sweep.fake import FakeServer
 from sweep.records import names_in
 from vllm_specdec_exporter.commands import sweep as command
-from vllm_specdec_exporter.commands.simulate import SimulatorServer
 from vllm_specdec_exporter.commands.sweep import SweepPlan
 from vllm_specdec_exporter.commands.sweep.grid import BUILTIN
-from vllm_specdec_exporter.commands.sweep.record import load as load_record
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
 
@@ -53,21 +51,15 @@ async def refusal(*words: str) -> tuple[int, str]:
 USAGE = [
     (["--temperature", "hot"], 'argument --temperature: "hot": allowed: temperatures from 0 to 2'),
     (["--temperature", "2.1"], 'argument --temperature: "2.1": allowed'),
-    (["--temperature", "0,0.0"], 'argument --temperature: "0,0.0": allowed: each value once'),
     (["--concurrency", "0"], 'argument --concurrency: "0": allowed: a whole number from 1 to 4096'),
     (["--requests", "9" * 5000], "argument --requests: "),
     (["--max-tokens", "0"], 'argument --max-tokens: "0": allowed: a whole number from 1'),
-    (["--seed=-1"], 'argument --seed: "-1": allowed: a whole number from 0'),
     (["--top-p", "0"], 'argument --top-p: "0": allowed: a number above 0, at most 1'),
     (["--request-timeout", "30"], 'argument --request-timeout: "30": a duration needs a unit'),
-    (["--max-duration", "0s"], 'argument --max-duration: "0s": at least 1s is needed'),
     (["--api-key-file", "/no/such"], 'argument --api-key-file: "/no/such": cannot be read: No such file'),
-    (["--header", "broken"], 'argument --header: <secret>: allowed: Name: value'),
     (["--prompts", "poetry"],
      f'--prompts "poetry": cannot be read: No such file or directory; built in: {", ".join(BUILTIN)}, all'),
-    (["--prompts", "code", "--prompts", "all"], '--prompts: "code" is there twice'),
-    (["--zone-disable-below", "0.7"], "--zone-disable-below 0.7 and --zone-benefit-above 0.65: allowed"),
-    (["--zone-benefit-above", "7"], 'argument --zone-benefit-above: "7": allowed: a number from 0 to 1'),
+    (["--prompts", "code,all"], '--prompts: "code" is there twice'),
     (["--vllm.cert-file", "/dev/null"], "--vllm.cert-file and --vllm.key-file go together"),
     (["nonsense"], 'URL "nonsense": not an address; allowed: http://host:port'),
     (["http://user:geheim@host:x"], 'URL "http://<secret>@host:x": not an address'),
@@ -84,18 +76,19 @@ def test_bad_usage_is_one_line_and_2() -> None:
     assert wrong_refusals("sweep", [([], "sweep measures one server; give one URL")], **several) == []
 
 
-async def test_a_server_that_cannot_be_measured_is_4_and_one_line(server: FakeServer, tmp_path: Path) -> None:
-    """The project's own simulator has the metrics of a vLLM and nothing behind them."""
+async def test_a_server_that_cannot_be_measured_is_one_line(server: FakeServer, tmp_path: Path) -> None:
     code, told = await refusal(NOWHERE, "--out", str(tmp_path / "o"))
-    assert (code, told) == (4, f"{NOWHERE} cannot be reached: nothing listens at the address")
+    assert (code, told) == (4, f"{NOWHERE} cannot be measured: nothing listens at the address")
     assert not (tmp_path / "o").exists()
-    async with SimulatorServer() as simulator:
-        code, told = await refusal(simulator.url)
-        assert code == 4
-        assert f"{simulator.url} answers, but is no OpenAI endpoint: GET /v1/models: HTTP 404" in told
+    server.engine.running = 2
+    code, told = await refusal(server.url)
+    assert (code, told.endswith("--allow-other-traffic measures all the same")) == (1, True)
+    server.engine.running, server.api = 0, False
+    code, told = await refusal(server.url)
+    assert (code, told) == (4, "the server does not answer requests: HTTP 404 Not Found")
     server.metrics_path = "/elsewhere"
     code, told = await refusal(server.url)
-    assert (code, f"{server.url} has no vLLM metrics: HTTP 404 Not Found" in told) == (4, True)
+    assert (code, told) == (4, f"{server.url} cannot be measured: HTTP 404 Not Found")
 
 
 async def test_model_names_can_neither_break_a_line_nor_steer_the_terminal(
@@ -110,44 +103,38 @@ async def test_model_names_can_neither_break_a_line_nor_steer_the_terminal(
     assert "[31m-model" in outcome.out
 
 
-async def test_a_sweep_prints_a_table_and_writes_three_files(server: FakeServer, tmp_path: Path) -> None:
+async def test_a_sweep_prints_a_table_and_writes_two_files(server: FakeServer, tmp_path: Path) -> None:
     out = tmp_path / "o"
-    outcome = await sweep(server.url, "--out", str(out), "--prompts", "code,chat", *QUICK)
+    words = ("--out", str(out), "--prompts", "code,chat", *QUICK, "--temperature", "0.8,0,0.0")
+    outcome = await sweep(server.url, *words)
     rows = [line.split() for line in outcome.out.splitlines() if line.startswith(("code ", "chat "))]
     assert outcome.code == 0
     assert [row[:4] for row in rows] == [
-        ["code", "1", "0.0", "0.75"],
         ["code", "1", "0.8", "0.50"],
-        ["chat", "1", "0.0", "0.75"],
+        ["code", "1", "0.0", "0.75"],
         ["chat", "1", "0.8", "0.50"],
+        ["chat", "1", "0.0", "0.75"],
     ]
-    assert "code: acceptance falls from .75 at 0.0 to .50 at 0.8; at 0.8 it leaves the zone" in outcome.out
-    assert names_in(out) == {"sweep.json", "sweep.csv", "report.html"}
-    assert len((out / "sweep.csv").read_text().splitlines()) == 5
+    assert "code: acceptance falls from 0.75 at 0.0 to 0.50 at 0.8\n" in outcome.out
+    assert names_in(out) == {"sweep.json", "report.html"}
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     assert "\x1b" not in outcome.err
-    assert "[4/4] chat, temperature 0.8, concurrency 1: acceptance 0.50" in outcome.err
-    assert outcome.err.splitlines()[-1] == f"written to {out}: sweep.json, sweep.csv, report.html"
+    assert "[3/4] chat, temperature 0.8, concurrency 1: acceptance 0.50" in outcome.err
+    assert outcome.err.splitlines()[-1] == f"written to {out}: sweep.json, report.html"
 
 
-async def test_json_is_all_that_is_printed_and_zones_can_be_moved_over_what_was_measured(
+async def test_json_is_all_that_is_printed_and_a_second_sweep_needs_a_new_directory(
     server: FakeServer, tmp_path: Path
 ) -> None:
     words = [server.url, "--out", str(tmp_path), *QUICK, "--json", "--quiet", "--no-html"]
-
-    async def zones(*more: str) -> list[str]:
-        outcome = await sweep(*words, *more)
-        assert (outcome.code, outcome.err) == (0, "")
-        cells = json.loads(outcome.out)["cells"]
-        assert [cell["acceptance_ratio"] for cell in cells] == [0.75, 0.5]
-        return [cell["zone"] for cell in cells]
-
-    assert await zones() == ["likely benefit", "near break-even"]
-    assert names_in(tmp_path) == {"sweep.json", "sweep.csv"}
-    sent = len(server.bodies)
-    moved = await zones("--zone-disable-below", "0.2", "--zone-benefit-above", "0.4")
-    assert moved == ["likely benefit"] * 2
-    assert len(server.bodies) == sent
+    outcome = await sweep(*words)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert [cell["acceptance_ratio"] for cell in json.loads(outcome.out)["cells"]] == [0.75, 0.5]
+    assert names_in(tmp_path) == {"sweep.json"}
+    before, sent = (tmp_path / "sweep.json").read_bytes(), len(server.measured)
+    code, told = await refusal(*words)  # once more
+    assert (code, "has a sweep.json already; choose another directory" in told) == (2, True)
+    assert ((tmp_path / "sweep.json").read_bytes(), len(server.measured)) == (before, sent)
 
 
 async def test_without_out_a_new_directory_says_when(
@@ -157,38 +144,26 @@ async def test_without_out_a_new_directory_says_when(
     assert (await sweep(server.url, "--no-html", *QUICK)).code == 0
     (made,) = names_in(tmp_path)
     assert re.fullmatch(r"sweep-\d{8}-\d{6}", made)
-    assert load_record(tmp_path / made) is not None
+    assert names_in(tmp_path / made) == {"sweep.json"}
 
 
-async def test_failed_and_disturbed_cells_are_1_and_the_way_on_is_told(
-    server: FakeServer, tmp_path: Path
-) -> None:
+async def test_disturbed_cells_are_1(server: FakeServer, tmp_path: Path) -> None:
     server.other_tokens_per_request = 5
     outcome = await sweep(server.url, "--out", str(tmp_path), "--no-html", *QUICK)
     assert outcome.code == 1
-    assert "likely benefit, disturbed" in outcome.out
+    assert "  disturbed\n" in outcome.out
     last = outcome.err.splitlines()[-1]
     assert last.startswith(
         "stopped: other traffic disturbed chat, temperature 0, concurrency 1: the counters"
     )
-    assert last.endswith(
-        f"0 of 2 cells are kept in {tmp_path}; the same command with --out {tmp_path} goes on from there"
-    )
-
-
-async def test_other_traffic_is_1_and_one_line(server: FakeServer, tmp_path: Path) -> None:
-    server.engine.running = 2
-    code, told = await refusal(server.url, "--out", str(tmp_path / "o"), *QUICK)
-    assert code == 1
-    assert told.startswith(f"others use {server.url}: 2 requests running, 0 waiting, 0 tokens generated")
-    assert told.endswith("--allow-other-traffic measures all the same")
+    assert last.endswith(f"; 1 of 2 cells are in {tmp_path}")
 
 
 async def test_headers_and_the_key_reach_the_server_and_no_file(server: FakeServer, tmp_path: Path) -> None:
     server.api_key = "s3cret"
     key, out = tmp_path / "key", tmp_path / "o"
     key.write_text("s3cret")
-    words = ("--api-key-file", str(key), "--header", "X-Team: hush", "--quiet", "--no-html")
+    words = ("--api-key-file", str(key), "--vllm.header", "X-Team: hush", "--quiet", "--no-html")
     outcome = await sweep(server.url, "--out", str(out), *QUICK, *words)
     told = outcome.out + outcome.err + "".join(path.read_text() for path in out.iterdir())
     assert outcome.code == 0
@@ -223,9 +198,7 @@ async def test_a_missing_matplotlib_is_told_before_anything_is_measured(
     assert server.paths == []
 
 
-async def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
-    server: FakeServer, tmp_path: Path
-) -> None:
+async def test_ctrl_c_reports_what_is_measured(server: FakeServer, tmp_path: Path) -> None:
     out = tmp_path / "o"
     hanging = asyncio.Event()
 
@@ -243,13 +216,9 @@ async def test_ctrl_c_keeps_what_is_measured_and_says_how_to_go_on(
     )
     await asyncio.wait_for(hanging.wait(), 120)
     process.send_signal(signal.SIGINT)
-    _, err = await asyncio.wait_for(process.communicate(), 120)
+    shown, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode == 130
-    assert err.decode().splitlines()[-1] == (
-        f"interrupted; 1 of 2 cells are kept in {out}; the same command with --out {out} goes on from there"
-    )
+    assert err.decode().splitlines()[-1] == f"stopped: interrupted; 1 of 2 cells are in {out}"
     assert b"Traceback" not in err
-    kept = load_record(out)
-    assert kept is not None
-    assert len(kept.cells) == 1
-    assert names_in(out) == {"sweep.json", "sweep.csv"}
+    assert b"acceptance is 0.75 at 0.0" in shown
+    assert len(json.loads((out / "sweep.json").read_text())["cells"]) == 1

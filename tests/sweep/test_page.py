@@ -7,17 +7,23 @@ from pathlib import Path
 import pytest
 
 from support.browser import Browser
-from sweep.records import PUBLISHED, published, record, result
+from sweep.records import PUBLISHED, record, result
 from vllm_specdec_exporter.commands.sweep import page as sweep_page
-from vllm_specdec_exporter.commands.sweep.grid import Zones
 from vllm_specdec_exporter.commands.sweep.record import ServerIdentity, Status
 from vllm_specdec_exporter.publish.markup import Section, bullets, page
 
 EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
 
 
-def test_a_page_holds_everything_and_forbids_the_rest() -> None:
-    document = sweep_page.render(published(), Zones())
+def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside() -> None:
+    server = ServerIdentity(EVIL, EVIL, EVIL, "vllm-v1", 3)
+    cells = (
+        result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
+        result(0.0, 0.4, prompts="x"),
+    )
+    document = sweep_page.render(record(*cells, server=server))
+    assert "\x1b" not in document
+    assert document.count("&lt;script&gt;") >= 5
     assert not set(re.findall(r"<(\w+)", document)) & {
         *("script", "link", "img", "iframe", "object", "base", "form")
     }
@@ -28,40 +34,27 @@ def test_a_page_holds_everything_and_forbids_the_rest() -> None:
     assert len(ids) == len(set(ids)) > 0
 
 
-def test_names_and_errors_from_outside_are_escaped() -> None:
-    server = ServerIdentity(EVIL, EVIL, EVIL, EVIL, "vllm-v1", 3)
-    cells = (
-        result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
-        result(0.0, 0.4, prompts="x"),
-    )
-    document = sweep_page.render(record(*cells, server=server), Zones())
-    assert "<script" not in document
-    assert "\x1b" not in document
-    assert document.count("&lt;script&gt;") >= 5
-
-
 def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     cells = [result(t, r) for t, r in PUBLISHED.items()]
     cells[1] = result(0.4, None, status=Status.FAILED, reasons=("16 of 16 requests: HTTP 500",))
-    document = sweep_page.render(record(*cells), Zones())
-    assert "Acceptance falls from .81 at 0.0 to .38 at 1.0;" in document
+    document = sweep_page.render(record(*cells))
+    assert "Acceptance falls from 0.81 at 0.0 to 0.38 at 1.0." in document
+    assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
-        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 4
+        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1  # its positions
     assert "What went wrong" in document
     assert "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500" in document
-    for words in ("disable", "near break-even", "likely benefit"):
-        assert f">{words}</text>" in document
 
 
 def test_load_is_the_axis_where_only_load_was_varied() -> None:
     found = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
-    document = sweep_page.render(found, Zones())
+    document = sweep_page.render(found)
     assert "Acceptance ratio against concurrency" in document
     assert "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16" in document
 
 
 def test_a_page_of_a_record_without_cells_says_so() -> None:
-    assert "No cell was measured." in sweep_page.render(record(), Zones())
+    assert "No cell was measured." in sweep_page.render(record())
 
 
 def test_content_that_is_no_html_is_escaped() -> None:
@@ -79,7 +72,7 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(tmp_p
         for t, r in PUBLISHED.items()
     ]
     file = tmp_path / "report.html"
-    file.write_text(sweep_page.render(record(*cells), Zones()), encoding="utf-8")
+    file.write_text(sweep_page.render(record(*cells)), encoding="utf-8")
     ink = "getComputedStyle(document.querySelector('svg.plot text')).fill"
     colours = []
     async with Browser() as browser:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.publish import plots
 from vllm_specdec_exporter.publish.markup import Html
-from vllm_specdec_exporter.publish.plots import Band, Bar, Point, Series, bars_with_intervals, lines
+from vllm_specdec_exporter.publish.plots import Bar, Point, Series, bars_with_intervals, lines
 
 SVG = "{http://www.w3.org/2000/svg}"
 SERIES = (
@@ -40,20 +40,16 @@ def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
     assert draw() == before
 
 
-def test_a_plot_is_described_for_those_who_cannot_see_it() -> None:
-    root = ET.fromstring(draw(description="falls <fast>"))
+def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
+    svg = draw(description="falls <fast>")
+    root = ET.fromstring(svg)
     title, desc = root[0], root[1]
     assert root.get("role") == "img"
     assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
     assert (title.text, desc.text) == ("a title", "falls <fast>")
-
-
-def test_text_stays_text_and_takes_the_colour_of_the_page() -> None:
-    svg = draw(bands=(Band(0, 0.5, "low", "bad"), Band(0.5, 1, "high", "good")))
-    assert {"first", "second", "low", "high", "x", "y"} <= set(texts(svg))
+    assert {"first", "second", "x", "y"} <= set(texts(svg))
     assert "currentColor" in svg
-    assert "#010203" not in svg
-    assert "#000000" not in svg.lower()
+    assert not re.search("#010203|#000000", svg)
 
 
 def test_two_plots_in_a_page_share_no_identifier_and_style_nothing_else() -> None:
@@ -68,16 +64,12 @@ def test_two_plots_in_a_page_share_no_identifier_and_style_nothing_else() -> Non
         assert "<style" not in svg
 
 
-def test_names_from_outside_are_text_and_no_formula() -> None:
+def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
     name = "<b>$x_{1$ & \x07 \u4e2d"
-    svg = lines("t", [Series(name, SERIES[0].points), SERIES[1]], x_label="$", y_label="\\alpha")
-    assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(svg)
-
-
-def test_a_line_without_points_and_a_plot_without_lines_are_drawn_all_the_same() -> None:
-    ET.fromstring(lines("t", [Series("none", ())], x_label="x", y_label="y"))
-    ET.fromstring(lines("t", [], x_label="x", y_label="y", bands=(Band(0, 1, "b", "good"),)))
-    ET.fromstring(bars_with_intervals("t", [], x_label="x"))
+    series = [Series(name, SERIES[0].points), SERIES[1], Series("none", ())]
+    assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(lines("t", series, x_label="$", y_label="\\alpha"))
+    assert "x" in texts(lines("t", [], x_label="x", y_label="y"))
+    assert "x" in texts(bars_with_intervals("t", [], x_label="x"))
 
 
 def test_bars_say_their_values_and_which_have_none() -> None:

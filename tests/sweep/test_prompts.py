@@ -19,7 +19,7 @@ def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests
     every = [prompt for one in sets for prompt in one.prompts]
     assert all(len(one.prompts) == SweepPlan(sets).requests for one in sets)
     assert len(set(every)) == len(every)
-    assert all(len(prompt.text) < 250 for prompt in every)
+    assert all(len(prompt.messages[0].content) < 250 for prompt in every)
 
 
 def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
@@ -35,9 +35,10 @@ def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
         '{"prompt": "one"}\n'
         '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "two"}]}\n'
     )
-    (found,) = load_prompts([str(file)])
+    (found,) = found_sets = load_prompts([str(file)])
     assert found.prompts == (user("one"), Prompt((Message("system", "be brief"), Message("user", "two"))))
-    assert found.prompts[1].text == "be brief\ntwo"
+    completion = SweepPlan(found_sets, api="completions").request(1, found.prompts[1])
+    assert completion.body["prompt"] == "be brief\ntwo"
 
 
 def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import counters
-from vllm_specdec_exporter.commands.sweep.cell import acceptance_interval, draft_interval, pooled
-from vllm_specdec_exporter.commands.sweep.client import StreamedAnswer, StreamedDrafts
+from vllm_specdec_exporter.commands.sweep.cell import acceptance, acceptance_interval, draft_interval, pooled
 from vllm_specdec_exporter.commands.sweep.counters import CounterSample, between
+from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.statistics import (
     TimeSummary,
     cluster_interval,
@@ -18,6 +18,7 @@ from vllm_specdec_exporter.economics.statistics import (
 )
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.measures.history import Delta
+from vllm_specdec_exporter.requests.observation import DraftRecord
 
 CLUSTERS = st.lists(
     st.integers(1, 500).flatmap(lambda d: st.tuples(st.integers(0, d), st.just(d))), min_size=2, max_size=40
@@ -70,7 +71,7 @@ def answers_of(requests: int, spread: float, random_: random.Random) -> list[Str
         own = min(1.0, max(0.0, random_.gauss(0.6, spread)))
         accepted = [sum(random_.random() < own for _ in range(4)) for _ in range(50)]
         histogram = tuple(accepted.count(j) for j in range(5))
-        record = StreamedDrafts(50, 200, sum(accepted), histogram)
+        record = DraftRecord(50, 200, sum(accepted), histogram)
         found.append(StreamedAnswer(number, number, completion_tokens=250, drafts=record))
     return found
 
@@ -82,7 +83,7 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
         answers = answers_of(16, 0.1, chance)
         request = acceptance_interval(answers)
         records = [answer.drafts for answer in answers if answer.drafts is not None]
-        draft = draft_interval(pooled(records, 1.0, 1.0))
+        draft = draft_interval(acceptance(pooled(records, 1.0, 1.0)))
         assert request is not None
         assert draft is not None
         assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
@@ -94,7 +95,7 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
 
 
 def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
-    records = [StreamedDrafts(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
+    records = [DraftRecord(10, 40, accepted) for accepted in (10, 20, 30, 10, 20, 30)]
     recur = [StreamedAnswer(i, i % 3, drafts=record) for i, record in enumerate(records)]
     apart = [StreamedAnswer(i, i, drafts=record) for i, record in enumerate(records)]
     together, single = acceptance_interval(recur), acceptance_interval(apart)
@@ -107,7 +108,7 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
 
 
 def test_a_single_prompt_leaves_the_requests_as_units() -> None:
-    answers = [StreamedAnswer(i, 0, drafts=StreamedDrafts(10, 40, 10 + i)) for i in range(4)]
+    answers = [StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)]
     found = acceptance_interval(answers)
     assert found is not None
     assert (found.unit, found.units) == ("request", 4)
@@ -121,9 +122,9 @@ def test_nothing_or_everything_accepted_is_no_certainty(
     accepted: int, ends: tuple[float, float], by_draft_ends: tuple[float, float]
 ) -> None:
     histogram = (25, 0) if accepted == 0 else (0, 25)
-    answers = [StreamedAnswer(i, i, drafts=StreamedDrafts(25, 40, accepted, histogram)) for i in range(4)]
+    answers = [StreamedAnswer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
     by_request = acceptance_interval(answers)
-    by_draft = draft_interval(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200))
+    by_draft = draft_interval(acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200)))
     assert by_request is not None
     assert by_draft is not None
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
@@ -134,7 +135,7 @@ def test_nothing_or_everything_accepted_is_no_certainty(
 
 
 def test_records_add_up_to_positions() -> None:
-    records = [StreamedDrafts(3, 6, 3, (1, 1, 1)), StreamedDrafts(2, 8, 7, (0, 0, 0, 1, 1))]
+    records = [DraftRecord(3, 6, 3, (1, 1, 1)), DraftRecord(2, 8, 7, (0, 0, 0, 1, 1))]
     found = pooled(records, 15.0, 2.0)
     assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (5, 14, 10)
     assert found.accepted_tokens_per_position == (4, 3, 2, 1)

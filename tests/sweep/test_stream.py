@@ -1,4 +1,4 @@
-"""Streams as different servers send them."""
+"""Streams as different servers send them; their events are read by the parser of single requests."""
 
 import json
 from typing import Any
@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from support.builders import refusal
-from vllm_specdec_exporter.commands.sweep.client import Stream, StreamedDrafts, StreamError, error_message
+from vllm_specdec_exporter.commands.sweep.stream import Stream, StreamError, error_message
+from vllm_specdec_exporter.requests.observation import DraftRecord
+
+RECORD = {
+    "num_spec_steps": 4,
+    "num_draft_tokens": 12,
+    "num_accepted_draft_tokens": 5,
+    "acceptance_histogram": [1, 2, 0, 1],
+}
 
 
 def chunk(text: str = "", finish: str | None = None, **delta: str) -> dict[str, Any]:
@@ -20,29 +28,26 @@ def usage(tokens: int, **more: Any) -> dict[str, Any]:
 def read(*events: tuple[float, dict[str, Any]], started: float = 100.0) -> Any:
     stream = Stream(started)
     for time, event in events:
-        stream.feed(b"data: " + json.dumps(event).encode() + b"\n", time)
-        stream.feed(b"\n", time)
-    stream.feed(b"data: [DONE]\n", events[-1][0])
+        stream.feed(b"data: " + json.dumps(event).encode() + b"\n\n", time)
+    stream.feed(b"data: [DONE]\n\n", events[-1][0])
     return stream.answer(3, 1, events[-1][0])
+
+
+ROLE = (100.1, chunk(role="assistant"))
 
 
 def test_times_are_of_tokens_not_of_the_role_that_comes_first() -> None:
     answer = read(
-        (100.1, chunk(role="assistant")),
-        (100.5, chunk("a")),
-        (101.0, chunk("b")),
-        (102.5, chunk("", "length")),
-        (109.0, usage(5)),
+        ROLE, (100.5, chunk("a")), (101.0, chunk("b")), (102.5, chunk("", "length")), (109.0, usage(5))
     )
     assert (answer.request, answer.prompt) == (3, 1)
     assert answer.ttft_seconds == pytest.approx(0.5)
     assert answer.tpot_seconds == pytest.approx(2.0 / 4)
     assert answer.seconds == pytest.approx(9.0)
     assert (answer.prompt_tokens, answer.completion_tokens) == (7, 5)
-    assert answer.finish_reason == "length"
+    assert (answer.events, answer.event_seconds) == (3, pytest.approx(1.0))
 
 
-ROLE = (100.1, chunk(role="assistant"))
 TEXTS = ({"text": "a", "finish_reason": None}, {"text": "", "finish_reason": "x"})
 #: Events, and the seconds to the first token and from one token to the next.
 TIMES: dict[str, tuple[tuple[tuple[float, dict[str, Any]], ...], tuple[float, float | None]]] = {
@@ -61,13 +66,6 @@ TIMES: dict[str, tuple[tuple[tuple[float, dict[str, Any]], ...], tuple[float, fl
         (0.5, 1.0),
     ),
     "a single token": (((100.5, chunk("a", "stop")), (101.0, usage(1))), (0.5, None)),
-    **{
-        f"thoughts come first, as {key}": (
-            ((100.2, chunk("", **{key: "hm"})), (101.2, chunk("a", "stop")), (101.3, usage(3))),
-            (0.2, 0.5),
-        )
-        for key in ("reasoning", "reasoning_content")
-    },
     "completions have their text elsewhere": (
         ((100.2, {"choices": [TEXTS[0]]}), (100.4, {"choices": [TEXTS[1]]}), (100.5, usage(2))),
         (0.2, 0.2),
@@ -81,50 +79,49 @@ def test_a_token_counts_when_it_comes() -> None:
     assert times == {name: pytest.approx(seconds) for name, (_, seconds) in TIMES.items()}
 
 
-def test_comments_and_other_fields_of_the_stream_are_passed_over() -> None:
+def test_comments_and_other_fields_of_the_stream_are_passed_over_in_any_pieces() -> None:
     stream = Stream(0.0)
-    for line in (b": ping\n", b"event: message\n", b"\n", b"data:" + json.dumps(usage(0)).encode()):
-        stream.feed(line, 1.0)
+    for piece in (b": ping\n\nevent: mess", b"age\ndata:" + json.dumps(usage(0)).encode(), b"\n\n"):
+        stream.feed(piece, 1.0)
     assert stream.answer(0, 0, 1.0).completion_tokens == 0
 
 
-def test_the_record_of_the_drafts_comes_with_the_usage() -> None:
-    record = {
-        "num_spec_steps": 4,
-        "num_draft_tokens": 12,
-        "num_accepted_draft_tokens": 5,
-        "acceptance_histogram": [1, 2, 0, 1],
-    }
-    answer = read((100.2, chunk("a")), (100.5, usage(9, metrics={"speculative_decoding": record})))
-    assert answer.drafts == StreamedDrafts(4, 12, 5, (1, 2, 0, 1))
+def test_the_record_of_the_drafts_comes_with_the_usage_and_without_its_steps() -> None:
+    steps = {"per_step_drafted": [3, 3, 3, 3], "per_step_accepted": [0, 1, 1, 3]}
+    answer = read((100.2, chunk("a")), (100.5, usage(9, metrics={"speculative_decoding": RECORD | steps})))
+    assert answer.drafts == DraftRecord(4, 12, 5, (1, 2, 0, 1))
+    assert answer.drafts.steps == {}
 
 
-def test_an_answer_without_a_usable_record_is_an_answer() -> None:
-    broken = (
-        None,
+@pytest.mark.parametrize(
+    "more",
+    [
         {},
-        [],
-        {"speculative_decoding": None},
-        {"speculative_decoding": {"num_spec_steps": "many"}},
-        {"speculative_decoding": {"num_spec_steps": 1, "num_draft_tokens": -1}},
-    )
-    for metrics in broken:
-        assert read((100.2, chunk("a")), (100.5, usage(9, metrics=metrics))).drafts is None
+        {"metrics": None},
+        {"metrics": {"speculative_decoding": None}},
+        {"metrics": {"speculative_decoding": {"num_spec_steps": 1, "num_draft_tokens": -1}}},
+        {"timings": {"draft_n": 12, "draft_n_accepted": 5}},  # llama.cpp does not count drafts
+    ],
+)
+def test_an_answer_without_a_usable_record_is_an_answer(more: dict[str, Any]) -> None:
+    assert read((100.2, chunk("a")), (100.5, usage(9, **more))).drafts is None
 
 
 def read_line(line: bytes) -> None:
     stream = Stream(0.0)
-    stream.feed(line, 1.0)
+    stream.feed(line + b"\n\n", 1.0)
     stream.answer(0, 0, 1.0)
 
 
 def test_a_broken_stream_is_told() -> None:
     for line, words in (
-        (b"data: {broken", "an event of the stream is not JSON"),
-        (b"data: [1]", "an event of the stream is no object"),
+        (b"data: {broken", "an event of the stream is not the JSON of a response"),
+        (b"data: [1]", "an event of the stream is not the JSON of a response"),
         (b'data: {"error": {"message": "engine\\n is dead"}}', "engine is dead"),
+        (b'data: {"error": {"code": 5}}', "the stream says that the request failed"),
         (b"data: [DONE]", "the stream ended without usage"),
-        (b'data: {"usage": {"completion_tokens": -3}, "choices": []}', "no token counts"),
+        (b'data: {"usage": {"completion_tokens": -3}, "choices": []}', "the stream ended without usage"),
+        (b"data: " + b"x" * 5 * 1024 * 1024, "an event is too large"),
     ):
         assert words in refusal(StreamError, read_line, line)
 

@@ -15,8 +15,6 @@ import pytest
 
 from support.commands import run
 from support.exporter import Metrics
-from vllm_specdec_exporter.commands.sweep.record import Status
-from vllm_specdec_exporter.commands.sweep.record import load as load_record
 
 from .server import drive
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.commands import Outcome
-    from vllm_specdec_exporter.commands.sweep.record import SweepRecord
 
     from .conftest import Servers
     from .server import VllmServer
@@ -44,11 +41,16 @@ def server(servers: Servers) -> VllmServer:
 
 @dataclass(frozen=True)
 class SweepStory:
-    """A sweep, and the tokens that the server generated over all of it, by its own counters."""
+    """A sweep's cells, and the tokens that the server generated over all of it, by its own counters."""
 
     outcome: Outcome
-    record: SweepRecord
+    cells: list[dict[str, Any]]
     generated: float
+
+
+def cells_in(directory: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = json.loads((directory / "sweep.json").read_text("utf-8"))["cells"]
+    return cells
 
 
 def generated(server: VllmServer) -> float:
@@ -60,19 +62,15 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
     out = tmp_path_factory.mktemp("out") / "sweep"
     before = generated(server)
     done = run("sweep", server.url, "--out", str(out), *GRID, "--json")
-    record = load_record(out)
-    assert record is not None, done.err
-    return SweepStory(done, record, generated(server) - before)
+    return SweepStory(done, cells_in(out), generated(server) - before)
 
 
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
     for concurrency in (1, 4):
-        cold, hot = (cell for cell in story.record.cells if cell.concurrency == concurrency)
-        assert (cold.temperature, hot.temperature) == (0.0, 1.0)
-        assert cold.acceptance_interval is not None
-        assert hot.acceptance_interval is not None
-        assert cold.acceptance_interval.unit == "request"
-        assert cold.acceptance_interval.low > hot.acceptance_interval.high + 0.2
+        cold, hot = (cell for cell in story.cells if cell["concurrency"] == concurrency)
+        assert (cold["temperature"], hot["temperature"]) == (0.0, 1.0)
+        assert cold["acceptance_interval"]["unit"] == "request"
+        assert cold["acceptance_interval"]["low"] > hot["acceptance_interval"]["high"] + 0.2
     assert story.outcome.code == 0
     document: Any = json.loads(story.outcome.out)
     assert len(document["conclusions"]) == 2
@@ -80,36 +78,31 @@ def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> N
 
 
 def test_counters_and_records_agree_exactly(story: SweepStory) -> None:
-    for cell in story.record.cells:
-        assert cell.status is Status.OK, cell.reasons
-        assert cell.counters is not None
-        assert cell.counters == cell.records
-        assert cell.counters.draft_tokens is not None
-        assert cell.counters.draft_tokens > 0
-        assert len(cell.counters.position_acceptance_ratio) == K
-        assert cell.generated_tokens == cell.completion_tokens == REQUESTS * TOKENS
+    for cell in story.cells:
+        assert cell["status"] == "ok", cell["reasons"]
+        assert cell["counters"] == cell["records"]
+        assert cell["counters"]["draft_tokens"] > 0
+        assert len(cell["counters"]["position_acceptance_ratio"]) == K
+        assert cell["generated_tokens"] == cell["completion_tokens"] == REQUESTS * TOKENS
 
 
 def test_the_server_generated_nothing_that_the_sweep_does_not_know_of(story: SweepStory) -> None:
-    cells = sum(cell.completion_tokens for cell in story.record.cells)
+    cells = sum(cell["completion_tokens"] for cell in story.cells)
     # A probe of a token, and a warm-up of eight tokens a prompt.
     assert story.generated == cells + 1 + REQUESTS * 8
 
 
 def test_times_are_those_of_a_client(story: SweepStory) -> None:
-    for cell in story.record.cells:
-        assert (cell.ttft.count, cell.tpot.count) == (REQUESTS, REQUESTS)
-        for answer in cell.answers:
-            assert answer.ttft_seconds is not None
-            assert answer.tpot_seconds is not None
-            assert 0 < answer.ttft_seconds < answer.seconds
+    for cell in story.cells:
+        assert (cell["ttft"]["count"], cell["tpot"]["count"]) == (REQUESTS, REQUESTS)
+        for answer in cell["answers"]:
+            assert 0 < answer["ttft_seconds"] < answer["seconds"]
             # All times of an answer: the first token, the others, and the closing of the stream.
-            assert answer.ttft_seconds + (TOKENS - 1) * answer.tpot_seconds <= answer.seconds + 1e-6
-            assert answer.finish_reason == "length"
-        assert cell.latency.mean is not None
-        assert cell.tokens_per_second == pytest.approx(REQUESTS * TOKENS / cell.seconds)
+            tokens = answer["ttft_seconds"] + (TOKENS - 1) * answer["tpot_seconds"]
+            assert tokens <= answer["seconds"] + 1e-6
+        assert cell["tokens_per_second"] == pytest.approx(REQUESTS * TOKENS / cell["seconds"])
         # Every worker is busy all the time, but for the end.
-        assert cell.latency.mean * REQUESTS / cell.concurrency <= cell.seconds * 1.05
+        assert cell["latency"]["mean"] * REQUESTS / cell["concurrency"] <= cell["seconds"] * 1.05
 
 
 def test_other_traffic_is_seen_within_a_cell(server: VllmServer, story: SweepStory, tmp_path: Path) -> None:
@@ -123,15 +116,9 @@ def test_other_traffic_is_seen_within_a_cell(server: VllmServer, story: SweepSto
         stop.set()
         others.join(60)
     assert allowed.code == 1
-    record = load_record(tmp_path)
-    assert record is not None
-    (cell,) = record.cells
-    assert cell.status is Status.DISTURBED
-    assert cell.records is not None
-    assert cell.counters is not None
+    (cell,) = cells_in(tmp_path)
+    assert cell["status"] == "disturbed"
     # The counters hold the drafts of others, too; the records only the cell's own.
-    assert cell.records.drafts is not None
-    assert cell.counters.drafts is not None
-    assert cell.counters.drafts > 1.5 * cell.records.drafts
-    assert cell.acceptance_ratio == cell.records.acceptance_ratio
-    assert cell.completion_tokens == 4 * 32
+    assert cell["counters"]["drafts"] > 1.5 * cell["records"]["drafts"]
+    assert cell["acceptance_ratio"] == cell["records"]["acceptance_ratio"]
+    assert cell["completion_tokens"] == 4 * 32

@@ -101,6 +101,12 @@ def converter(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
+def values_of(parse: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+    """Return a parser of values separated by commas, each once; errors quote the value."""
+    one = converter(parse)
+    return lambda text: tuple(dict.fromkeys(one(part.strip()) for part in text.split(",")))
+
+
 def whole_between(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of whole numbers within these bounds."""
 

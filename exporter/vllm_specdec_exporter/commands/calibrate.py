@@ -9,7 +9,6 @@ the tokens that a request gets per step, by the server's counters.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from dataclasses import replace
@@ -22,11 +21,19 @@ import yaml
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import Basis
-from .arguments import add_flag, check_writable, fail, write_file
+from .arguments import (
+    add_flag,
+    check_writable,
+    fail,
+    number_between,
+    values_of,
+    whole_between,
+    write_file,
+)
 from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
 from .sweep.endpoint import Unreachable
 from .sweep.grid import Prompt, PromptSet
-from .sweep.progress import show_progress
+from .sweep.progress import SweepProgress
 from .sweep.record import Status
 from .sweep.runner import OtherTraffic
 
@@ -42,9 +49,13 @@ FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
 
 #: Requests of each worker.
 _PER_WORKER = 3
+#: Requests at a time: vLLM's largest default of --max-num-seqs.
+_MAX_BATCH = 1024
+#: Tokens of text: the longest contexts that servers offer.
+_MAX_CONTEXT = 1_000_000
 
 #: Largest relative difference between the numbers of events and of steps, where each step sends an event.
-_SAME_STEPS = 0.1
+_MAX_STEP_DIFFERENCE = 0.1
 
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
@@ -64,21 +75,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "that has K=0.",
         "",
     )
-    add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8")
-    add_flag(
-        parser,
-        "--context N,N,...",
+    batches = values_of(whole_between(1, _MAX_BATCH))
+    add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches)
+    before = (
         "Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with text "
-        "before it.",
-        "0,2000",
+        "before it."
     )
-    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", type=int)
+    contexts = values_of(whole_between(0, _MAX_CONTEXT))
+    add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
+    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", whole_between(1, _MAX_CONTEXT))
     warmth = "As in production: drafting costs a little less where more is rejected."
-    add_flag(parser, "--temperature T", warmth, "0", type=float)
-    add_flag(parser, "--prompts SET", "As in sweep.", "code,chat")
+    add_flag(parser, "--temperature T", warmth, "0", number_between(0.0, 2.0))
+    add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
     add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
     method = "Speculative method, such as eagle3: the profile is chosen for it."
     add_flag(parser, "--method NAME", method, "")
+    add_flag(parser, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
     add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
     add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
     add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
@@ -88,15 +100,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, print what it means, and return the exit code."""
-    batches = _numbers("--concurrency", args.concurrency, 1, 1024)
-    contexts = _numbers("--context", args.context, 0, 1_000_000)
-    prompts = _prompts(args.prompts, contexts)
-    plans = [_plan(args, prompts, batch) for batch in batches]
+    prompts = _prompts(args.prompts, sorted(args.context))
+    plans = [_plan(args, prompts, batch) for batch in sorted(args.concurrency)]
     requests = sum(plan.requests * len(prompts) for plan in plans)
     if args.dry_run:
         print(
             f"{requests} requests of {args.max_tokens} tokens to each of {', '.join(_urls(args))}, "
-            f"at most {max(batches)} at a time"
+            f"at most {max(args.concurrency)} at a time"
         )
         return FINE
     check_writable("--out", Path(args.out))
@@ -107,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     except OtherTraffic as error:
         return fail("calibrate", error, PROBLEM)
     except ConfigError as error:
-        if "context" in str(error) and max(contexts) > 0:
+        if "context" in str(error) and max(args.context) > 0:
             raise ConfigError(f"{error}; give shorter ones with --context") from error
         raise
     try:
@@ -116,8 +126,27 @@ def run(args: argparse.Namespace) -> int:
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
         return fail("calibrate", f"{error}{hint}", PROBLEM)
+    note = profile.provenance
+    profile = _described(profile, rows, identity, plans, requests)
+    write_file("--out", Path(args.out), document(profile).encode())
+    print(table(profile, rows))
+    if note:
+        print(f"the interval is wide: {note}", file=sys.stderr)
+    print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
+    return FINE
+
+
+def _described(
+    profile: CostProfile,
+    rows: Sequence[StepTime],
+    identity: ServerIdentity,
+    plans: Sequence[SweepPlan],
+    requests: int,
+) -> CostProfile:
+    """Return the profile with its ranges, its uncertainty and how it was measured."""
+    batches = [load for plan in plans for load in plan.concurrencies]
     largest, note = largest_error(profile, rows), profile.provenance
-    profile = replace(
+    return replace(
         profile,
         uncertainty=max(profile.uncertainty, largest),
         basis=Basis.CALIBRATED,
@@ -130,28 +159,10 @@ def run(args: argparse.Namespace) -> int:
             f"{note and f'; {note}'}"
         ),
     )
-    write_file("--out", Path(args.out), document(profile).encode())
-    print(f"{table(profile, rows)}\n\n{plot(profile, rows)}")
-    if note:
-        print(f"the interval is wide: {note}", file=sys.stderr)
-    print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
-    return FINE
 
 
 def _urls(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.url, args.plain_url) if args.plain_url else (args.url,)
-
-
-def _numbers(flag: str, text: str, least: int, most: int) -> list[int]:
-    try:
-        found = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or found[0] < least or found[-1] > most:
-        raise ConfigError(
-            f"{flag} {json.dumps(text)}: allowed: whole numbers from {least} to {most}, separated by commas"
-        )
-    return found
 
 
 def _prompts(names: str, contexts: Sequence[int]) -> tuple[PromptSet, ...]:
@@ -169,12 +180,12 @@ def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
 
     They differ from the first one, or the server would read the cache of the common text once for all.
     """
-    found = []
+    longer = []
     for number, prompt in enumerate(prompts.prompts):
         text = " ".join(_WORDS[(number + i * (number + 3)) % len(_WORDS)] for i in range(tokens))
         first, *others = prompt.messages
-        found.append(Prompt((replace(first, content=f"{text}\n{first.content}"), *others)))
-    return PromptSet(f"{prompts.name}+{tokens}", tuple(found))
+        longer.append(Prompt((replace(first, content=f"{text}\n{first.content}"), *others)))
+    return PromptSet(f"{prompts.name}+{tokens}", tuple(longer))
 
 
 def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) -> SweepPlan:
@@ -186,6 +197,7 @@ def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) 
         requests=_PER_WORKER * max(2, batch),
         max_tokens=args.max_tokens,
         model=args.model,
+        api=args.api,
         ignore_eos=True,
         allow_other_traffic=args.allow_other_traffic,
         watch=1.0,
@@ -196,12 +208,13 @@ async def _measure(
     args: argparse.Namespace, plans: Sequence[SweepPlan]
 ) -> tuple[ServerIdentity, list[CellResult]]:
     """Return the server, and the cells of both servers, in turn so that a slow drift affects both."""
+    progress = SweepProgress(None if args.quiet else sys.stderr)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
     for plan in plans:
         for url in _urls(args):
             server = endpoint(url, api_key_file=args.api_key_file)
-            outcome = await run_sweep(plan, server, progress=show_progress(quiet=args.quiet))
+            outcome = await run_sweep(plan, server, progress=progress)
             identity = identity or outcome.record.server
             cells += outcome.record.cells
     assert identity is not None
@@ -233,7 +246,7 @@ def step_time(cell: CellResult) -> StepTime:
         batch=max(1.0, sum(answer.seconds for answer in cell.answers) / cell.seconds),
         k=drafted / steps,
         seconds=median(times)
-        if times and abs(between / steps - 1) <= _SAME_STEPS
+        if times and abs(between / steps - 1) <= _MAX_STEP_DIFFERENCE
         else cell.tpot.mean * (cell.generated_tokens - firsts) / steps,
         context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in whole),
     )
@@ -268,20 +281,4 @@ def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
     lines += [
         f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches) for k in ks if k > 0
     ]
-    return "\n".join(lines)
-
-
-#: Width of the longest bar, in characters.
-_WIDTH = 50
-
-
-def plot(profile: CostProfile, rows: Sequence[StepTime]) -> str:
-    """Return bars of the tokens per draft to break even at the measured K, by requests in the batch."""
-    k = round(max(row.k for row in rows))
-    lengths = {batch: profile.step_cost(k, batch) for batch in sorted({round(row.batch) for row in rows})}
-    scale = _WIDTH / max(k + 1, *lengths.values())
-    lines = [f"K={k}: tokens a draft to break even, of at most {k + 1}"]
-    for batch, length in lengths.items():
-        words = f"{length:.2f}" if length <= k + 1 else f"{length:.2f}, more than a draft can give"
-        lines.append(f"{batch:>6} {'#' * round(length * scale)} {words}")
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -33,6 +34,8 @@ def write(path: Path, body: bytes, mode: int = 0o644) -> None:
 
 def try_to_write(path: Path) -> None:
     """Test whether `write` can write this file, without changing it; OSError if it cannot."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     Path(temporary).unlink()

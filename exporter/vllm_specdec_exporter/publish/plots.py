@@ -16,7 +16,7 @@ import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError
 from .markup import Html, element
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
-_TONES = {"bad": "#D55E00", "middle": "#E69F00", "good": "#009E73"}
 #: Replaced by ``currentColor`` in the SVG.
 _INK = "#010203"
 _WIDTH, _HEIGHT = 6.0, 3.4
@@ -72,16 +71,6 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A named range of y; `tone` selects its colour."""
-
-    low: float
-    high: float
-    name: str
-    tone: Literal["bad", "middle", "good"]
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
     """A named bar; `low` and `high` bound the interval of its value, if any."""
 
@@ -106,14 +95,12 @@ def lines(
     x_label: str,
     y_label: str,
     description: str = "",
-    bands: Sequence[Band] = (),
     y_range: tuple[float | None, float | None] = (None, None),
 ) -> Html:
     """Return lines over a numeric axis, with the intervals of their points, as an ``<svg>`` element.
 
-    `title` and `description` are for screen readers; labels have the unit; `bands` are ranges of y to shade
-    and to name; `y_range` has the ends of the vertical axis, ``None`` for those of the data. Raises
-    ConfigError without matplotlib.
+    `title` and `description` are for screen readers; labels have the unit; `y_range` has the
+    ends of the vertical axis, ``None`` for those of the data. Raises ConfigError without matplotlib.
     """
     shown = [one for one in series if one.points]
     with _drawing() as (figure, axes):
@@ -126,7 +113,6 @@ def lines(
         axes.set_ylabel(printable(y_label))
         axes.set_ylim(bottom=y_range[0], top=y_range[1])
         axes.grid(visible=True, axis="y", color=_INK, alpha=0.15, linewidth=0.6)
-        _bands(axes, bands, shown)
         _names(axes, shown)
         return _svg(figure, title, description)
 
@@ -202,43 +188,6 @@ def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> No
         if point.low is not None and point.high is not None:
             reach = [[max(0.0, point.y - point.low)], [max(0.0, point.high - point.y)]]
             axes.errorbar(point.x, point.y, yerr=reach, fmt="none", ecolor=colour, capsize=3.5, linewidth=1.2)
-
-
-def _bands(axes: Axes, bands: Sequence[Band], series: Sequence[Series]) -> None:
-    """Shade the bands, with each name in the corner that is farthest from all points."""
-    bottom, top = axes.get_ylim()
-    left, right = axes.get_xlim()
-    points = [
-        ((point.x - left) / (right - left), (point.y - bottom) / (top - bottom))
-        for one in series
-        for point in one.points
-    ]
-    points += [((a[0] + b[0]) / 2, (a[1] + b[1]) / 2) for a, b in pairwise(points)]
-    for band in bands:
-        low, high = max(band.low, bottom), min(band.high, top)
-        if high <= low:
-            continue
-        axes.axhspan(low, high, color=_TONES[band.tone], alpha=0.14, linewidth=0)
-        places = [(x, y) for y in (high, low) for x in (0.0, 1.0)]
-
-        def room(place: tuple[float, float]) -> float:
-            x, y = place
-            level = (y - bottom) / (top - bottom)
-            return min((abs(px - x) + 2 * abs(py - level) for px, py in points), default=0.0)
-
-        x, y = max(places, key=room)
-        axes.annotate(
-            printable(band.name),
-            (x, y),
-            (5 if x == 0 else -5, -3 if y == high else 3),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            horizontalalignment="left" if x == 0 else "right",
-            verticalalignment="top" if y == high else "bottom",
-            fontsize=8.5,
-        )
-    axes.set_ylim(bottom, top)
-    axes.set_xlim(left, right)
 
 
 def _names(axes: Axes, series: Sequence[Series]) -> None:

@@ -119,6 +119,7 @@ def short_value(value: msgspec.Raw | bytes) -> bytes:
 
 
 class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
     completion_tokens_details: msgspec.Raw = _NULL
 
@@ -179,6 +180,7 @@ class ResponseFields:
     model_name: str = ""
     tokens: bool = False  # whether it has generated tokens, or their end
     only_role: bool = False  # whether it only names the role, before any token
+    prompt_tokens: int | None = None  # tokens of the prompt, if present
     completion_tokens: int | None = None  # generated tokens, if present
     record: DraftRecord | None = None  # the record of speculation, if present
     malformed: bool = False  # whether it has a record that contradicts itself
@@ -209,6 +211,7 @@ def read_response(body: bytes | bytearray) -> ResponseFields:
         model_name=found.model or "",
         tokens=tokens,
         only_role=tokens and _have_only_role(found.choices),
+        prompt_tokens=_count(found.usage.prompt_tokens) if found.usage else None,
         completion_tokens=_count(_completion_tokens(found)),
         record=record,
         malformed=malformed,

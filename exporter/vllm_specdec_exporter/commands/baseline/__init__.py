@@ -169,9 +169,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("baseline records one server; give one URL")
     out = Path(args.out)
     earlier = _earlier(out) if args.append else None
-    if not out.parent.is_dir() or out.is_dir():
-        shown = json.dumps(args.out)
-        raise ConfigError(f"--out {shown}: its folder does not exist, or it is a folder itself")
     check_writable("--out", out)
     target = upstream_config.targets[0]
     try:
@@ -210,9 +207,7 @@ async def _record(
 
 
 def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None]:
-    whole = format_duration(seconds)
-
-    warned = False
+    whole, warned = format_duration(seconds), False
 
     def tell(passed: float, requests: float) -> None:
         nonlocal warned

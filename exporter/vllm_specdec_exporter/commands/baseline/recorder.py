@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...measures.history import Sample
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Sums:
     load: float = 0.0
     seconds: float = 0.0
@@ -58,14 +58,9 @@ class Recorder:
         if tokens <= 0 or load is None:
             self.idle_seconds += seconds
             return
-        found = increase(previous.latencies, sample.latencies)
-        if found is None:
-            return
-        sums = self._buckets.setdefault(_place(load), _Sums())
-        sums.load += load * seconds
-        sums.seconds += seconds
-        sums.generation_tokens += tokens
-        sums.latencies = _plus(sums.latencies, found)
+        finished = increase(previous.latencies, sample.latencies)
+        if finished is not None:
+            self._add(load, seconds, tokens, finished)
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -74,17 +69,24 @@ class Recorder:
     def include(self, buckets: Iterable[LoadBucket]) -> None:
         """Add buckets of another engine or recording; BaselineError if their histograms have others."""
         for bucket in buckets:
-            sums = self._buckets.setdefault(_place(bucket.requests_running), _Sums())
+            load, latencies = bucket.requests_running, bucket.latencies
             try:
-                latencies = _plus(sums.latencies, bucket.latencies)
+                self._add(load, bucket.seconds, bucket.generation_tokens, latencies)
             except ValueError as error:
                 raise BaselineError(
                     f"recorded with other histogram buckets, so it cannot be added to ({error})"
                 ) from error
-            sums.load += bucket.requests_running * bucket.seconds
-            sums.seconds += bucket.seconds
-            sums.generation_tokens += bucket.generation_tokens
-            sums.latencies = latencies
+
+    def _add(self, load: float, seconds: float, tokens: float, latencies: Latencies) -> None:
+        """Add a time at one load, or raise ValueError if the histograms do not fit."""
+        place = next((i for i, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
+        sums = self._buckets.get(place, _Sums())
+        self._buckets[place] = _Sums(
+            load=sums.load + load * seconds,
+            seconds=sums.seconds + seconds,
+            generation_tokens=sums.generation_tokens + tokens,
+            latencies=_plus(sums.latencies, latencies),
+        )
 
     @property
     def requests(self) -> float:
@@ -119,19 +121,14 @@ class Recorder:
         return "nothing was generated: send it the usual traffic meanwhile"
 
 
-def _place(load: float) -> int:
-    """Return the index of the bucket of a load."""
-    return next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
-
-
 def _finished(latencies: Latencies) -> float:
-    found = latencies.time_per_output_token
-    return found.count if found else 0.0
+    per_token = latencies.time_per_output_token
+    return per_token.count if per_token else 0.0
 
 
-def _plus(sums: Latencies, found: Latencies) -> Latencies:
+def _plus(sums: Latencies, more: Latencies) -> Latencies:
     together: dict[str, Histogram | None] = {}
     for name in Latencies.__struct_fields__:
-        before, more = getattr(sums, name), getattr(found, name)
-        together[name] = before.plus(more) if before and more else (more or before)
+        before, added = getattr(sums, name), getattr(more, name)
+        together[name] = before.plus(added) if before and added else (added or before)
     return Latencies(**together)

@@ -3,61 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import Counter
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ...economics import statistics
-from ...economics.statistics import CLUSTERING, ClusterInterval, distribution, wilson
+from ...economics.statistics import (
+    CLUSTERING,
+    Acceptance,
+    ClusterInterval,
+    cluster_interval,
+    distribution,
+    wilson,
+)
 from ...measures.history import Delta
 from ...measures.measures import derive
 from .counters import between
 from .record import CellAcceptance, CellResult, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
-    from .client import Client, Sampling, StreamedAnswer, StreamedDrafts
+    from ...requests.observation import DraftRecord
+    from .client import Client
     from .counters import CounterSample
-    from .grid import Cell, Prompt
+    from .grid import Cell, Request
+    from .stream import StreamedAnswer
 
-#: Relative difference between counters and responses from which a cell counts as disturbed.
-TOLERANCE = 0.02
+#: Relative difference between counters and responses above which a cell counts as disturbed. Drafts of others
+#: of this share change the acceptance ratio by at most as much.
+MAX_DIFFERENCE = 0.02
+#: Kinds of errors that a cell lists: the others are in its answers.
+_MAX_ERRORS = 3
 
 
 async def send(
-    client: Client,
-    sampling: Sampling,
-    asked: Sequence[tuple[int, Prompt]],
-    concurrency: int,
-    answered: Callable[[StreamedAnswer], None] = lambda _: None,
-    *,
-    waves: bool = False,
+    client: Client, requests: Sequence[Request], concurrency: int, *, waves: bool = False
 ) -> tuple[tuple[StreamedAnswer, ...], float]:
     """Send the requests in a closed loop; return all responses in order, and the elapsed seconds.
 
-    `asked` has the prompts, each with its index in the set. Each of the `concurrency` workers sends its next
-    request after its last response; with `waves` all do so together, so that no prompt is computed while
-    another worker's response is generated.
+    Each of the `concurrency` workers sends its next request after its last response; with `waves` all do so
+    together, so that no prompt is computed while another worker's response is generated.
     """
-    answers: list[StreamedAnswer] = []
-    numbered = list(enumerate(asked))
+    slots = asyncio.Semaphore(concurrency)
 
-    async def work(left: Iterator[tuple[int, tuple[int, Prompt]]]) -> None:
-        for number, (place, prompt) in left:
-            answer = await client.ask(sampling, prompt, number, place)
-            answers.append(answer)
-            answered(answer)
+    async def ask(number: int, request: Request) -> StreamedAnswer:
+        async with slots:
+            return await client.ask(request, number)
 
     started = time.monotonic()
-    for at in range(0, len(numbered), concurrency) if waves else (0,):
-        left = iter(numbered[at : at + concurrency] if waves else numbered)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(asked))):
-                group.create_task(work(left))
-    return tuple(sorted(answers, key=lambda answer: answer.request)), time.monotonic() - started
+    numbered = list(enumerate(requests))
+    size = concurrency if waves else len(numbered)
+    answers: list[StreamedAnswer] = []
+    for at in range(0, len(numbered), size):
+        answers += await asyncio.gather(*(ask(*each) for each in numbered[at : at + size]))
+    return tuple(answers), time.monotonic() - started
 
 
 def judge(
@@ -91,7 +91,9 @@ def judge(
     source = records or counters
     doubts = _doubts(step, own, tokens, failed * max_tokens, rested=rested)
     kinds = Counter(answer.error for answer in answers if answer.error)
-    errors = [f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(3)]
+    errors = [
+        f"{number} of {len(answers)} requests: {words}" for words, number in kinds.most_common(_MAX_ERRORS)
+    ]
     status = Status.FAILED if not whole else Status.DISTURBED if doubts else Status.OK
     return CellResult(
         prompts=cell.prompts,
@@ -110,7 +112,7 @@ def judge(
         tpot=distribution(answer.tpot_seconds for answer in whole),
         latency=distribution(answer.seconds for answer in whole),
         acceptance_ratio=source.acceptance_ratio if whole else None,
-        acceptance_interval=acceptance_interval(whole) if records else draft_interval(step),
+        acceptance_interval=acceptance_interval(whole) if records else draft_interval(counters),
         mean_acceptance_length=source.mean_acceptance_length if whole else None,
         counters=counters,
         records=records,
@@ -129,34 +131,27 @@ def acceptance(step: Delta) -> CellAcceptance:
         mean_acceptance_length=measures.mean_acceptance_length,
         position_acceptance_ratio=measures.position_acceptance_ratio,
         mean_draft_length=measures.mean_draft_length,
-        coverage_ratio=measures.coverage_ratio,
     )
 
 
 def _doubts(step: Delta, own: Delta | None, tokens: int, unknown: int, *, rested: bool) -> tuple[str, ...]:
     """Return why the counters include more than the requests of this cell."""
-    found = []
+    doubts = []
     if not rested:
-        found.append("the counters did not come to rest after the last answer")
+        doubts.append("the counters did not come to rest after the last answer")
     generated = step.generation_tokens
     if generated is None:
-        found.append("the counters do not tell how many tokens were generated")
-    elif not (1 - TOLERANCE) * tokens <= generated <= (1 + TOLERANCE) * tokens + unknown:
-        found.append(f"the counters say {generated:g} generated tokens, the answers have {tokens}")
-    if own is not None and not unknown:
-        slack = TOLERANCE * (own.draft_tokens or 0.0)
-        for name, counted, recorded in (
-            ("drafts", step.drafts, own.drafts),
-            ("draft tokens", step.draft_tokens, own.draft_tokens),
-            ("accepted tokens", step.accepted_tokens, own.accepted_tokens),
-        ):
-            if counted is not None and abs(counted - (recorded or 0.0)) > slack:
-                found.append(f"the counters say {counted:g} {name}, the requests' records {recorded:g}")
-                break
-    return tuple(found)
+        doubts.append("the counters do not say how many tokens were generated")
+    elif not (1 - MAX_DIFFERENCE) * tokens <= generated <= (1 + MAX_DIFFERENCE) * tokens + unknown:
+        doubts.append(f"the counters say {generated:g} generated tokens, the answers have {tokens}")
+    if own is not None and not unknown and step.drafts is not None:
+        recorded = own.drafts or 0.0
+        if abs(step.drafts - recorded) > MAX_DIFFERENCE * recorded:
+            doubts.append(f"the counters say {step.drafts:g} drafts, the requests' records {recorded:g}")
+    return tuple(doubts)
 
 
-def pooled(records: Sequence[StreamedDrafts], generation_tokens: float, span: float) -> Delta:
+def pooled(records: Sequence[DraftRecord], generation_tokens: float, span: float) -> Delta:
     """Return the sum of the requests' records, in the form of an increase."""
     histogram = list(map(sum, zip_longest(*(record.histogram for record in records), fillvalue=0)))
     return Delta(
@@ -177,41 +172,35 @@ def acceptance_interval(answers: Sequence[StreamedAnswer]) -> ClusterInterval | 
     """
     prompts = {answer.prompt for answer in answers}
     recur = 1 < len(prompts) < len(answers)
-    clusters: dict[int, list[int]] = {}
+    clusters: dict[int, tuple[int, int]] = {}
     for answer in answers:
         if answer.drafts is not None and answer.drafts.draft_tokens:
-            cluster = clusters.setdefault(answer.prompt if recur else answer.request, [0, 0])
-            cluster[0] += answer.drafts.accepted_tokens
-            cluster[1] += answer.drafts.draft_tokens
-    found = statistics.cluster_interval(
-        [(a, d) for a, d in clusters.values()], "prompt" if recur else "request"
-    )
-    drafts = sum(answer.drafts.drafts for answer in answers if answer.drafts is not None)
-    accepted, drafted = (
-        (sum(column) for column in zip(*clusters.values(), strict=True)) if clusters else (0, 0)
-    )
-    if found is not None and accepted in (0, drafted):
+            unit = answer.prompt if recur else answer.request
+            accepted, drafted = clusters.get(unit, (0, 0))
+            clusters[unit] = accepted + answer.drafts.accepted_tokens, drafted + answer.drafts.draft_tokens
+    interval = cluster_interval(list(clusters.values()), "prompt" if recur else "request")
+    accepted, drafted = (sum(counts[i] for counts in clusters.values()) for i in (0, 1))
+    if interval is not None and accepted in (0, drafted):
+        drafts = sum(answer.drafts.drafts for answer in answers if answer.drafts is not None)
         low, high = wilson(accepted / drafted, drafts)
-        return ClusterInterval(low, high, found.unit, found.units)
-    return found
+        return ClusterInterval(low, high, interval.unit, interval.units)
+    return interval
 
 
-def draft_interval(delta: Delta) -> ClusterInterval | None:
-    """Return the interval of the acceptance ratio from the counters alone.
+def draft_interval(counters: CellAcceptance) -> ClusterInterval | None:
+    """Return the interval of the acceptance ratio from the counters alone; ``None`` without positions.
 
-    The position counters give the distribution of accepted tokens per draft, and so their variance, which
-    `CLUSTERING` widens because drafts of one request are correlated.
+    The position counters give the variance of the accepted tokens of a draft; `CLUSTERING` allows for the
+    correlation of drafts of one request.
     """
-    drafts, drafted = delta.drafts or 0.0, delta.draft_tokens or 0.0
-    positions = delta.accepted_tokens_per_position
-    if drafts < 2 or drafted <= 0 or not positions:
+    drafts, ratio = counters.drafts or 0.0, counters.acceptance_ratio
+    if drafts < 2 or ratio is None or not counters.position_acceptance_ratio:
         return None
-    exactly = [max(0.0, here - deeper) for here, deeper in pairwise((drafts, *positions, 0.0))]
-    mean = math.fsum(j * n for j, n in enumerate(exactly)) / drafts
-    variance = math.fsum(n * (j - mean) ** 2 for j, n in enumerate(exactly)) / (drafts - 1)
-    length = drafted / drafts
-    ratio = min(1.0, mean / length)
     if ratio in (0.0, 1.0):
         return ClusterInterval(*wilson(ratio, drafts / CLUSTERING), "draft", round(drafts))
-    reach = statistics.Z_EXACT * math.sqrt(CLUSTERING * variance / drafts) / length
-    return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), "draft", round(drafts))
+    interval = Acceptance(
+        counters.position_acceptance_ratio, drafts, ratio, None, counters.mean_draft_length
+    ).ratio_interval
+    if interval is None or interval.low is None or interval.high is None:
+        return None
+    return ClusterInterval(interval.low, interval.high, "draft", round(drafts))

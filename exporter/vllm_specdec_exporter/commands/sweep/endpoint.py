@@ -11,19 +11,16 @@ from urllib.parse import urlsplit, urlunsplit
 from ...config.options import ConfigError
 from ...config.values import parse_target
 from ...serve.tls import UpstreamConfig
-from .client import EndpointError, Sampling, ServedModel
-from .counters import CountersError
+from ...serve.upstream import PollError
+from .client import EndpointError
 from .record import ServerIdentity
 
 if TYPE_CHECKING:
     from ...config.values import Target
     from ...serve.upstream import Upstream
     from .client import Client
-    from .counters import CounterReader, CounterSample
-    from .grid import Prompt
-
-#: Statuses of a server without an API.
-_NO_SUCH_API = frozenset({404, 405, 501})
+    from .counters import CounterReader
+    from .grid import SweepPlan
 
 
 class Unreachable(Exception):  # noqa: N818 - it names the fault
@@ -53,8 +50,7 @@ class Endpoint:
     @property
     def metrics(self) -> UpstreamConfig:
         """Connection settings for its metrics."""
-        token = self.upstream.bearer_token_file or self.api_key_file
-        return replace(self.upstream, bearer_token_file=token)
+        return replace(self.upstream, bearer_token_file=self.upstream.bearer_token_file or self.api_key_file)
 
     def authorization(self) -> dict[str, str]:
         """Return the headers with the API key; ConfigError if the file is invalid."""
@@ -85,83 +81,38 @@ def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:
     return Endpoint(UpstreamConfig(targets=(without_api(parse_target(url)),)), api_key_file)
 
 
-async def identify(
-    name: str, client: Client, counters: CounterReader, upstream: Upstream, model: str
-) -> ServerIdentity:
+async def identify(name: str, counters: CounterReader, upstream: Upstream, model: str) -> ServerIdentity:
     """Return the identity of the server called `name`; an empty `model` means its only one.
 
-    Unreachable if it cannot be measured, ConfigError if `model` does not fit.
+    Unreachable if it cannot be measured, ConfigError if `model` is needed.
     """
-    trouble = ""
-    observation: CounterSample | None = None
     try:
-        observation = await counters.read()
-    except CountersError as error:
-        if error.gone:
-            raise Unreachable(f"{name} cannot be reached: {error}") from error
-        trouble = str(error)
-    try:
-        models = await client.models()
-    except EndpointError as error:
-        raise Unreachable(_no_models(name, error)) from error
-    if observation is None or not observation.reading.engines:
-        raise Unreachable(f"{name} has no vLLM metrics: {trouble or 'they show no engine'}")
-    chosen, reading = choose(models, model), observation.reading
-    k = max((len(engine.counters.accepted_tokens_per_position) for engine in reading.engines), default=0)
+        reading = (await counters.read()).reading
+    except PollError as error:
+        raise Unreachable(f"{name} cannot be measured: {error}") from error
+    if not reading.engines:
+        raise Unreachable(f"{name} cannot be measured: its metrics show no engine of vLLM")
+    models = sorted({engine.key.model_name for engine in reading.engines})
+    if not model and len(models) > 1:
+        raise ConfigError(f"--model is needed: the server has {', '.join(models)}")
     return ServerIdentity(
         target=name,
-        model=chosen.name,
-        root=chosen.root,
+        model=model or models[0],
         version=await upstream.version(),
         dialect=reading.dialect,
-        num_speculative_tokens=k,
+        num_speculative_tokens=max(
+            len(engine.counters.accepted_tokens_per_position) for engine in reading.engines
+        ),
     )
 
 
-def _no_models(name: str, error: EndpointError) -> str:
-    if error.status == 0:
-        return f"{name} cannot be reached: {error}"
-    if error.status in (401, 403):
-        return f"{name} wants an API key (GET /v1/models: {error}); see --api-key-file"
-    return f"{name} answers, but is no OpenAI endpoint: GET /v1/models: {error}"
-
-
-def choose(models: tuple[ServedModel, ...], name: str) -> ServedModel:
-    """Return the model of that name, or the only one if the name is empty; else ConfigError."""
-    known = ", ".join(model.name for model in models)
-    if not name:
-        if len(models) == 1:
-            return models[0]
-        raise ConfigError(f"--model is needed: the server has {known}")
-    for model in models:
-        if model.name == name:
-            return model
-    shown = json.dumps(name, ensure_ascii=False)
-    raise ConfigError(f"--model {shown}: the server has no such model; it has {known}")
-
-
-async def settle_api(client: Client, sampling: Sampling, prompt: Prompt) -> tuple[str, str]:
-    """Send one request to find the API of the server; return its name, and why it is not chat.
-
-    ConfigError if the server refuses such requests, Unreachable if it does not respond.
-    """
-    why = ""
-    api = "chat" if sampling.api == "auto" else sampling.api
+async def check_requests(client: Client, plan: SweepPlan) -> None:
+    """Send one short request; ConfigError if the server refuses it, Unreachable if it does not answer."""
     try:
-        await client.probe(replace(sampling, api=api), prompt)
+        await client.probe(replace(plan, max_tokens=1).request(0, plan.prompts[0].prompts[0]))
     except EndpointError as error:
-        template = error.status == 400 and "chat template" in str(error).lower()
-        if sampling.api != "auto" or not (template or error.status in _NO_SUCH_API):
-            raise _refused(api, error) from error
-        why, api = str(error), "completions"
-        try:
-            await client.probe(replace(sampling, api=api), prompt)
-        except EndpointError as other:
-            raise _refused(api, other) from other
-    return api, why
-
-
-def _refused(api: str, error: EndpointError) -> Exception:
-    if error.status in (400, 413, 422):
-        return ConfigError(f"the server refuses such requests ({api}): {error}")
-    return Unreachable(f"the server does not answer requests ({api}): {error}")
+        if error.status in (400, 413, 422):
+            hint = "; --api completions needs none" if "chat template" in str(error).lower() else ""
+            raise ConfigError(f"the server refuses such requests: {error}{hint}") from error
+        hint = "; see --api-key-file" if error.status in (401, 403) else ""
+        raise Unreachable(f"the server does not answer requests: {error}{hint}") from error

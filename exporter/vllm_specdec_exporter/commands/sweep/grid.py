@@ -1,86 +1,34 @@
-"""The grid of a sweep: zones of acceptance, prompts, cells and the plan.
-
-The zones are published bounds for draft models of about a ninth of the target's size: below 0.50 drafting
-costs more than it gains, from 0.50 to 0.65 it is near break-even, above that it likely pays. Cheap drafters
-(n-gram, suffix, EAGLE and MTP heads) pay below these bounds.
-"""
+"""The grid of a sweep: prompts, cells and the plan."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
-from enum import StrEnum
+from collections import Counter
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from ...config.options import ConfigError
-from ...config.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-_PUBLISHED = Thresholds()
-
-
-class Zone(StrEnum):
-    """Zones of an acceptance ratio."""
-
-    DISABLE = "disable"
-    NEAR_BREAK_EVEN = "near break-even"
-    LIKELY_BENEFIT = "likely benefit"
-
-
-#: Long descriptions of the zones.
-MEANINGS = {
-    Zone.DISABLE: "disable: costs more than it gains (draft models)",
-    Zone.NEAR_BREAK_EVEN: "near break-even",
-    Zone.LIKELY_BENEFIT: "likely benefit",
-}
-
-NOTE = (
-    "The zones are published for draft models of about 1:9 of the target's size; cheap drafters "
-    "(n-gram, suffix, EAGLE, MTP) pay below them too."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Zones:
-    """The bounds between the zones, as acceptance ratios from 0 to 1, rising; else ValueError."""
-
-    disable_below: float = _PUBLISHED.disable_acceptance_ratio  # below it drafting costs more than it gains
-    #: Above it drafting likely pays; in between it is near break-even.
-    benefit_above: float = _PUBLISHED.break_even_acceptance_ratio
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.disable_below <= self.benefit_above <= 1:
-            raise ValueError("allowed: 0 <= the disable bound <= the benefit bound <= 1")
-
-    def of(self, acceptance: float) -> Zone:
-        """Return the zone of an acceptance ratio."""
-        if acceptance < self.disable_below:
-            return Zone.DISABLE
-        return Zone.LIKELY_BENEFIT if acceptance > self.benefit_above else Zone.NEAR_BREAK_EVEN
-
-    def crossed_by(self, low: float, high: float) -> bool:
-        """Return whether an interval covers more than one zone."""
-        return self.of(low) is not self.of(high)
-
-
 #: The built-in sets, from the most to the least predictable.
 BUILTIN = ("code", "extraction", "chat", "creative")
 
-_MOST = 10_000
-_ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
+#: Prompts of one file: several hundred times the 16 that a cell sends by default.
+_MAX_PROMPTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message of a conversation."""
 
-    role: str
+    role: Literal["system", "user", "assistant", "developer", "tool"]
     content: str
 
 
@@ -90,10 +38,13 @@ class Prompt:
 
     messages: tuple[Message, ...]
 
-    @property
-    def text(self) -> str:
-        """The messages as plain text, for the completions API."""
-        return "\n".join(message.content for message in self.messages)
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One JSON line of a file: one of the two fields."""
+
+    prompt: str = ""
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +56,12 @@ class PromptSet:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the prompts, to detect an edited file."""
-        told = [[(m.role, m.content) for m in prompt.messages] for prompt in self.prompts]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        """A fingerprint of the prompts, which shows in the record whether two sweeps sent the same."""
+        texts = [[(m.role, m.content) for m in prompt.messages] for prompt in self.prompts]
+        return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
 
-def builtin(name: str) -> PromptSet:
-    """Return the built-in set of that name."""
+def _builtin(name: str) -> PromptSet:
     text = files(__package__).joinpath("data", f"{name}.txt").read_text(encoding="utf-8")
     return PromptSet(name, _read(text, name))
 
@@ -125,12 +75,11 @@ def load(words: Iterable[str]) -> tuple[PromptSet, ...]:
     sets: list[PromptSet] = []
     for word in words:
         if word == "all":
-            sets += map(builtin, BUILTIN)
+            sets += map(_builtin, BUILTIN)
         else:
-            sets.append(builtin(word) if word in BUILTIN else _file(word))
-    names = [one.name for one in sets]
-    for name in names:
-        if names.count(name) > 1:
+            sets.append(_builtin(word) if word in BUILTIN else _file(word))
+    for name, times in Counter(one.name for one in sets).items():
+        if times > 1:
             raise ConfigError(f'--prompts: "{name}" is there twice')
     return tuple(sets)
 
@@ -152,8 +101,8 @@ def _read(text: str, source: str) -> tuple[Prompt, ...]:
     numbered = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not numbered:
         raise ConfigError(f"{source}: no prompt in it")
-    if len(numbered) > _MOST:
-        raise ConfigError(f"{source}: {len(numbered)} prompts; allowed: at most {_MOST}")
+    if len(numbered) > _MAX_PROMPTS:
+        raise ConfigError(f"{source}: {len(numbered)} prompts; allowed: at most {_MAX_PROMPTS}")
     if numbered[0][1].startswith("{"):
         return tuple(_parse(line, f"{source} line {number}") for number, line in numbered)
     return tuple(Prompt((Message("user", line),)) for _, line in numbered)
@@ -161,28 +110,32 @@ def _read(text: str, source: str) -> tuple[Prompt, ...]:
 
 def _parse(line: str, source: str) -> Prompt:
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        document = None
-    if isinstance(document, dict):
-        prompt, messages = document.get("prompt"), document.get("messages")
-        if isinstance(prompt, str) and prompt:
-            return Prompt((Message("user", prompt),))
-        if isinstance(messages, list) and messages and all(map(_is_message, messages)):
-            return Prompt(tuple(Message(m["role"], m["content"]) for m in messages))
+        entry = msgspec.json.decode(line, type=_Line)
+    except (msgspec.DecodeError, RecursionError):
+        entry = _Line()
+    if entry.prompt:
+        return Prompt((Message("user", entry.prompt),))
+    if entry.messages:
+        return Prompt(entry.messages)
     raise ConfigError(
         f'{source}: not a prompt; allowed: {{"prompt": "..."}} or '
         '{"messages": [{"role": "user", "content": "..."}]}'
     )
 
 
-def _is_message(document: object) -> bool:
-    found = document if isinstance(document, dict) else {}
-    return found.get("role") in _ROLES and isinstance(found.get("content"), str)
-
-
+#: Tokens of a warm-up's answers: it is the prompts that have to be in the cache.
+_WARM_UP_TOKENS = 8
 #: The temperatures of the published sweep, with acceptance of about .81, .71, .52 and .38.
 TEMPERATURES = (0.0, 0.4, 0.8, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to an API of the server."""
+
+    api: str  # ``chat`` or ``completions``
+    body: dict[str, object]
+    prompt: int  # the index of its prompt in the set
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,19 +164,12 @@ class SweepPlan:
     requests: int = 16  # requests per cell; they use the prompts of the set in turn
     max_tokens: int = 128  # most tokens of a response
     model: str = ""  # name of the model; empty for the only one of the server
-    api: str = "auto"  # ``chat``, ``completions``, or ``auto``: chat unless the server has no chat template
-    #: Of a cell's first request, increased by 1 for each further one; ``None`` for no seeds, as in most
-    #: production traffic: vLLM's drafter ignores seeds while its sampler does not, which may change
-    #: acceptance.
-    seed: int | None = None
+    api: str = "chat"  # ``chat`` or ``completions``
     top_p: float | None = None  # nucleus sampling, ``None`` for the server's default
     ignore_eos: bool = False  # whether responses continue to `max_tokens` (a vLLM extension)
     allow_other_traffic: bool = False  # whether to measure despite other traffic
     request_timeout: float = 120.0  # timeout of one response, in seconds
-    max_duration: float = 1800.0  # seconds after which the sweep stops; it can be continued
-    pause: float = 0.0  # seconds between two cells
     watch: float = 3.0  # seconds for which the server must be quiet before the first cell
-    zones: Zones = Zones()  # the bounds of the zones in reports
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the cells in the order of measurement: temperature changes fastest."""
@@ -234,11 +180,28 @@ class SweepPlan:
             for temperature in self.temperatures
         )
 
-    def asked(self, cell: Cell) -> tuple[tuple[int, Prompt], ...]:
-        """Return the prompts of the cell's requests in order, each with its index in the set."""
+    def requests_of(self, cell: Cell) -> tuple[Request, ...]:
+        """Return the requests of a cell in order."""
         prompts = next(one for one in self.prompts if one.name == cell.prompts).prompts
-        return tuple((i % len(prompts), prompts[i % len(prompts)]) for i in range(self.requests))
+        places = (i % len(prompts) for i in range(self.requests))
+        return tuple(self.request(place, prompts[place], cell.temperature) for place in places)
 
-    def warm_up(self) -> tuple[Prompt, ...]:
-        """Return every prompt of the sweep once, to fill the server's prefix cache before the first cell."""
-        return tuple(prompt for one in self.prompts for prompt in one.prompts[: self.requests])
+    def warm_up(self) -> tuple[Request, ...]:
+        """Return a short request with each prompt, which fills the server's prefix cache."""
+        short = replace(self, max_tokens=_WARM_UP_TOKENS)
+        prompts = [prompt for one in self.prompts for prompt in one.prompts[: self.requests]]
+        return tuple(short.request(place, prompt) for place, prompt in enumerate(prompts))
+
+    def request(self, place: int, prompt: Prompt, temperature: float = 0.0) -> Request:
+        """Return the request with one prompt, which has the index `place` in its set."""
+        body: dict[str, object] = {"model": self.model, "temperature": temperature}
+        body |= {"max_tokens": self.max_tokens, "stream": True, "stream_options": {"include_usage": True}}
+        if self.top_p is not None:
+            body["top_p"] = self.top_p
+        if self.ignore_eos:
+            body["ignore_eos"] = True
+        if self.api == "chat":
+            body["messages"] = [{"role": m.role, "content": m.content} for m in prompt.messages]
+        else:
+            body["prompt"] = "\n".join(message.content for message in prompt.messages)
+        return Request(self.api, body, place)

@@ -1,30 +1,27 @@
-"""The record of a sweep, `sweep.json`: settings, server, and every measured cell.
-
-A later run with the same settings and server continues it.
-"""
+"""The record of a sweep, `sweep.json`: settings, server, and every measured cell."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ... import __version__
-from ...config import files
 from ...config.options import ConfigError
 from ...economics.statistics import ClusterInterval, TimeSummary
-from .client import StreamedAnswer  # noqa: TC001 - read at run time, to decode
 from .grid import Cell, SweepPlan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .stream import StreamedAnswer
 
+FILE = "sweep.json"
 FORMAT = "vllm-specdec-sweep"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class Status(StrEnum):
@@ -37,11 +34,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """The measured server; another one means another sweep."""
+    """The measured server."""
 
     target: str  # its address, without secrets
     model: str  # the model's name
-    root: str = ""  # the path of the model's weights, from the server
     version: str = ""  # the server's version, empty if not known
     dialect: str = ""
     num_speculative_tokens: int = 0  # K, 0 if not known
@@ -57,7 +53,6 @@ class Setup:
     requests: int
     max_tokens: int
     api: str
-    seed: int | None
     top_p: float | None
     ignore_eos: bool
 
@@ -74,7 +69,6 @@ class CellAcceptance:
     #: At index i, the share of drafts in which position i was accepted.
     position_acceptance_ratio: tuple[float, ...] = ()
     mean_draft_length: float | None = None  # draft tokens per draft, 0 to K
-    coverage_ratio: float | None = None  # share of the generated tokens from drafts, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +101,6 @@ class CellResult:
     #: The same from the requests' own records, where all answers have one.
     records: CellAcceptance | None = None
     answers: tuple[StreamedAnswer, ...] = ()  # every request
-    attempts: int = 1  # how often the cell was measured; more than once where the server restarted
 
     @property
     def cell(self) -> Cell:
@@ -132,56 +125,19 @@ class SweepRecord:
     format_version: int = FORMAT_VERSION
     exporter_version: str = field(default=__version__)
 
-    def with_cell(self, result: CellResult) -> SweepRecord:
-        """Return the record with a cell added, or replaced after a repeated attempt, in the grid's order."""
-        others = tuple(one for one in self.cells if one.cell != result.cell)
-        return replace(self, cells=tuple(sorted((*others, result), key=self.place)))
 
-    def place(self, result: CellResult) -> tuple[int, int, int]:
-        """Return the index of a cell in the grid; ValueError if it is not in it."""
-        setup = self.setup
-        return (
-            list(setup.prompts).index(result.prompts),
-            setup.concurrencies.index(result.concurrency),
-            setup.temperatures.index(result.temperature),
-        )
-
-    def finished(self, *, allow_other_traffic: bool) -> frozenset[Cell]:
-        """Return the cells that need not be measured again."""
-        good = {Status.OK, Status.DISTURBED} if allow_other_traffic else {Status.OK}
-        return frozenset(result.cell for result in self.cells if result.status in good)
-
-
-def setup_of(plan: SweepPlan, api: str) -> Setup:
-    """Return the settings of `plan` with `api`."""
+def setup_of(plan: SweepPlan) -> Setup:
+    """Return the settings of `plan`."""
     return Setup(
         prompts={one.name: one.digest for one in plan.prompts},
         temperatures=plan.temperatures,
         concurrencies=plan.concurrencies,
         requests=plan.requests,
         max_tokens=plan.max_tokens,
-        api=api,
-        seed=plan.seed,
+        api=plan.api,
         top_p=plan.top_p,
         ignore_eos=plan.ignore_eos,
     )
-
-
-def decode(body: bytes) -> SweepRecord:
-    """Return the record in a file's content; ValueError, to follow the name of the file, if invalid."""
-    try:
-        head = msgspec.json.decode(body)
-        ours = isinstance(head, dict) and head.get("format") == FORMAT
-        if ours and head.get("format_version") == FORMAT_VERSION:
-            record = msgspec.json.decode(body, type=SweepRecord)
-            for result in record.cells:
-                record.place(result)
-            return record
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not the record of a sweep: {' '.join(str(error).split())}") from error
-    if ours:
-        raise ValueError(f"has format version {head.get('format_version')}, known: {FORMAT_VERSION}")
-    raise ValueError("is not the record of a sweep")
 
 
 def encode(record: SweepRecord) -> bytes:
@@ -189,65 +145,12 @@ def encode(record: SweepRecord) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
 
 
-def server_differences(old: ServerIdentity, new: ServerIdentity) -> list[str]:
-    """Return the differences between two servers; unknown properties do not count."""
-    told = {name: value for name, value in asdict(old).items() if value and getattr(new, name)}
-    return _differences(told, asdict(new))
-
-
-def _differences(old: dict[str, object], new: dict[str, object]) -> list[str]:
-    return [
-        f"{name.replace('_', ' ')} {_show(value)} there, {_show(new[name])} now"
-        for name, value in old.items()
-        if value != new[name]
-    ]
-
-
-def _show(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(f"{item:g}" for item in value)
-    if isinstance(value, dict):
-        return ",".join(f"{name} ({digest})" for name, digest in value.items())
-    if isinstance(value, str):
-        return value or "unknown"
-    return json.dumps(value)
-
-
-FILE = "sweep.json"
-
-
-def load(directory: Path) -> SweepRecord | None:
-    """Return the record in `directory`, ``None`` without; ConfigError if it cannot be used."""
-    path = directory / FILE
+def prepare(directory: Path) -> None:
+    """Create `directory`; ConfigError if that fails, or if it has a record already, which would be lost."""
+    quoted = json.dumps(str(directory), ensure_ascii=False)
+    if (directory / FILE).exists():
+        raise ConfigError(f"--out {quoted}: has a {FILE} already; choose another directory")
     try:
-        return decode(path.read_bytes())
-    except FileNotFoundError:
-        return None
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--out {_quote(directory)}: {FILE} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"--out {_quote(directory)}: {FILE} {error}") from error
-
-
-def check_same(directory: Path, old: SweepRecord, server: ServerIdentity, setup: Setup) -> None:
-    """Raise ConfigError with the differences if the record in `directory` is of another sweep."""
-    found = server_differences(old.server, server) + _differences(asdict(old.setup), asdict(setup))
-    if found:
-        raise ConfigError(
-            f"--out {_quote(directory)}: holds another sweep: {'; '.join(found)}; "
-            "repeat that one's settings to continue it, or choose another directory"
-        )
-
-
-def save(path: Path, body: bytes) -> None:
-    """Write a file atomically; ConfigError if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, body)
-    except OSError as error:
-        where = f"--out {_quote(path.parent)}: {path.name}"
-        raise ConfigError(f"{where} cannot be written: {error.strerror}") from error
-
-
-def _quote(path: Path) -> str:
-    return json.dumps(str(path), ensure_ascii=False)
+        raise ConfigError(f"--out {quoted}: cannot be created: {error.strerror}") from error

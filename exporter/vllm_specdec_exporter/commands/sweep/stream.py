@@ -1,0 +1,114 @@
+"""One streamed answer: the times of its tokens, its usage, and vLLM's record of its drafts.
+
+The events are read by the room of single requests, as the tap reads them. Times come in.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ...requests.exchange import MAX_EVENT, EventSizeError, EventSplitter, data_of
+from ...requests.openai_api import UnreadableError, read_response
+
+if TYPE_CHECKING:
+    from ...requests.observation import DraftRecord
+
+#: Characters of a server's error message: what a line of a terminal report can hold.
+_MAX_MESSAGE = 300
+
+
+class StreamError(Exception):
+    """The stream is not from an OpenAI endpoint, or reports a failed request."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedAnswer:
+    """The client's view of one request."""
+
+    request: int  # its number in the cell, from 0
+    prompt: int  # the index of its prompt in the set, from 0
+    error: str = ""  # why the response is incomplete; empty if it is complete
+    prompt_tokens: int = 0  # from the server's usage
+    completion_tokens: int = 0  # from the server's usage
+    ttft_seconds: float | None = None  # from sending the request to the first token
+    #: (last token - first token) / (completion tokens - 1); ``None`` for a single token.
+    tpot_seconds: float | None = None
+    events: int = 0  # number of events with tokens; vLLM sends one for each step
+    event_seconds: float | None = None  # median time between two of them; ``None`` for a single one
+    seconds: float = 0.0  # from sending the request to the end of the response
+    drafts: DraftRecord | None = None  # the server's record of the drafts, if given
+
+
+class Stream:
+    """Collects the response to a request that was sent at the time `started`, in seconds."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._events = EventSplitter(MAX_EVENT)
+        self._times: list[float] = []
+        self._prompt_tokens = 0
+        self._completion_tokens: int | None = None
+        self._drafts: DraftRecord | None = None
+
+    def feed(self, data: bytes, time: float) -> None:
+        """Handle bytes received at `time`; StreamError if they are no events, or report a failed request."""
+        try:
+            for event in self._events.feed(data):
+                self._event(data_of(event), time)
+        except EventSizeError as error:
+            raise StreamError(str(error)) from error
+        except UnreadableError as error:
+            raise StreamError("an event of the stream is not the JSON of a response") from error
+
+    def _event(self, data: bytes, time: float) -> None:
+        if not data:
+            return
+        response = read_response(data)
+        if response.failed:
+            raise StreamError(error_message(json.loads(data)) or "the stream says that the request failed")
+        # An event without text may still have a token, whose text follows when its bytes are complete.
+        if response.tokens and (self._times or not response.only_role):
+            self._times.append(time)
+        if response.completion_tokens is not None:
+            self._prompt_tokens = response.prompt_tokens or 0
+            self._completion_tokens = response.completion_tokens
+        self._drafts = _of_vllm(response.record) or self._drafts
+
+    def answer(self, request: int, prompt: int, time: float) -> StreamedAnswer:
+        """Return the response that ended at `time`; StreamError if it ended early."""
+        tokens, times = self._completion_tokens, self._times
+        if tokens is None:
+            raise StreamError("the stream ended without usage")
+        first = times[0] if times else None
+        gaps = [later - earlier for earlier, later in pairwise(times)]
+        return StreamedAnswer(
+            request=request,
+            prompt=prompt,
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=tokens,
+            ttft_seconds=None if first is None else first - self._started,
+            tpot_seconds=None if first is None or tokens < 2 else (times[-1] - first) / (tokens - 1),
+            events=len(times),
+            event_seconds=median(gaps) if gaps else None,
+            seconds=time - self._started,
+            drafts=self._drafts,
+        )
+
+
+def _of_vllm(record: DraftRecord | None) -> DraftRecord | None:
+    """Return vLLM's record, without its steps; those of other engines lack counts, or compute them from K."""
+    if record is None or record.configured_k or (record.draft_tokens and not record.drafts):
+        return None
+    return replace(record, steps={})
+
+
+def error_message(document: object) -> str:
+    """Return the message of an OpenAI error document in one line; empty if it is not one."""
+    error = (document.get("error") or document) if isinstance(document, dict) else None
+    words = (error.get("message") or error.get("detail")) if isinstance(error, dict) else error
+    text = words if isinstance(words, str) else ""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_MAX_MESSAGE]
