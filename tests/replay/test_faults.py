@@ -109,8 +109,8 @@ def document() -> Iterator[str]:
         f"{len(FAULTS)} faults, each injected into a healthy service of simulated pods, and judged by the "
         "real rules in Prometheus's own engine, evaluated once a minute, or every four minutes where it "
         "takes a day (`tests/replay`). The time runs from the fault until the alert fires. Alertmanager's "
-        "`group_wait` comes on top, and up to 9 minutes for rules that production evaluates every 3 minutes. Other alerts "
-        "of the same fault are inhibited, or grouped into the same notification."
+        "`group_wait` comes on top, and up to 9 minutes for rules that production evaluates every 3 minutes. "
+        "Other alerts of the same fault are inhibited, or grouped into the same notification."
     )
     yield ""
     yield "| fault | found by | severity | after | promised |"
