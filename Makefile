@@ -73,9 +73,10 @@ pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and th
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/pictures.py
 	PYTHONPATH=tests $(BIN)/python tests/statuspage/pictures.py
 
-rules: $(STAMP) ## The alert rules with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml), RUNBOOKS=URL, GRAFANA=URL
-	@test -n "$(OUT)" || { echo "usage: make rules OUT=folder [CONFIG=file] [RUNBOOKS=URL] [GRAFANA=URL]" >&2; exit 2; }
-	$(BIN)/python alerts/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)" --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)"
+rules: $(STAMP) ## The alert rules with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml), RUNBOOKS=URL, GRAFANA=URL, ALERTMANAGER=file
+	@test -n "$(OUT)" || { echo "usage: make rules OUT=folder [CONFIG=file] [RUNBOOKS=URL] [GRAFANA=URL] [ALERTMANAGER=file]" >&2; exit 2; }
+	$(BIN)/python alerts/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)" --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" \
+		$(if $(ALERTMANAGER),--alertmanager "$(ALERTMANAGER)")
 
 dashboards: $(STAMP) ## The dashboards with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml)
 	@test -n "$(OUT)" || { echo "usage: make dashboards OUT=folder [CONFIG=file]" >&2; exit 2; }

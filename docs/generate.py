@@ -275,7 +275,7 @@ def push_schema() -> Iterator[str]:
         "title": "Push to vllm-specdec-exporter",
         "type": "object",
         "properties": {
-            "requests": {"type": "array", "maxItems": push.MOST_REQUESTS, "items": {"$ref": document["$ref"]}}
+            "requests": {"type": "array", "maxItems": push.MAX_REQUESTS, "items": {"$ref": document["$ref"]}}
         },
         "required": ["requests"],
         "$defs": {"PushedRequest": {**definition, "description": "One observed request."}},

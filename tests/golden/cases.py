@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.builders import tensorrt
+from support.builders import requests, tensorrt
 from support.copies import replace
+from support.observed import captured
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
-from vllm_specdec_exporter.commands.requests.recorded import EntryReader
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
@@ -145,12 +145,13 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
     """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
     grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
     book = RequestAggregator(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
-    reader = EntryReader(grouping.classification)
-    for number, line in enumerate(recorded("captures/ngram-phases/requests.jsonl.gz").splitlines()):
-        (found,) = reader.read(line)
+    for number, row in enumerate(requests("ngram-phases")):
         pushed = number % 5 == 0
         found = replace(
-            found, model_name="tiny-llama", request_type="completions", tenant="acme" if pushed else "else"
+            captured(row),
+            model_name="tiny-llama",
+            request_type="completions",
+            tenant="acme" if pushed else "else",
         )
         book.add(found, Source.PUSH if pushed else Source.TAP, number)
     book.push_rejected_total = 2

@@ -11,19 +11,20 @@ where ``speculative_decoding`` is vLLM's record, copied from the response. Unkno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from .engine_records import read_record
 from .observation import Observation, RecordError
-from .openai_api import MAX_SECONDS
 
-#: Limit of plausible temperatures.
-_MAX_TEMPERATURE = 1000.0
+#: Limit of observations in one push: as many of usual size are below the 1 MiB of a body.
+MAX_REQUESTS = 1000
 
-#: Limit of observations in one push.
-MOST_REQUESTS = 1000
+#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count that a float can hold.
+_Temperature = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class PushError(ValueError):
@@ -51,13 +52,13 @@ class PushedRequest(msgspec.Struct, kw_only=True):
     """
 
     model: str = ""
-    temperature: float | None = None
+    temperature: _Temperature | None = None
     request_type: str = ""
     tenant: str = ""
     stream: bool = False
-    completion_tokens: int | None = None
-    time_to_first_token_seconds: float | None = None
-    time_per_output_token_seconds: float | None = None
+    completion_tokens: _Count | None = None
+    time_to_first_token_seconds: _Seconds | None = None
+    time_per_output_token_seconds: _Seconds | None = None
     speculative_decoding: dict[str, Any] | None = None
 
 
@@ -82,26 +83,30 @@ def read_push(body: bytes, wall: float) -> Pushed:
     """Return the contents of a push whose requests ended at the Unix time `wall`, or raise PushError."""
     try:
         items = _PUSH.decode(body).requests
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise PushError(f'not {{"requests": [...]}}: {error}') from error
-    if len(items) > MOST_REQUESTS:
-        words = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
+    if len(items) > MAX_REQUESTS:
+        words = f"{len(items)} requests in one push; allowed: up to {MAX_REQUESTS}"
         raise PushError(words, len(items))
     observations, errors, warnings = [], [], []
     for place, item in enumerate(items):
         try:
-            observation, warning = _observation(_REQUEST.decode(item), wall)
-            observations.append(observation)
-            if warning:
-                warnings.append((place, warning))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            observation, warning = read_pushed(item, wall)
+        except (ValueError, RecursionError) as error:
             errors.append((place, str(error)))
+            continue
+        observations.append(observation)
+        if warning:
+            warnings.append((place, warning))
     return Pushed(tuple(observations), tuple(errors), tuple(warnings))
 
 
-def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
-    """Return the observation, and a warning, which may be empty."""
-    record, malformed, warning = None, False, ""
+def read_pushed(body: bytes | msgspec.Raw, wall: float) -> tuple[Observation, str]:
+    """Return the observation of one request of a push, and a warning, which may be empty.
+
+    ValueError or RecursionError if it cannot be used.
+    """
+    item, record, malformed, warning = _REQUEST.decode(body), None, False, ""
     if not item.model:
         warning = "model is missing: its served name is needed to match the request with its engine"
     if item.speculative_decoding is not None:
@@ -112,28 +117,14 @@ def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
     observation = Observation(
         time=wall,
         model_name=item.model,
-        temperature=_number(item.temperature, "temperature", _MAX_TEMPERATURE),
+        temperature=item.temperature,
         request_type=item.request_type,
         tenant=item.tenant,
         stream=item.stream,
-        completion_tokens=_tokens(item.completion_tokens),
+        completion_tokens=item.completion_tokens,
         record=record,
         malformed=malformed,
-        ttft_seconds=_number(item.time_to_first_token_seconds, "time_to_first_token_seconds", MAX_SECONDS),
-        tpot_seconds=_number(
-            item.time_per_output_token_seconds, "time_per_output_token_seconds", MAX_SECONDS
-        ),
+        ttft_seconds=item.time_to_first_token_seconds,
+        tpot_seconds=item.time_per_output_token_seconds,
     )
     return observation, warning
-
-
-def _number(value: float | None, name: str, most: float) -> float | None:
-    if value is not None and not 0 <= value <= most:
-        raise ValueError(f"{name} is {value:g}; a number from 0 to {most:g} is expected")
-    return value
-
-
-def _tokens(value: int | None) -> int | None:
-    if value is not None and not 0 <= value < 2**53:
-        raise ValueError(f"completion_tokens is {value}; a count is expected")
-    return value
