@@ -149,7 +149,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=ORDER, help="these sections alone")
     parser.add_argument("--peers", action="store_true", help="other exporters too; installs them")
     parser.add_argument("--tap", action="store_true", help="the tap too: twenty minutes")
-    parser.add_argument("--scale", action="store_true", help="fleets too, for docs/scaling.md: half an hour")
+    parser.add_argument(
+        "--scale", action="store_true", help="fleets too, for docs/operations.md: half an hour"
+    )
     parser.add_argument(
         "--soak", type=_seconds, default=60.0, metavar="DURATION", help="how long, such as 10m"
     )

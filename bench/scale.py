@@ -4,7 +4,7 @@ The exporters are one process that plays back what a real one said in two simula
 from another moment on and under the engine's own model. Memory, time and disk are those of Prometheus alone;
 only what grows with the fleet is compared, so that the machine matters little.
 
-    python bench/scale.py            # shows the table of docs/scaling.md; half an hour
+    python bench/scale.py            # shows the table of docs/operations.md; half an hour
     python bench/scale.py --write    # and writes it there
     python bench/scale.py 10 100     # these fleets
 """
@@ -46,7 +46,7 @@ HURRIED_FLEET = 100
 #: Share of the scrapes that must have been answered while Prometheus is looked at.
 ANSWERED = 0.95
 #: Where the table goes.
-PAGE = Path(__file__).parent.parent / "docs" / "scaling.md"
+PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
 BEGIN, END = "<!-- sizing: written by bench/scale.py -->", "<!-- end of sizing -->"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _DAY = 86_400
@@ -81,7 +81,7 @@ class Cost:
         return self.scraped + self.recorded
 
     def times(self, factor: float) -> Cost:
-        """Return the cost of a larger fleet, were it proportional: see `docs/scaling.md` for what is not."""
+        """Return the cost of a larger fleet, were it proportional; `docs/operations.md` has what is not."""
         return Cost(
             round(self.engines * factor),
             self.scraped * factor,
@@ -234,14 +234,14 @@ def lines(fleets: tuple[int, ...] = FLEETS) -> Iterator[str]:
         for engines in fleets:
             cost = measure(engines, folder)
             yield _row(cost, size)
-        yield _row(cost.times(EXTRAPOLATED / cost.engines), size, reckoned=True)
+        yield _row(cost.times(EXTRAPOLATED / cost.engines), size, extrapolated=True)
         short, long = (measure(HURRIED_FLEET, folder, watch).memory_bytes for watch in (SHORT, LONG))
     yield ""
     per_series = cost.memory_bytes / cost.series / 1000
     after = WARM_SECONDS + WATCHED_SECONDS
     yield (
-        f"Looked at {after:.0f} s after the start. When as many samples as come in an "
-        f"hour are there, memory is {long / short:.1f} times as much (measured with {HURRIED_FLEET} "
+        f"Measured {after:.0f} s after the start. With an hour of samples, memory is "
+        f"{long / short:.1f} times as much (measured with {HURRIED_FLEET} "
         f"engines that are scraped every second). A series takes {per_series:.1f} kB of "
         f"memory, a sample {size:.1f} bytes of a block of two hours."
     )
@@ -259,9 +259,9 @@ _HEAD = (
 )
 
 
-def _row(cost: Cost, size: float, *, reckoned: bool = False) -> str:
+def _row(cost: Cost, size: float, *, extrapolated: bool = False) -> str:
     cells = (
-        f"{cost.engines:,}" + (" (reckoned)" if reckoned else ""),
+        f"{cost.engines:,}" + (" (extrapolated)" if extrapolated else ""),
         f"{cost.scraped:,.0f}",
         f"{cost.recorded:,.0f}",
         f"{cost.samples_per_second:,.0f}",
@@ -274,7 +274,7 @@ def _row(cost: Cost, size: float, *, reckoned: bool = False) -> str:
 
 
 def write(found: list[str]) -> None:
-    """Put the lines between the marks of docs/scaling.md."""
+    """Put the lines between the marks of docs/operations.md."""
     head, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     _, _, tail = rest.partition(END)
     assert tail, f"{PAGE} has no {BEGIN} and {END}"
@@ -288,7 +288,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("fleet", nargs="*", type=int, default=FLEETS, help="numbers of engines")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/scaling.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/operations.md")
     arguments = parser.parse_args()
     found = []
     for line in lines(tuple(arguments.fleet)):

@@ -1,4 +1,4 @@
-"""What docs/push.md and docs/hooks/ show is what happens."""
+"""What docs/requests.md says of pushes, and docs/hooks/, show what happens."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from vllm_specdec_exporter.requests.observation import Observation, parse_record
 pytestmark = pytest.mark.full
 
 DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "push.md").read_text("utf-8")
+TEXT = (DOCS / "requests.md").read_text("utf-8").partition("\n## Push\n")[2].partition("\n## ")[0]
 SCHEMA = json.loads((DOCS / "reference" / "push.schema.json").read_text("utf-8"))
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "litellm_calls.json").read_text("utf-8"))
 EXPORTER = "http://127.0.0.1:9850"

@@ -131,8 +131,8 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
 
 
 def test_the_documented_addresses_are_those_that_are_published() -> None:
-    """docs/machine.md lists every published port, each with its default of .env."""
-    text = (ROOT / "docs" / "machine.md").read_text("utf-8")
+    """docs/deployment.md lists every published port, each with its default of .env."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
     ports = {port for service in services().values() for port in service.get("ports", [])}
     assert said == {port.rpartition(":")[0] for port in ports}

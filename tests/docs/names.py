@@ -12,7 +12,7 @@ from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.commands.act import BUILD, EVENTS
+from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -28,7 +28,7 @@ def metrics() -> frozenset[str]:
     families = {re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in known | parts}
     templates = (path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl"))
     defined = {name for text in templates for name in re.findall(r'define "([\w.]+)"', text)}
-    return frozenset({*known, *parts, *families, *defined, EVENTS, BUILD})
+    return frozenset({*known, *parts, *families, *defined, EVENTS})
 
 
 def labels(metric: str) -> frozenset[str] | None:
@@ -36,7 +36,7 @@ def labels(metric: str) -> frozenset[str] | None:
     row = next((row for row in METRICS if row.full_name == metric), None)
     if row is not None:
         return frozenset({*row.labels, "model_name", "engine", "window", "target"})
-    return frozenset({"event", "action", "version"}) if metric in (EVENTS, BUILD) else None
+    return frozenset({"event", "action"}) if metric == EVENTS else None
 
 
 @cache

@@ -33,12 +33,11 @@ FOREIGN = (
         "--enable-force-include-usage",
         "--headless",
     ),
-    *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
+    *("--enable-per-request-metrics", "--disable-log-stats", "--uds"),
     *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
     *("--speculative-adaptive", "--speculative-adaptive-config", "--spec-synth-rates"),
     # Alertmanager, amtool, Thanos
-    *("--web.external-url", "--alertmanager.url", "--alert.label-drop", "--endpoint", "--label"),
-    "--remote-write.config-file",
+    *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
     # kubectl, Helm, Docker, pip
     *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
 )
@@ -56,16 +55,16 @@ OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
 
 def spans(text: str) -> list[str]:
     """The code within the sentences of a page."""
-    return [" ".join(found[1].split()) for found in _SPAN.findall(prose(text))]
+    return [" ".join(match[1].split()) for match in _SPAN.findall(prose(text))]
 
 
-def unknown(found: Iterable[str], known: Iterable[str]) -> list[str]:
+def unknown(used: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return what is not known; a name that ends with a star or an underscore stands for several."""
     every = set(known)
     return sorted(
         {
             name
-            for name in found
+            for name in used
             if name not in every
             and not (name[-1] in "*_:" and any(one.startswith(name.rstrip("*")) for one in every))
         }
@@ -127,10 +126,10 @@ def _files(page: Path) -> list[str]:
 
 def _alternatives(pattern: str) -> list[str]:
     """Return a pattern with braces as patterns without."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if found is None:
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
         return [pattern]
-    return [pattern[: found.start()] + one + pattern[found.end() :] for one in found[1].split(",")]
+    return [pattern[: braces.start()] + one + pattern[braces.end() :] for one in braces[1].split(",")]
 
 
 def _expressions(page: Path) -> list[str]:
@@ -174,8 +173,8 @@ RULES: dict[str, Rule] = {
 @pytest.mark.parametrize("kind", RULES)
 def test_what_the_pages_name_exists(kind: str) -> None:
     """Such as series of the exporter, of a server or of a rule, and flags of the command before them."""
-    found = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
-    assert found == {}
+    wrong_names = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
+    assert wrong_names == {}
 
 
 @pytest.mark.parametrize(

@@ -122,15 +122,6 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
     assert parsed.method == document["method"]
 
 
-def test_the_documented_example_is_real() -> None:
-    """docs/plan.md shows the golden report of this very command, word for word."""
-    page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    assert (HERE / "llama-70b-8b.txt").read_text(encoding="utf-8") in page
-    command = page.split("```sh\n")[1].split("```")[0].replace("\\\n", " ").split()
-    files = {"70b/config.json": "LLAMA_70B", "8b/config.json": "LLAMA_8B"}
-    assert tuple(files.get(word, word) for word in command[2:]) == REPORTS["llama-70b-8b"]
-
-
 def test_the_documented_ways_out_are_real(config: Callable[..., str]) -> None:
     """Shorter requests or a smaller cache make the documented batch fit."""
     for change in (("--context", "4096"), ("--kv-precision", "fp8")):

@@ -1,4 +1,4 @@
-"""How many series an exporter publishes: counted on real ones, and written as a formula into docs/scaling.md.
+"""How many series an exporter publishes: counted on real ones, and written as a formula into docs/operations.md.
 
 PYTHONPATH=tests python -m scaling.series          # writes the block
 PYTHONPATH=tests python -m scaling.series --check  # fails if it is not current
@@ -32,7 +32,7 @@ from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
-PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 BEGIN, END = "<!-- series: written by `make generate` -->", "<!-- end of series -->"
 MODEL = "the-model"
 #: Longer than the windows, which then are full.

@@ -1,4 +1,4 @@
-"""The numbers of series in docs/scaling.md, held against the /metrics of a real exporter."""
+"""The numbers of series in docs/operations.md, held against the /metrics of a real exporter."""
 
 import gzip
 import re
@@ -16,7 +16,7 @@ from scaling.series import GROUPS, KINDS, MODELS, REQUESTS_K, TENANTS, formula, 
 pytestmark = pytest.mark.full
 
 CAPTURES = ROOT / "tests" / "data" / "captures" / "rendered"
-DOCUMENT = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text("utf-8")
 
 
 def test_the_page_is_current() -> None:

@@ -202,13 +202,3 @@ async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for made in transports:
         made.set_protocol.call_args.args[0].connection_lost(None)
     await runner.cleanup()
-
-
-def test_the_limits_are_told() -> None:
-    """The page on the web configuration has them as they are."""
-    page = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
-    section = page.partition("\n## Limits\n")[2].partition("\n## ")[0]
-    for limit in ("MOST_CONNECTIONS", "MOST_HANDSHAKES"):
-        assert f" {getattr(module, limit)}" in section, limit
-    for limit in ("HANDSHAKE_SECONDS", "REQUEST_SECONDS", "IDLE_SECONDS", "RESPONSE_SECONDS"):
-        assert f" {getattr(module, limit):g} s" in section, limit

@@ -40,14 +40,14 @@ help = "Rejected draft tokens per second, over the real span of the window."
     "tests/core/test_measures.py": {
         "            generation_tokens_per_second=40.0,": "            rejected_tokens_per_second=20.0,\n",
     },
-    "docs/concepts.md": {"### Rates and sample size": "`vllm_specdec_rejected_tokens_per_second`\n\n"},
+    "docs/concepts.md": {"| rates per second |": "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"},
     "CHANGELOG.md": {"## [Unreleased]": ""},
 }
 #: Written by the commands of the recipe.
 GENERATED = {
     "docs/reference/metrics.md",
     "docs/reference/snapshot.schema.json",
-    "docs/scaling.md",
+    "docs/operations.md",
     "tests/golden/metrics.prom",
 }
 

@@ -213,9 +213,8 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
     if prometheus:
         page = _alerts_page(prometheus.url)
         print(f"  {'alerts':<16}{page} (durations in the rules are divided by {_SPEEDUP})")
-        push = "dashboards --push YOUR-GRAFANA --grafana.token-file FILE"
-        print(f"  {'dashboards':<16}{_command()} {push}")
-        print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
+        print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
+        print(f"  {'':<16}to import in a Grafana with {prometheus.url} as its Prometheus data source")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     print(f"       {_command()} check {programs[0].url} {shlex.join(_SIMULATED)}\n")
     sys.stdout.flush()

@@ -48,7 +48,7 @@ class PushedRequest(msgspec.Struct, kw_only=True):
         time_to_first_token_seconds: from the end of the request to the first token.
         time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
         speculative_decoding: the record of the response, if it has one: `metrics.speculative_decoding` of
-            vLLM, or that of another engine (docs/push.md).
+            vLLM, or that of another engine (docs/requests.md).
     """
 
     model: str = ""

@@ -125,7 +125,7 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- define "vllm-specdec-exporter.image" -}}
 {{- $image := .Values.image }}
 {{- if not $image.repository }}
-{{- fail "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/machine.md says how to build one" }}
+{{- fail "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/deployment.md says how to build one" }}
 {{- end }}
 {{- $name := $image.repository }}
 {{- with ((.Values.global | default dict).imageRegistry | default $image.registry) }}

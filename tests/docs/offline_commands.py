@@ -1,6 +1,6 @@
-"""Commands that no test can run, and what is checked of each: as much as its tool tells offline.
+"""Commands that no test can run, and what its tool can check of each without a server.
 
-A page must say of a block with one of them that it is not run, and may say so of no other block.
+A page marks a block with one of them as not run, and no other block.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class CheckError(AssertionError):
 
 
 def _docker(machine: Machine, words: list[str]) -> None:
-    """Images have this version; what stands behind one are flags of ours; compose knows what is named."""
+    """Images have this version; what follows one are our flags; compose has what is named."""
     for word in words:
-        if found := _IMAGE.search(word):
-            _demand(found[1] == __version__, words, f"the version is {__version__}")
+        if image := _IMAGE.search(word):
+            _demand(image[1] == __version__, words, f"the version is {__version__}")
     if words[1] == "run":
         image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
         _run(machine, COMMAND, *words[image + 1 :], "--config.check")
@@ -52,7 +52,7 @@ def _docker(machine: Machine, words: list[str]) -> None:
 
 
 def _kubectl(machine: Machine, words: list[str]) -> None:
-    """It gets as far as the connection to a cluster that is not there; what it creates, it makes."""
+    """It gets as far as the connection to a missing cluster; objects that it creates are made offline."""
     if words[1:3] == ["apply", "-f"]:
         _demand((machine.folder / words[3]).is_file(), words, "there is no such file")
     dry = ("create" in words or "apply" in words) and "--dry-run=server" not in words
@@ -70,12 +70,12 @@ def _kubectl(machine: Machine, words: list[str]) -> None:
         stdin=subprocess.DEVNULL,
         timeout=180,
     )
-    said = done.stdout + done.stderr
-    _demand("refused" in said, words, said)
+    output = done.stdout + done.stderr
+    _demand("refused" in output, words, output)
 
 
 def _helm(machine: Machine, words: list[str]) -> None:
-    """The chart renders with these values; a release that is there already has values of its own."""
+    """The chart renders with these values, beside those of an existing release."""
     rest = [word for word in words[2:] if word not in ("--install", "--reuse-values")]
     more = ["--set", "podMonitor.enabled=true"] if "--reuse-values" in words else []
     printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
@@ -83,7 +83,7 @@ def _helm(machine: Machine, words: list[str]) -> None:
 
 
 def _calibrate(machine: Machine, words: list[str]) -> None:
-    """The flags are those of the command; a profile lies where it would write one."""
+    """The flags are those of the command; a profile is put where it would write one."""
     _run(machine, COMMAND, *words[1:], "--dry-run")
     shutil.copy(calibrated_file(), machine.folder / words[words.index("--out") + 1])
 
@@ -113,7 +113,6 @@ KINDS = _Kinds(
         (r"kubectl (?!kustomize )", _kubectl),
         (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
         (r"helm (install|upgrade) ", _helm),
-        (r"helm template \S+ (?!helm/)", None),
         (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
         (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
         (r"pytest -m vllm ", None),

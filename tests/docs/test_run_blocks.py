@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from docs.checking import CheckError
+from docs.checks import Check, blocks_with
 from docs.inventory import Block
+from docs.offline_commands import CheckError
 from docs.running import Machine
-from docs.ways import Way, of
-from docs.world import world
+from docs.services import running_services
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -24,10 +24,10 @@ _AT_ONCE = 8
 def test_every_block_does_what_it_says(tmp_path: Path) -> None:
     """Its commands end well; of what cannot be run here, its own tool takes what it can."""
     # What stands on several pages runs once.
-    blocks = list({block.text: block for block in of(Way.SHELL, Way.PYTHON)}.values())
+    blocks = list({block.text: block for block in blocks_with(Check.SHELL, Check.PYTHON)}.values())
     assert len(blocks) > 100
     sweeps = [block.where for block in blocks if "sweep" in block.text]
-    with world(tmp_path, len(sweeps)) as running:
+    with running_services(tmp_path, len(sweeps)) as running:
         openai = dict(zip(sweeps, running.openai, strict=True))
 
         def failure(numbered: tuple[int, Block]) -> str:

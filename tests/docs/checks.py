@@ -1,36 +1,36 @@
-"""How each block is run or checked, by its kind, and what is wrong where it is not, or is marked wrongly."""
+"""How each block is run or checked, and what is wrong with one that is not, or is marked wrongly."""
 
 import re
 from enum import Enum
 from functools import cache
 
-from docs.checking import KINDS
-from docs.fragments import reader_of
 from docs.inventory import Block, blocks
+from docs.offline_commands import KINDS
+from docs.other_tests import in_other_test
+from docs.readers import reader_of
 from docs.shell import logical_lines, simple_commands
-from docs.taken import taken
 
 
-class Way(Enum):
+class Check(Enum):
     """What happens to a block."""
 
-    TAKEN = "taken by other tests"
+    OTHER_TEST = "run or compared by another test"
     SHELL = "run as shell commands"
     PYTHON = "run as Python"
     TRANSCRIPT = "run, and its output compared"
     DOCUMENT = "read by the tool that it is for"
-    PROMQL = "asked of a Prometheus"
+    PROMQL = "parsed as PromQL"
     UNIT = "read by systemd"
     NOT_CODE = "not run: no code"
 
 
 _LANGUAGES = {
-    "sh": Way.SHELL,
-    "yaml": Way.DOCUMENT,
-    "json": Way.DOCUMENT,
-    "python": Way.PYTHON,
-    "promql": Way.PROMQL,
-    "ini": Way.UNIT,
+    "sh": Check.SHELL,
+    "yaml": Check.DOCUMENT,
+    "json": Check.DOCUMENT,
+    "python": Check.PYTHON,
+    "promql": Check.PROMQL,
+    "ini": Check.UNIT,
 }
 #: What a block may be that is no code, as its marker says.
 _NOT_CODE = re.compile(r"a (drawing|formula|synopsis)\b")
@@ -40,46 +40,46 @@ _PROGRAM = re.compile(
 
 
 @cache
-def find(block: Block) -> Way | None:
+def check_of(block: Block) -> Check | None:
     """Return what happens to a block; `None` where nothing does."""
     language = block.language
-    if taken(block):
-        return Way.TAKEN
+    if in_other_test(block):
+        return Check.OTHER_TEST
     if block.text.startswith("$ "):
-        return Way.TRANSCRIPT
+        return Check.TRANSCRIPT
     if language in _LANGUAGES or _PROGRAM.search(block.text):
         return _LANGUAGES.get(language)
-    return Way.NOT_CODE
+    return Check.NOT_CODE
 
 
 def complaint(block: Block) -> str:
     """Return what is wrong with a block or with its marker, empty where nothing is."""
-    way, needs_marker = find(block), False
-    if way is Way.SHELL:
+    check, needs_marker = check_of(block), False
+    if check is Check.SHELL:
         try:
             lines = [line for line in logical_lines(block.text) if not line.startswith("export ")]
         except ValueError as error:
             return f"{block.where}: {error}"
         kinds = [KINDS.of(words) for line in lines for words in simple_commands(line)]
         needs_marker = any(kinds)
-    elif way is Way.DOCUMENT:
+    elif check is Check.DOCUMENT:
         reader = reader_of(block.document())
         if reader is None:
-            return f"{block.where}: no tool is known that reads it: docs/fragments.py has a table"
+            return f"{block.where}: no tool is known that reads it: docs/readers.py has a table"
         needs_marker = reader.foreign
-    elif way is Way.NOT_CODE:
+    elif check is Check.NOT_CODE:
         needs_marker = True
         if block.reason and not _NOT_CODE.match(block.reason):
             return f"{block.where}: marked as not run, and not as {_NOT_CODE.pattern}"
-    elif way is None:
+    elif check is None:
         return f"{block.where}: nothing runs or checks it"
-    elif way in (Way.TAKEN, Way.TRANSCRIPT):  # a marker tells what was measured elsewhere
+    elif check in (Check.OTHER_TEST, Check.TRANSCRIPT):  # a marker says what was measured elsewhere
         needs_marker = bool(block.reason)
     if bool(block.reason) != needs_marker:
         return f"{block.where}: {'no marker `not run`' if needs_marker else 'marked, and it is run'}"
     return ""
 
 
-def of(*ways: Way) -> tuple[Block, ...]:
-    """Return the blocks to which these things happen."""
-    return tuple(block for block in blocks() if find(block) in ways)
+def blocks_with(*checks: Check) -> tuple[Block, ...]:
+    """Return the blocks with one of these checks."""
+    return tuple(block for block in blocks() if check_of(block) in checks)

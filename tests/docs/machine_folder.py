@@ -7,13 +7,13 @@ import sysconfig
 from pathlib import Path
 
 from docs.inventory import ROOT
-from docs.world import EXPORTER, World
+from docs.services import EXPORTER, Services
 from helm.charts import helm3
 from injection.kubectl_program import kubectl
 from support.programs import COMMAND, clean_environment, find_program
 from vllm_specdec_exporter.cli import PROGRAM
 
-#: Exit codes beside 0 with which a command says what it found.
+#: Exit codes beside 0 with which a command reports findings.
 _FINDINGS = {"check": (1, 3), "compare": (1,), "plan": (1,), "requests": (1, 3)}
 #: What of the repository commands name.
 _SHOWN = (
@@ -33,20 +33,20 @@ users: [{{name: none, user: {{token: none}}}}]
 """
 
 
-def furnish(folder: Path, world: World) -> dict[str, str]:
+def set_up(folder: Path, services: Services) -> dict[str, str]:
     """Fill a folder, and return the environment in which its commands run."""
     home, programs, installed = folder / "home", folder / "bin", folder / "installed"
     folder.mkdir(exist_ok=True)
     for name in _SHOWN:
         (folder / name).symlink_to(ROOT / name)
-    amtool = f"alertmanager.url: {world.alertmanager}\nauthor: somebody\n"
+    amtool = f"alertmanager.url: {services.alertmanager}\nauthor: somebody\n"
     settings = {
         "home/.config/amtool/config.yml": amtool,
         "home/.config/prometheus/amtool.yml": amtool,  # where Debian's looks
         "home/kubeconfig": _KUBECONFIG,
         "installed/.installed": "",  # what `make` takes for its virtual environment
     }
-    for name, text in {**world.files, **settings}.items():
+    for name, text in {**services.files, **settings}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         if text.startswith("#!"):
@@ -76,7 +76,7 @@ def furnish(folder: Path, world: World) -> dict[str, str]:
         PIP_NO_DEPS="1",
         PIP_NO_INDEX="1",
         SPEC_CONFIG='{"method": "eagle3", "num_speculative_tokens": 3}',
-        VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS=world.addresses[EXPORTER[0]],
+        VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS=services.addresses[EXPORTER[0]],
     )
 
 

@@ -1,4 +1,4 @@
-"""The processes that the pages take for granted, and under which addresses the pages know them."""
+"""The processes that the pages assume to run, and the addresses by which pages name them."""
 
 import asyncio
 import contextlib
@@ -35,15 +35,15 @@ SPECULATION = {"method": "eagle3", "num_speculative_tokens": 3}
 
 
 @dataclass(frozen=True)
-class World:
+class Services:
     """What runs while the blocks of some pages do.
 
     Attributes:
         addresses: host:port by what pages call it.
-        openai: host:port of servers to sweep; each may be taken by one block.
+        openai: host:port of servers to sweep; each for one block.
         answering: URL of a server that answers prompts.
         alertmanager: URL.
-        files: what pages take for granted, by name below the folder in which they are run.
+        files: what pages assume, by name below the folder in which they are run.
         printed: commands that only print and have run.
     """
 
@@ -56,8 +56,8 @@ class World:
 
 
 @contextlib.contextmanager
-def world(folder: Path, openai: int = 0) -> Iterator[World]:
-    """Run everything."""
+def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
+    """Run all services of the pages."""
     token = folder / "push-token"
     token.write_text(TOKEN, encoding="utf-8")
     flags = ("--speed", "20", "--seed", "1", "--models", "MODEL", "--scenario.file")
@@ -80,7 +80,7 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
         fakes = enter(servers_to_sweep(openai))
         alertmanager = enter(AlertmanagerServer(_routes()))
         answering = enter(FakeVLLM()).url
-        yield World(
+        yield Services(
             addresses={
                 **dict.fromkeys(SPECULATING, speculating.removeprefix("http://")),
                 **dict.fromkeys(OTHER, other.removeprefix("http://")),
@@ -107,13 +107,13 @@ def _scenario(folder: Path, *clients: int) -> str:
 
 def _routes() -> dict[str, Any]:
     """Return the routes of the bundle, with receivers that send nothing."""
-    found: dict[str, Any] = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
-    found["receivers"] = [{"name": one["name"]} for one in found["receivers"]]
-    return {key: value for key, value in found.items() if key != "templates"}
+    routes: dict[str, Any] = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
+    routes["receivers"] = [{"name": one["name"]} for one in routes["receivers"]]
+    return {key: value for key, value in routes.items() if key != "templates"}
 
 
 def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
-    """Return what pages take for granted, recorded from the servers where it is a recording."""
+    """Return the files that pages assume; recordings are made from the servers."""
     baseline = folder / "baseline.json"
     duration = ("--for", "8s", "--interval", "250ms", "--out", str(baseline))
     recording = subprocess.Popen(
@@ -140,7 +140,6 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
         "exporter.yml": yaml.safe_dump({"poll": {"interval": "2s"}}),
         "specdec-token": TOKEN,
         "root/run/secrets/specdec-token": TOKEN,
-        "root/etc/specdec/token": "for-alertmanager",
         "root/var/lib/specdec/.keep": "",
         "root/usr/local/bin/specdec-act": "#!/bin/sh\nexit 0\n",
         "root/etc/systemd/system/vllm-specdec-exporter.service": "",
@@ -156,7 +155,7 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
 
 
 def _overlay() -> dict[str, str]:
-    """Return what helm/kustomize/README.md has been told to be beside its kustomization."""
+    """Return the files that helm/kustomize/README.md assumes beside its kustomization."""
     kustomize = ROOT / "helm" / "kustomize"
     page = (kustomize / "README.md").read_text("utf-8")
     component = "vllm-specdec-exporter/component"

@@ -1,4 +1,4 @@
-"""YAML and JSON of the pages, given to the tools that read such documents."""
+"""The tools that read YAML and JSON of the pages."""
 
 import json
 import subprocess
@@ -14,18 +14,18 @@ from docs.inventory import ROOT
 from helm.charts import CHART, render
 from helm.manifest_schemas import problems_everywhere
 from support.programs import COMMAND, clean_environment, find_program, simulator
-from vllm_specdec_exporter.commands.act.decision import decode
+from vllm_specdec_exporter.commands.act.decision import decide
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads a document.
+    """A tool that reads a kind of document.
 
     Attributes:
         name: for reports.
-        keys: at the top of the document; one of them tells that it is such a document.
-        read: gives it to the tool; raises or fails where the tool refuses it.
+        keys: at the top of the document; a document with one of them is of this kind.
+        read: gives it to the tool; raises or fails if the tool refuses it.
         foreign: whether the document is for a program that no test can run.
     """
 
@@ -36,7 +36,7 @@ class Reader:
 
 
 def reader_of(document: object) -> Reader | None:
-    """Return who reads a document, `None` where nobody is known."""
+    """Return what reads a document, `None` if no tool is known."""
     keys = set(document) if isinstance(document, dict) else set()
     return next((one for one in READERS if one.keys & keys), None)
 
@@ -91,7 +91,7 @@ def _grafana_chart(document: Any, folder: Path) -> None:
 
 
 def _webhook(document: Any, _folder: Path) -> None:
-    assert len(decode(json.dumps(document).encode())) == len(document["alerts"])
+    assert len(decide(json.dumps(document).encode())) == len(document["alerts"])
 
 
 def _recorded(document: Any, folder: Path) -> None:

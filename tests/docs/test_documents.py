@@ -7,9 +7,9 @@ from pathlib import Path
 import promql_parser
 import pytest
 
-from docs.fragments import reader_of
+from docs.checks import Check, blocks_with
 from docs.inventory import Block
-from docs.ways import Way, of
+from docs.readers import reader_of
 from support.programs import COMMAND, find_program
 from systemd.unit import UNIT, only
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -17,8 +17,8 @@ from vllm_specdec_exporter.serve.option_table import OPTIONS
 pytestmark = pytest.mark.full
 
 
-@pytest.mark.parametrize("block", of(Way.DOCUMENT), ids=lambda block: block.where)
-def test_a_document_is_taken_by_its_tool(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", blocks_with(Check.DOCUMENT), ids=lambda block: block.where)
+def test_a_document_is_valid_for_its_tool(block: Block, tmp_path: Path) -> None:
     """YAML and JSON."""
     reader = reader_of(block.document())
     assert reader is not None
@@ -27,7 +27,7 @@ def test_a_document_is_taken_by_its_tool(block: Block, tmp_path: Path) -> None:
 
 def test_queries_are_promql() -> None:
     """Each line of a block; that their series exist is asked in test_names.py."""
-    lines = [line for block in of(Way.PROMQL) for line in block.text.splitlines() if line]
+    lines = [line for block in blocks_with(Check.PROMQL) for line in block.text.splitlines() if line]
     assert lines
     assert all(promql_parser.parse(line) for line in lines)
 
@@ -35,9 +35,9 @@ def test_queries_are_promql() -> None:
 # --- systemd
 
 
-def test_drop_ins_are_taken_by_systemd(tmp_path: Path) -> None:
+def test_drop_ins_are_valid_for_systemd(tmp_path: Path) -> None:
     """Beside the unit, whose program is that of this environment; their variables are settings."""
-    blocks = of(Way.UNIT)
+    blocks = blocks_with(Check.UNIT)
     assert blocks
     for number, block in enumerate(blocks):
         assert verified(block.text, tmp_path / str(number)) == ""
