@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from ..config.values import format_address
 from ..observe.result import Discovered
 from . import logs
-from .dns import srv_records
 from .sockets import Resolver
 
 if TYPE_CHECKING:
@@ -73,9 +72,6 @@ class _Name:
             OSError: a query failed, and the other has no records, or not the family of the known servers:
                 those may be the same pods, which would all seem to be gone.
         """
-        if self._target.discovery == "dnssrv":
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                return await srv_records(self._target.address[0])
         families = socket.AF_INET, socket.AF_INET6
         queries = (self._of_family(resolver, family) for family in families)
         answers = dict(zip(families, await asyncio.gather(*queries, return_exceptions=True), strict=True))
@@ -102,7 +98,7 @@ class _Name:
 
     def _server(self, host: str, port: int) -> Target:
         url = urlsplit(self._target.url)._replace(netloc=format_address(host, port)).geturl()
-        return replace(self._target, url=url, discovery="")
+        return replace(self._target, url=url, discovery=False)
 
     def _log(self, before: tuple[Target, ...], failure: str | None) -> None:
         fields = {"name": self._target.name, "targets": len(self.servers)}

@@ -30,7 +30,6 @@ from ...serve import logs
 from ...serve.connection_limits import ConnectionLimiter
 from ...serve.shutdown import on_each_signal
 from ...serve.sockets import Listener, error_text
-from ...serve.web_config import MOST_REQUESTS
 from .arguments import add_flags_of_act, read_config
 from .decision import AlertAction, Decision, EventKind, decide, decode, evaluate
 from .process import Kubernetes, Script
@@ -152,9 +151,9 @@ async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
     listener = await _listen(*config.listen)
     if listener is None:
         return PROBLEM
-    limiter = ConnectionLimiter(MOST_REQUESTS)
+    limiter = ConnectionLimiter()
     server = await limiter.set_up(receiver.create_app())
-    listener.serve(limiter)
+    listener.serve(limiter.accept)
     mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
     _say(f"listening on http://{listener.addresses[0]} ({mode})")
     working = asyncio.ensure_future(runner.run())

@@ -14,7 +14,7 @@ from aiohttp import web
 from ...observe.result import Reload
 from ...requests.routes import PUSH_PATH
 from .. import logs
-from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
+from ..connection_limits import PROBES, peer_key
 from .basic_auth import Authenticator, BackgroundThread, TooBusyError
 from .fields import WebConfigError
 from .tls import alternative_names
@@ -45,8 +45,8 @@ class ConnectionPolicy:
         """
         before, self._loaded = self._loaded, loaded
         try:
-            admit = partial(self.admits, loaded=loaded)
-            listener.serve(partial(AdmissionProtocol, admit, limiter), loaded.context, HANDSHAKE_SECONDS)
+            admits = partial(self.admits, loaded=loaded)
+            listener.serve(partial(limiter.accept, admits=admits), loaded.context)
         except BaseException:
             self._loaded = before
             raise
@@ -71,14 +71,14 @@ class ConnectionPolicy:
         return True
 
     def _retire_old(self, limiter: ConnectionLimiter) -> None:
-        for connection in limiter.server.connections:
+        for connection in tuple(limiter.connections):
             transport = connection.transport
             loaded = self._accepted.get(transport) if transport is not None else None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
             self._retired.add(transport)
-            if client_rules(loaded) != client_rules(self._loaded) and not limiter.is_busy(transport):
-                connection.force_close()
+            if client_rules(loaded) != client_rules(self._loaded) and not connection.is_asked:
+                connection.abort()
 
 
 def same_tls(one: Loaded, other: Loaded) -> bool:
