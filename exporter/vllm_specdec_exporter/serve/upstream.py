@@ -15,12 +15,12 @@ import ssl
 import time
 import zlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
 from .. import __version__
+from ..config.bearer_token import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
 from .sockets import Resolver
@@ -232,8 +232,11 @@ class Upstream:
         return created
 
     def _authorization(self) -> dict[str, str]:
-        if self._config.bearer_token_file:
-            return {"Authorization": f"Bearer {_read_token(self._config.bearer_token_file)}"}
+        if path := self._config.bearer_token_file:
+            try:
+                return {"Authorization": f"Bearer {read_token(path)}"}
+            except TokenError as error:
+                raise PollError("credentials", f"the bearer token file {path} {error}") from error
         if self._target.user:
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
@@ -249,19 +252,6 @@ async def _close_sockets(sockets: list[socket.socket]) -> None:
         if all(each.fileno() < 0 for each in sockets):
             break
         await asyncio.sleep(0)
-
-
-def _read_token(path: str) -> str:
-    try:
-        token = Path(path).read_text("ascii").strip()
-    except OSError as error:
-        why = f"the bearer token file {path} cannot be read: {error.strerror}"
-        raise PollError("credentials", why) from error
-    except UnicodeDecodeError:
-        token = ""
-    if not token or not token.isprintable():
-        raise PollError("credentials", f"the bearer token file {path} does not hold one line of ASCII")
-    return token
 
 
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...config.bearer_token import TokenError, read_token
 from ...config.options import ConfigError
 from ...config.values import format_duration, parse_listen_address
 from ..arguments import add_flag, check_writable, parsed, seconds_of, whole_between
@@ -18,7 +19,6 @@ from .decision import argument_problem
 from .history import FORGET_AFTER, Limits, State, StateError, load_state
 from .process import Kubernetes, Script, Workload
 from .runner import RunnerSettings
-from .server import TokenError, read_token
 
 if TYPE_CHECKING:
     import argparse

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
+from ...config.bearer_token import TokenError, is_authorized, read_token
 from .decision import PayloadError, decode
 
 if TYPE_CHECKING:
@@ -19,31 +19,12 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
-    from .decision import Alert
-
+from .decision import Alert
 
 #: Maximum size of a payload in bytes.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 #: Seconds that a client may take to send it.
 _READ_TIMEOUT = 30.0
-_MAX_TOKEN_BYTES = 64 * 1024
-
-
-class TokenError(Exception):
-    """A token file without a valid token. The message is one line with the reason."""
-
-
-def read_token(path: Path) -> bytes:
-    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
-    try:
-        with path.open("rb") as stream:
-            body = stream.read(_MAX_TOKEN_BYTES + 1)
-    except OSError as error:
-        raise TokenError(f"cannot be read: {error.strerror}") from error
-    token = body.strip()
-    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise TokenError("holds no token: one word of printable ASCII is expected")
-    return token
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +76,16 @@ class WebhookReceiver:
             return _answer(403, "browsers are not served")
         if self.token_file is not None:
             try:
-                accepted = _has_token(request, read_token(self.token_file))
+                token = read_token(self.token_file)
             except TokenError as error:
                 self.on_warning(f"--web.token-file {error}; no alerts are taken")
                 return _answer(503, "the token file cannot be used")
-            if not accepted:
+            if not is_authorized(request.headers.get("Authorization", ""), token):
                 challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
                 return _answer(401, "the bearer token of --web.token-file is needed", challenge)
         if request.content_type != "application/json" or "Content-Encoding" in request.headers:
             return _answer(415, "the payload is application/json, not compressed")
         return None
-
-
-def _has_token(request: web.Request, token: bytes) -> bool:
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    given = credentials.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
 
 
 async def _healthy(_: web.Request) -> web.Response:
