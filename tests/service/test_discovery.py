@@ -8,7 +8,6 @@ from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, capture
 from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve import sockets
 from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
 
 NAME = "vllm.llm.svc"
@@ -25,7 +24,7 @@ class Zone:
         self.target = parse_servers(f"dns+http://{NAME}:8000")
         self.discovery = Discovery(lambda: self.now)
         self.discovery.use([self.target])
-        monkeypatch.setattr(sockets.socket, "getaddrinfo", self._answer)
+        monkeypatch.setattr(socket, "getaddrinfo", self._answer)
 
     def _answer(self, name: str, port: int, family: int, **_: object) -> list[tuple[object, ...]]:
         assert name == NAME

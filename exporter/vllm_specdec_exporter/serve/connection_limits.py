@@ -57,12 +57,12 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.peer = peer
         self.transport: asyncio.Transport | None = None
-        self.is_lost = False
         self.is_processing = False  # whether a response is made, also if the client has disconnected
         self.is_asked = False  # whether a request is processed, or its response is sent
         self._limiter = limiter
         self._socket = accepted
         self._admits = admits
+        assert limiter.server is not None
         self._inner = limiter.server()
         self._deadline: asyncio.TimerHandle | None = None
         self._ahead = b""  # received, and not passed on yet
@@ -93,7 +93,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Give its place free, or when its response is made."""
-        self.is_lost = True
         self._set_deadline(None)
         if not self.is_processing:
             self._limiter.forget(self)
@@ -165,7 +164,7 @@ class ConnectionLimiter:
     def __init__(self) -> None:
         self.connections: dict[Connection, None] = {}  # the longest idle one first
         self._turn = asyncio.Lock()
-        self._server: web.Server | None = None
+        self.server: web.Server | None = None  # that of `set_up`, which comes before `accept`
 
     async def set_up(self, app: web.Application) -> web.AppRunner:
         """Return a runner of `app` with these limits, set up."""
@@ -179,14 +178,8 @@ class ConnectionLimiter:
             keepalive_timeout=IDLE_SECONDS,
         )
         await runner.setup()
-        self._server = runner.server
+        self.server = runner.server
         return runner
-
-    @property
-    def server(self) -> web.Server:
-        """The server that `set_up` has created."""
-        assert self._server is not None, "`set_up` comes first"
-        return self._server
 
     def accept(
         self,
@@ -214,10 +207,10 @@ class ConnectionLimiter:
         self.connections.pop(connection, None)
 
     def set_idle(self, connection: Connection) -> None:
-        """Make a connection the last of the idle ones, or give its place free if it is lost."""
+        """Make a connection the last of the idle ones, or give its place free if it is closed."""
         if connection in self.connections:
             self.forget(connection)
-            if not connection.is_lost:
+            if connection.transport is not None and not connection.transport.is_closing():
                 self.connections[connection] = None
 
     @web.middleware

@@ -1,28 +1,20 @@
-"""Listening sockets whose TLS context can be replaced, and the resolver of host names."""
+"""Listening sockets whose TLS context can be replaced."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
 import socket
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
-
-from aiohappyeyeballs import addr_to_addr_infos
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import format_address
 from . import logs
-from .daemon_threads import in_daemon_thread
 
 if TYPE_CHECKING:
     import ssl
-
-    from aiohappyeyeballs import AddrInfoType
 
 #: Returns the protocol of a connection that was just accepted, from the socket and the client's address;
 #: ``None`` to refuse it.
@@ -141,51 +133,3 @@ def error_text(error: OSError | UnicodeError) -> str:
         return "not a host name"
     name_error = isinstance(error, socket.gaierror)  # its numbers are not those of the system
     return os.strerror(error.errno) if error.errno and not name_error else error.strerror or str(error)
-
-
-_Query = tuple[str, int, socket.AddressFamily]
-
-
-class Resolver(AbstractResolver):
-    """Resolves host names; concurrent identical queries share one thread."""
-
-    def __init__(self) -> None:
-        self._pending: dict[_Query, asyncio.Task[list[ResolveResult]]] = {}
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        """Return the addresses of a host; raise OSError if the name cannot be resolved."""
-        query = host, port, family
-        task = self._pending.get(query)
-        if task is None:
-            task = self._pending[query] = asyncio.create_task(in_daemon_thread(_get_addresses, *query))
-            task.add_done_callback(lambda _: self._pending.pop(query))
-        return list(await asyncio.shield(task))  # a cancelled caller must not cancel the others
-
-    async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
-        """Return the addresses of a host name or literal address for `aiohappyeyeballs`, or raise OSError."""
-        with contextlib.suppress(ValueError):
-            ip_address(host)
-            return addr_to_addr_infos((host, port)) or []
-        hosts = [each["host"] for each in await self.resolve(host, port)]
-        return [info for each in hosts for info in addr_to_addr_infos((each, port)) or ()]
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-def _get_addresses(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
-    infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-    return [
-        ResolveResult(
-            hostname=host,
-            host=socket.getnameinfo(address, numeric)[0],  # with the zone of a link-local address
-            port=port,
-            family=address_family,
-            proto=protocol,
-            flags=numeric,
-        )
-        for address_family, _, protocol, _, address in infos
-    ]

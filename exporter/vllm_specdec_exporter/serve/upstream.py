@@ -23,7 +23,7 @@ from .. import __version__
 from ..config.bearer_token import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
-from .sockets import Resolver
+from .discovery import Resolver
 from .tls import UpstreamTLS
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from ...requests.grouping import Classification
 from ...requests.result import TapResult
 from .. import logs
 from ..connection_limits import MAX_CONNECTIONS
-from ..sockets import Listener, Resolver
+from ..discovery import Resolver
+from ..sockets import Listener
 from ..tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
