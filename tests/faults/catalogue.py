@@ -50,12 +50,11 @@ back.
 - http_garbage: What listens there does not speak HTTP. => `reason="malformed"`.
 - endless_headers: The headers of the answer do not end. => `reason="malformed"`; memory stays below 150
   MiB.
-- unasked_encoding: The answer is compressed in a way nobody asked for. => `reason="malformed"`.
+- unasked_encoding: The answer is compressed, which nobody asked for. => `reason="malformed"`.
 - half_written: The answer ends within a line, with a Content-Length that fits. => `reason="malformed"`.
 - other_software: Other software with metrics of its own takes the server's place for a while. =>
   `reason="unrecognized"`; no window reaches back across it, and no reset is counted.
-- too_large: The answer has 20 MiB, or 60 MiB that come as 60 KiB of gzip. => `reason="too_large"`; memory
-  stays below 150 MiB.
+- too_large: The answer has 20 MiB. => `reason="too_large"`; memory stays below 150 MiB.
 - many_series: The answer has 100,000 series of others beside the server's own. => `vllm_specdec_up` is 1,
   and `/metrics` stays below 1 MiB.
 - many_engines: The answer has a thousand engines. => `reason="malformed"`.

@@ -1,6 +1,6 @@
 """The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
 
-The exchange has one deadline, and the body a size limit, also after decompression. The connection is kept:
+The exchange has one deadline, and the body a size limit. The connection is kept:
 vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
 """
 
@@ -38,8 +38,6 @@ _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024
 _LONGEST_MESSAGE = 300
 _CLOSED = "the connection was closed before a response came"
-#: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
-_CLOSE_ITERATIONS = 10
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
 
@@ -118,8 +116,8 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
-        self._sockets: list[socket.socket] = []
-        self._connected_at = 0.0
+        self._sockets: list[socket.socket] = []  # those of the session
+        self._opened_at = 0.0
 
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
@@ -162,13 +160,14 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            self._sockets.clear()
 
     async def _get(self, url: str, accept: str, seconds: float, limit: int) -> UpstreamResponse:
-        kept = False
+        keeps_connection = False
         try:
             async with asyncio.timeout(seconds):
                 response = await self._exchange(url, accept, limit)
-            kept = time.monotonic() - self._connected_at < _KEPT_SECONDS
+            keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
             return response
         except TimeoutError as error:
             raise PollError("timeout", f"no complete response within {seconds:g} s") from error
@@ -181,13 +180,16 @@ class Upstream:
         except ConnectionError as error:
             raise PollError("reset", _CLOSED) from error
         finally:
-            if not kept:
-                await _close_sockets(self._sockets)
-            self._sockets = [each for each in self._sockets if each.fileno() >= 0]
+            if not keeps_connection:
+                # asyncio waits up to 30 s for the close_notify of a TLS server that hangs.
+                for each in self._sockets:
+                    with contextlib.suppress(OSError):  # closed already, or never connected
+                        each.shutdown(socket.SHUT_RDWR)
+                await self.close()
 
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
-            self._session = self._open()
+            self._session, self._opened_at = self._open(), time.monotonic()
         authorization = self._authorization()
         self._authorized = tuple(authorization.values())
         async with self._session.get(
@@ -221,14 +223,13 @@ class Upstream:
         return new_session(
             connector,
             {**AGENT, "Accept-Encoding": "identity"},
-            auto_decompress=False,  # done in `_read_body`, with the size limit
+            auto_decompress=False,  # nothing compressed is requested
             skip_auto_headers=("Accept-Encoding",),
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         created = socket.socket(*address[:3])
         self._sockets.append(created)
-        self._connected_at = time.monotonic()
         return created
 
     def _authorization(self) -> dict[str, str]:
@@ -243,38 +244,20 @@ class Upstream:
         return {}
 
 
-async def _close_sockets(sockets: list[socket.socket]) -> None:
-    """Shut down sockets, because asyncio waits up to 30 s for the close_notify of a TLS server that hangs."""
-    for each in sockets:
-        with contextlib.suppress(OSError):  # closed already, or never connected
-            each.shutdown(socket.SHUT_RDWR)
-    for _ in range(_CLOSE_ITERATIONS):
-        if all(each.fileno() < 0 for each in sockets):
-            break
-        await asyncio.sleep(0)
-
-
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding.lower() not in ("identity", "gzip", "deflate"):
+    if encoding.lower() != "identity":
         raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
-    inflate = None if encoding.lower() == "identity" else Inflater(zlib.MAX_WBITS | 32)  # by the header
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
     # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.
     pieces: list[bytes] = []
     size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK):
-        try:
-            piece = inflate.feed(chunk, limit + 1 - size) if inflate else chunk
-        except zlib.error as error:
-            raise PollError("malformed", f"the response is not {encoding}: {error}") from error
+    async for piece in response.content.iter_chunked(_CHUNK):
         pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-    if inflate and not inflate.ended:
-        raise PollError("malformed", f"the {encoding} response was cut off")
     return b"".join(pieces)
 
 
