@@ -48,7 +48,11 @@ class Strict:
 
 
 class _Loader(Strict, yaml.SafeLoader):
-    pass
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
+            raise _refusal("a value that is invalid for its type", node) from error
 
 
 def _refusal(what: str, where: Any) -> yaml.MarkedYAMLError:
@@ -67,8 +71,8 @@ def read_yaml(text: str | bytes, loader: type = _Loader) -> Any:
             reason = f"{reason} in line {mark.line + 1}, column {mark.column + 1}"
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())  # an invalid character, as its number
-    except (ValueError, LookupError, AttributeError, TypeError, OverflowError):
-        reason = "found a value that is invalid for its type"
+    except (ValueError, OverflowError):
+        reason = "found a number out of range"
     raise YAMLTextError(reason)  # without a cause, which quotes the text
 
 
