@@ -131,12 +131,14 @@ class _Name:
         queries = (self._of_family(resolver, family) for family in families)
         answers = dict(zip(families, await asyncio.gather(*queries, return_exceptions=True), strict=True))
         failures = [one for one in answers.values() if isinstance(one, BaseException)]
-        found = {family: one for family, one in answers.items() if one and not isinstance(one, BaseException)}
-        if failures and (not found or (self._kept and self._family not in found)):
+        by_family = {
+            family: one for family, one in answers.items() if one and not isinstance(one, BaseException)
+        }
+        if failures and (not by_family or (self._kept and self._family not in by_family)):
             raise failures[0]
-        if not found:
+        if not by_family:
             return []
-        self._family, addresses = next(iter(found.items()))
+        self._family, addresses = next(iter(by_family.items()))
         return addresses
 
     async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
@@ -144,12 +146,12 @@ class _Name:
         host, port, _ = self._target.address
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                found = await resolver.resolve(host, port, family)
+                addresses = await resolver.resolve(host, port, family)
         except socket.gaierror as error:
             if error.errno in _NO_RECORDS:
                 return []
             raise
-        return sorted({(each["host"], each["port"]) for each in found})
+        return sorted({(each["host"], each["port"]) for each in addresses})
 
     def _server(self, host: str, port: int) -> Target:
         url = urlsplit(self._target.url)._replace(netloc=format_address(host, port)).geturl()
@@ -184,12 +186,12 @@ class Discovery:
 
     def servers(self, targets: Iterable[Target]) -> tuple[Target, ...]:
         """Return the targets with the known servers in place of each name; every address once."""
-        found: dict[str, Target] = {}
+        by_name: dict[str, Target] = {}
         for target in targets:
             name = self._names.get(target)
             for server in (name.servers if name else ()) if target.discovery else (target,):
-                found.setdefault(server.name, server)
-        return tuple(found.values())
+                by_name.setdefault(server.name, server)
+        return tuple(by_name.values())
 
     def results(self) -> tuple[Discovered, ...]:
         """Return what came of each name."""

@@ -142,15 +142,15 @@ def _is_no_client_error(record: logging.LogRecord) -> bool:
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
     moment = datetime.fromtimestamp(record.created, UTC)
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "msg": record.getMessage(),
         **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},
     }
     if record.exc_info:
-        found["traceback"] = formatter.formatException(record.exc_info)
-    return found
+        fields["traceback"] = formatter.formatException(record.exc_info)
+    return fields
 
 
 class LogfmtFormatter(logging.Formatter):

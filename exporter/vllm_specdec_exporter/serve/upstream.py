@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from ..config.values import Target
     from .tls import UpstreamConfig
 
+#: Limit of a response, in bytes: 256 engines of vLLM, the most that are read, have 12 MB.
 MAX_BODY = 16 * 1024 * 1024
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
-_MAX_VERSION_BODY = 64 * 1024
-_LONGEST_MESSAGE = 300
+_MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 30
+_MAX_MESSAGE = 300  # limit of the message of an error, in characters: three lines of a terminal
 _CLOSED = "the connection was closed before a response came"
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
@@ -48,7 +49,7 @@ class PollError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         # The message may quote the server: limit its length, and drop control characters.
         clean = "".join(c if c.isprintable() else " " for c in message)
-        super().__init__(clean if len(clean) <= _LONGEST_MESSAGE else f"{clean[:_LONGEST_MESSAGE]}…")
+        super().__init__(clean if len(clean) <= _MAX_MESSAGE else f"{clean[:_MAX_MESSAGE]}…")
         self.reason = reason
 
 
@@ -63,7 +64,7 @@ class UpstreamResponse:
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-_LEAST_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
+_MIN_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
 AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}  # the header that names this program
 
 
@@ -122,9 +123,9 @@ class Upstream:
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
-        words = {word for value in values for word in (value, *value.split()) if len(word) >= _LEAST_SECRET}
+        words = {word for value in values for word in (value, *value.split()) if len(word) >= _MIN_SECRET}
         for secret in sorted(words | secret_parameters(self._target.url), key=len, reverse=True):
-            for length in range(len(secret), min(len(secret), _LEAST_SECRET) - 1, -1):
+            for length in range(len(secret), min(len(secret), _MIN_SECRET) - 1, -1):
                 text = text.replace(secret[:length], "<secret>")
         return text
 
