@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ..config.values import Target
     from .tls import UpstreamConfig
 
-#: Limit of a response, in bytes: 256 engines of vLLM, the most that are read, have 12 MB.
+#: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
-_MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 30
+_MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
 _MAX_MESSAGE = 300  # limit of the message of an error, in characters: three lines of a terminal
 _CLOSED = "the connection was closed before a response came"
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
@@ -117,6 +117,7 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
+        self._resolver = Resolver()
         self._sockets: list[socket.socket] = []  # those of the session
         self._opened_at = 0.0
 
@@ -218,7 +219,7 @@ class Upstream:
                 keepalive_timeout=_KEPT_SECONDS,
                 use_dns_cache=False,
                 limit=2,
-                resolver=Resolver(),
+                resolver=self._resolver,
                 socket_factory=self._new_socket,
             )
         return new_session(
