@@ -1,4 +1,4 @@
-"""How many series an exporter publishes: counted on real ones, and written as a formula into docs/operations.md.
+"""How many series an exporter publishes: counted on real ones, and written into docs/operations.md.
 
 PYTHONPATH=tests python -m scaling.series          # writes the block
 PYTHONPATH=tests python -m scaling.series --check  # fails if it is not current

@@ -40,7 +40,9 @@ help = "Rejected draft tokens per second, over the real span of the window."
     "tests/core/test_measures.py": {
         "            generation_tokens_per_second=40.0,": "            rejected_tokens_per_second=20.0,\n",
     },
-    "docs/concepts.md": {"| rates per second |": "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"},
+    "docs/concepts.md": {
+        "| rates per second |": "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"
+    },
     "CHANGELOG.md": {"## [Unreleased]": ""},
 }
 #: Written by the commands of the recipe.

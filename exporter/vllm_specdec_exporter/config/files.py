@@ -52,7 +52,7 @@ def stamp(path: str) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-MAX_BYTES = 4 << 20  # of a file; a Secret or ConfigMap of Kubernetes has 1 MiB at most
+MAX_BYTES = 4 << 20  # limit of a file, in bytes: four times what a ConfigMap may have
 
 
 def read_regular(path: str) -> tuple[bytes | None, str]:

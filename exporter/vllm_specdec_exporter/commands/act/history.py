@@ -143,7 +143,9 @@ def load(path: Path) -> ActionHistory:
         return ActionHistory()
     except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}") from error
+        raise ConfigError(
+            f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}"
+        ) from error
 
 
 def save(path: Path, history: ActionHistory) -> None:
