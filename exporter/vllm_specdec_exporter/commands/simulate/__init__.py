@@ -1,6 +1,6 @@
 """`simulate`: the HTTP server of a simulated vLLM, for demonstrations, scale tests and rare cases.
 
-It serves /metrics like vLLM 0.32, or in another dialect, under a scripted scenario. A `Simulation` keeps
+It serves /metrics like vLLM 0.32, or like its Rust front end, under a scripted scenario. A `Simulation` keeps
 exact totals of what it drafted and accepted::
 
     simulation = Simulation(SimulationConfig(), seed=1)
@@ -25,7 +25,7 @@ from ...serve.shutdown import on_each_signal
 from ..arguments import add_flag
 from .families import DIALECTS
 from .phases import Phase, ScenarioError
-from .simulation import SCENARIOS, Simulation, SimulationConfig, find_scenario, load_scenario
+from .simulation import SCENARIOS, Simulation, SimulationConfig, load_scenario
 
 _DEFAULTS = SimulationConfig()
 
@@ -38,8 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = "how the metrics are written (default: vllm)"
     add_flag(parser, "--dialect", how, "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
-    what = f"what happens: {', '.join(SCENARIOS)} (default: tour)"
-    add_flag(group, "--scenario NAME", what, "tour")
+    add_flag(group, "--scenario", "what happens (default: tour)", "tour", choices=tuple(SCENARIOS))
     add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own", parse=Path)
     engines = f"engines per model (default: {_DEFAULTS.engines})"
     add_flag(parser, "--engines N", engines, f"{_DEFAULTS.engines}", whole_number(1))
@@ -48,23 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     k = _DEFAULTS.num_speculative_tokens
     drafted = f"draft tokens per step; 0: no speculation (default: {k})"
     add_flag(parser, "--num-speculative-tokens K", drafted, f"{k}", whole_number(0))
-    method = f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})"
-    add_flag(parser, "--method METHOD", method, _DEFAULTS.method)
     add_flag(parser, "--seed SEED", "makes the simulation repeatable", type=int)
     add_flag(parser, "--speed X", "simulated seconds per second (default: 1)", "1", number(0.001))
-    parser.add_argument(
-        "--loop",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="start the scenario again at its end (default: as in the scenario)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
     try:
         file = args.scenario_file
-        scenario = load_scenario(file) if file else find_scenario(args.scenario)
+        scenario = load_scenario(file) if file else SCENARIOS[args.scenario]
     except ScenarioError as error:
         _log(str(error))
         return 2
@@ -73,8 +64,6 @@ def run(args: argparse.Namespace) -> int:
         engines=args.engines,
         num_speculative_tokens=args.num_speculative_tokens,
         scenario=scenario,
-        loop=args.loop,
-        method=args.method,
         start_time=time.time(),
     )
     host, port = args.web_listen_address
@@ -112,6 +101,8 @@ def _log(text: str) -> None:
     print(f"simulate: {text}", file=sys.stderr, flush=True)
 
 
+#: The version of vLLM whose families the data files hold.
+_VERSION = "0.32.0"
 _TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 0.3
 
@@ -119,8 +110,7 @@ _SHUTDOWN_SECONDS = 0.3
 class SimulatorServer:
     """Serves a simulation over HTTP in real time, as an async context manager; OSError if it cannot listen.
 
-    While the simulated server restarts, the listening socket is closed, so that connections are refused; with
-    `unavailable: 503` it stays open and returns that status.
+    While the simulated server restarts, the listening socket is closed, so that connections are refused.
 
     Args:
         simulation: The simulation.
@@ -139,7 +129,7 @@ class SimulatorServer:
         host: str = "127.0.0.1",
         port: int = 0,
         speed: float = 1.0,
-        on_phase: Callable[[Phase], None] | None = None,
+        on_phase: Callable[[Phase], None] = lambda _: None,
     ) -> None:
         self.simulation = simulation or Simulation()
         self.dialect = DIALECTS[dialect]
@@ -180,10 +170,9 @@ class SimulatorServer:
         """Open or close the socket as the simulation's state requires."""
         async with self._synchronizing:
             self._announce()
-            refused = not self.simulation.serving and self.simulation.unavailable == "refused"
-            if refused and self._runner is not None:
+            if not self.simulation.serving:
                 await self._close()
-            elif not refused and self._runner is None:
+            elif self._runner is None:
                 await self._open()
 
     async def _tick(self) -> None:
@@ -203,8 +192,7 @@ class SimulatorServer:
     def _announce(self) -> None:
         if self.simulation.phase is not self._announced:
             self._announced = self.simulation.phase
-            if self._on_phase is not None:
-                self._on_phase(self._announced)
+            self._on_phase(self._announced)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -233,7 +221,7 @@ class SimulatorServer:
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         self._catch_up()
-        if not self.simulation.serving:
+        if not self.simulation.serving:  # until the next tick closes the socket
             return web.Response(status=503, text="the model is being loaded\n")
         body = self.simulation.render(self.dialect.name)
         return web.Response(body=body, headers={"Content-Type": self.dialect.content_type})
@@ -242,11 +230,7 @@ class SimulatorServer:
         return web.Response(status=200 if self.simulation.serving else 503)
 
     async def _get_version(self, _request: web.Request) -> web.Response:
-        if not self.simulation.serving:
-            return web.Response(status=503)
-        if not self.dialect.version:
-            return web.Response(status=404)
-        return web.json_response({"version": self.dialect.version})
+        return web.json_response({"version": _VERSION})
 
     async def _get_simulator(self, _request: web.Request) -> web.Response:
         self._catch_up()
@@ -271,8 +255,6 @@ class SimulatorServer:
     def status(self) -> dict[str, Any]:
         """Return the document of GET /simulator."""
         simulation = self.simulation
-        truth = asdict(simulation.truth)
-        del truth["accepted_anywhere"]
         return {
             "phase": simulation.phase.kind.name,
             "phase_elapsed_seconds": simulation.phase_elapsed,
@@ -282,10 +264,9 @@ class SimulatorServer:
             "serving": simulation.serving,
             "restarts": simulation.restarts,
             "num_speculative_tokens": simulation.num_speculative_tokens,
-            "method": simulation.config.method,
             "dialect": self.dialect.name,
             "speed": self.speed,
-            "truth": truth,
+            "truth": asdict(simulation.truth),
         }
 
 

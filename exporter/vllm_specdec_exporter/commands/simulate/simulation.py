@@ -8,11 +8,14 @@ from importlib.resources import files
 from itertools import chain
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from ...config.yaml_text import YAMLTextError, read_yaml
 from .engine import Engine
-from .phases import Phase, ScenarioError, make_phase
+from .phases import KChangeParameters, Phase, ScenarioError, make_phase
 from .render import render
 from .speculation import EngineConfig, Totals
 
@@ -20,63 +23,42 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-_SCENARIO_KEYS = ("name", "loop", "phases")
-
 
 @dataclass(frozen=True)
 class Scenario:
-    """A script of at least one phase. It starts again with `loop`; otherwise the last phase continues."""
+    """A script of at least one phase, which starts again at its end."""
 
     name: str
     phases: tuple[Phase, ...]
-    loop: bool = True
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    """A scenario in YAML: each phase has its name, its seconds, and its parameters."""
+
+    phases: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    name: str = ""
 
 
 def parse_scenario(document: object, default_name: str) -> Scenario:
     """Return the scenario of a YAML document, or raise ScenarioError."""
-    if not isinstance(document, dict):
-        raise ScenarioError(f"a scenario is a mapping with {', '.join(_SCENARIO_KEYS)}")
-    for key in document:
-        if key not in _SCENARIO_KEYS:
-            raise ScenarioError(f"unknown key {key!r}; a scenario has {', '.join(_SCENARIO_KEYS)}")
-    name = document.get("name", default_name)
-    if not isinstance(name, str):
-        raise ScenarioError(f"name must be a text, not {name!r}")
-    loop = document.get("loop", True)
-    if not isinstance(loop, bool):
-        raise ScenarioError(f"loop must be true or false, not {loop!r}")
-    entries = document.get("phases")
-    if not isinstance(entries, list) or not entries:
-        raise ScenarioError("phases must be a list of at least one phase")
-    phases = tuple(_parse_phase(number, entry) for number, entry in enumerate(entries, 1))
-    return Scenario(name, phases, loop)
-
-
-def _parse_phase(number: int, entry: object) -> Phase:
-    if not isinstance(entry, dict) or "phase" not in entry:
-        raise ScenarioError(
-            f"phase {number} must be a mapping with phase, seconds and parameters, not {entry!r}"
-        )
-    given: dict[str, Any] = {str(key): value for key, value in entry.items()}
-    name = given.pop("phase")
-    if "seconds" not in given:
-        raise ScenarioError(f"phase {number} ({name}) lacks seconds")
-    seconds = given.pop("seconds")
     try:
-        if seconds is None:
-            raise ScenarioError("seconds must be a number above 0, not None")
-        return make_phase(name, given, seconds)
-    except ScenarioError as error:
-        raise ScenarioError(f"phase {number}: {error}") from None
+        given = msgspec.convert(document, _Document)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"a scenario is a mapping with phases, a list: {error}") from error
+    phases = []
+    for number, entry in enumerate(given.phases, 1):
+        if not {"phase", "seconds"} <= set(entry):
+            raise ScenarioError(f"phase {number} must be a mapping with phase, seconds and parameters")
+        parameters = {name: value for name, value in entry.items() if name not in ("phase", "seconds")}
+        try:
+            # Without seconds a phase would have no end.
+            phases.append(make_phase(entry["phase"], parameters, entry["seconds"] or 0))
+        except ScenarioError as error:
+            raise ScenarioError(f"phase {number}: {error}") from None
+    return Scenario(given.name or default_name, tuple(phases))
 
 
-def find_scenario(name: str) -> Scenario:
-    """Return a built-in scenario; raises ScenarioError."""
-    if name not in SCENARIOS:
-        raise ScenarioError(f"unknown scenario {name!r}; the scenarios are {', '.join(SCENARIOS)}")
-    return SCENARIOS[name]
-
-
+# A scenario of ten thousand phases; memory is bounded before YAML is parsed.
 _MAX_FILE_BYTES = 1_000_000
 
 
@@ -120,8 +102,6 @@ class SimulationConfig:
     engines: int = 1  # engines per model
     num_speculative_tokens: int = 4  # K; 0 for a server without speculation
     scenario: Scenario = SCENARIOS["healthy"]  # the phases
-    loop: bool | None = None  # whether the scenario starts again; None for the value of the scenario
-    method: str = "eagle3"  # name of the speculation method; only reported
     engine: EngineConfig = field(default_factory=EngineConfig)  # properties of the engines
     start_time: float = 1_800_000_000.0  # Unix time at which the simulation starts, in seconds
 
@@ -142,7 +122,6 @@ class Simulation:
         self.num_speculative_tokens = self.config.num_speculative_tokens or None
         self._last_k = self.config.num_speculative_tokens
         self._down_until = 0.0
-        self.unavailable = "refused"  # the response while the server is down: `refused` or `503`
         self._started_at = 0.0
         self._past = Totals()
         self._engines = self._start_engines()
@@ -192,7 +171,7 @@ class Simulation:
             remaining = self._phase_remaining()
             if remaining is not None:
                 step = min(step, remaining)
-            if phase.kind.ramps:
+            if phase.ramps:
                 step = min(step, _RAMP_SECONDS)
             if self.serving:
                 conditions = phase.conditions(self.phase_elapsed)
@@ -218,10 +197,7 @@ class Simulation:
 
     def _phase_remaining(self) -> float | None:
         """Return the seconds to the end of the phase; None if it has no end."""
-        scenario = self.config.scenario
-        loop = scenario.loop if self.config.loop is None else self.config.loop
-        last = not loop and self._manual is None and self._index == len(scenario.phases) - 1
-        if self.phase.seconds is None or last:
+        if self.phase.seconds is None:
             return None
         return max(0.0, self.phase.seconds - self.phase_elapsed)
 
@@ -231,15 +207,15 @@ class Simulation:
         phase = self.phase
         wanted = self._wanted_k(phase)
         if phase.kind.restarts or wanted != self.num_speculative_tokens:
-            self._restart(wanted, phase.parameters.get("downtime_seconds", 3.0))
-            self.unavailable = phase.parameters.get("unavailable", "refused")
+            self._restart(wanted, phase.downtime_seconds)
 
     def _wanted_k(self, phase: Phase) -> int | None:
         """Return the K of the server in a phase."""
         if not phase.kind.speculates or self.config.num_speculative_tokens == 0:
             return None
-        k: int | None = phase.parameters.get("num_speculative_tokens")
-        return self._last_k if k is None else k or self.config.num_speculative_tokens
+        if isinstance(phase.parameters, KChangeParameters):
+            return phase.parameters.num_speculative_tokens or self.config.num_speculative_tokens
+        return self._last_k
 
     def _configure(self, num_speculative_tokens: int | None) -> None:
         self.num_speculative_tokens = num_speculative_tokens
