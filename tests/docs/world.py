@@ -63,7 +63,7 @@ def world(folder: Path, openai: int = 0) -> Iterator[World]:
     """Run everything."""
     token = folder / "push-token"
     token.write_text(TOKEN, encoding="utf-8")
-    flags = ("--speed", "20", "--seed", "1", "--models", "MODEL", "--scenario.file")
+    flags = ("--speed", "20", "--seed", "1", "--model", "MODEL", "--scenario.file")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         speculating = enter(simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3"))

@@ -66,7 +66,7 @@ def _simulation(engines: int, k: int) -> Simulation:
         for clients in (4, 24)
     ]
     scenario = parse_scenario({"phases": phases}, "two loads")
-    config = SimulationConfig(models=(MODEL,), engines=engines, num_speculative_tokens=k, scenario=scenario)
+    config = SimulationConfig(model=MODEL, engines=engines, num_speculative_tokens=k, scenario=scenario)
     return Simulation(config, seed=7)
 
 

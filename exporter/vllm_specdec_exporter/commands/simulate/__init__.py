@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +23,7 @@ from ...config.values import format_address, number, parse_listen_address, whole
 from ...serve.shutdown import on_each_signal
 from ..arguments import add_flag
 from .families import DIALECTS
-from .phases import Phase, ScenarioError
+from .phases import ScenarioError
 from .simulation import SCENARIOS, Simulation, SimulationConfig, load_scenario
 
 _DEFAULTS = SimulationConfig()
@@ -33,22 +32,19 @@ _DEFAULTS = SimulationConfig()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
     parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
-    where = "address to serve /metrics on (default: 127.0.0.1:8000)"
+    where = "Address to serve /metrics on."
     add_flag(parser, "--web.listen-address HOST:PORT", where, "127.0.0.1:8000", parse_listen_address)
-    how = "how the metrics are written (default: vllm)"
-    add_flag(parser, "--dialect", how, "vllm", choices=tuple(DIALECTS))
+    add_flag(parser, "--dialect", "Front end of vLLM that writes.", "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
-    add_flag(group, "--scenario", "what happens (default: tour)", "tour", choices=tuple(SCENARIOS))
-    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own", parse=Path)
-    engines = f"engines per model (default: {_DEFAULTS.engines})"
-    add_flag(parser, "--engines N", engines, f"{_DEFAULTS.engines}", whole_number(1))
-    models = f"served model, repeatable (default: {_DEFAULTS.models[0]})"
-    add_flag(parser, "--models NAME", models, action="append")
-    k = _DEFAULTS.num_speculative_tokens
-    drafted = f"draft tokens per step; 0: no speculation (default: {k})"
-    add_flag(parser, "--num-speculative-tokens K", drafted, f"{k}", whole_number(0))
-    add_flag(parser, "--seed SEED", "makes the simulation repeatable", type=int)
-    add_flag(parser, "--speed X", "simulated seconds per second (default: 1)", "1", number(0.001))
+    add_flag(group, "--scenario", "What happens.", "tour", choices=tuple(SCENARIOS))
+    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own.", parse=Path)
+    add_flag(parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_number(1))
+    add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
+    k = f"{_DEFAULTS.num_speculative_tokens}"
+    drafted = "Draft tokens per step; 0: no speculation."
+    add_flag(parser, "--num-speculative-tokens K", drafted, k, whole_number(0))
+    add_flag(parser, "--seed SEED", "Makes the simulation repeatable.", type=int)
+    add_flag(parser, "--speed X", "Simulated seconds per second.", "1", number(0.001))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         _log(str(error))
         return 2
     config = SimulationConfig(
-        models=tuple(dict.fromkeys(args.models)) if args.models else _DEFAULTS.models,
+        model=args.model,
         engines=args.engines,
         num_speculative_tokens=args.num_speculative_tokens,
         scenario=scenario,
@@ -79,22 +75,11 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
     stopped = asyncio.Event()
-    server = SimulatorServer(
-        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed, on_phase=_log_phase
-    )
-    config = simulation.config
+    server = SimulatorServer(simulation, dialect=args.dialect, host=host, port=port, speed=args.speed)
     with on_each_signal(stopped.set):
         async with server:
-            _log(
-                f"serving {server.url}/metrics (dialect {args.dialect}, {len(config.models)} model(s) "
-                f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
-            )
+            _log(f"serving {server.url}/metrics (scenario {simulation.config.scenario.name})")
             await stopped.wait()
-
-
-def _log_phase(phase: Phase) -> None:
-    length = "" if phase.seconds is None else f" for {phase.seconds:g} s"
-    _log(f"phase {phase.kind.name}{length}: {phase.kind.help}")
 
 
 def _log(text: str) -> None:
@@ -118,7 +103,6 @@ class SimulatorServer:
         host: Empty for all addresses.
         port: 0 for a free one.
         speed: Simulated seconds per second; 0: time passes only in `advance`.
-        on_phase: Called when a phase begins, including the first one.
     """
 
     def __init__(
@@ -129,15 +113,12 @@ class SimulatorServer:
         host: str = "127.0.0.1",
         port: int = 0,
         speed: float = 1.0,
-        on_phase: Callable[[Phase], None] = lambda _: None,
     ) -> None:
         self.simulation = simulation or Simulation()
-        self.dialect = DIALECTS[dialect]
+        self.dialect = dialect
         self.host = host
         self.port = port
         self.speed = speed
-        self._on_phase = on_phase
-        self._announced: Phase | None = None
         self._runner: web.AppRunner | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._synchronizing = asyncio.Lock()
@@ -151,7 +132,6 @@ class SimulatorServer:
     async def __aenter__(self) -> Self:
         self._last = time.monotonic()
         await self._open()
-        self._announce()
         self._ticker = asyncio.create_task(self._tick())
         return self
 
@@ -169,7 +149,6 @@ class SimulatorServer:
     async def synchronize(self) -> None:
         """Open or close the socket as the simulation's state requires."""
         async with self._synchronizing:
-            self._announce()
             if not self.simulation.serving:
                 await self._close()
             elif self._runner is None:
@@ -188,11 +167,6 @@ class SimulatorServer:
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self.simulation.advance(elapsed * self.speed)
-
-    def _announce(self) -> None:
-        if self.simulation.phase is not self._announced:
-            self._announced = self.simulation.phase
-            self._on_phase(self._announced)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -223,8 +197,8 @@ class SimulatorServer:
         self._catch_up()
         if not self.simulation.serving:  # until the next tick closes the socket
             return web.Response(status=503, text="the model is being loaded\n")
-        body = self.simulation.render(self.dialect.name)
-        return web.Response(body=body, headers={"Content-Type": self.dialect.content_type})
+        body = self.simulation.render(self.dialect)
+        return web.Response(body=body, headers={"Content-Type": DIALECTS[self.dialect]})
 
     async def _get_health(self, _request: web.Request) -> web.Response:
         return web.Response(status=200 if self.simulation.serving else 503)
@@ -237,19 +211,12 @@ class SimulatorServer:
         return web.json_response(self.status())
 
     async def _post_phase(self, request: web.Request) -> web.Response:
-        try:
-            document = await request.json()
-        except ValueError:
-            return _refusal("the body is not JSON")
-        if not isinstance(document, dict) or "phase" not in document:
-            return _refusal("the body must be an object with phase, and any parameters of it")
         self._catch_up()
-        given: dict[str, Any] = {str(key): value for key, value in document.items()}
         try:
-            self.simulation.set_phase(given.pop("phase"), seconds=given.pop("seconds", None), **given)
-        except ScenarioError as error:
-            return _refusal(str(error))
-        self._announce()
+            given = dict(await request.json())
+            self.simulation.set_phase(given.pop("phase", ""), seconds=given.pop("seconds", None), **given)
+        except (TypeError, ValueError) as error:  # not JSON, no object, or no such phase
+            return web.json_response({"error": str(error)}, status=400)
         return web.json_response(self.status())
 
     def status(self) -> dict[str, Any]:
@@ -264,11 +231,5 @@ class SimulatorServer:
             "serving": simulation.serving,
             "restarts": simulation.restarts,
             "num_speculative_tokens": simulation.num_speculative_tokens,
-            "dialect": self.dialect.name,
-            "speed": self.speed,
             "truth": asdict(simulation.truth),
         }
-
-
-def _refusal(message: str) -> web.Response:
-    return web.json_response({"error": message}, status=400)

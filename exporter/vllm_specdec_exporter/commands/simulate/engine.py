@@ -34,7 +34,11 @@ class Engine:
         while self._until - self.now > _RESOLUTION:
             if not self._advance_once(conditions):
                 break
-        self._set_load_gauges()
+        counts, scheduler = self.measurements, self._scheduler
+        counts.set("num_requests_running", len(scheduler.running))
+        counts.set("num_requests_waiting", len(scheduler.waiting))
+        counts.set("num_requests_waiting_by_reason", len(scheduler.waiting), "capacity")
+        counts.set("kv_cache_usage_perc", scheduler.kv_usage)
 
     def _advance_once(self, conditions: Conditions) -> bool:
         """Execute one group of steps, or skip idle time; return False if the time is too short."""
@@ -61,12 +65,15 @@ class Engine:
         return True
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
-        positions = self.num_speculative_tokens or 0
-        mean_draft_tokens = conditions.drafts.mean_draft_tokens(positions)
-        if conditions.drafts.draft_probability == 0.0:
-            positions = 0
-        return self.config.step_seconds(
-            len(self._scheduler.running), mean_draft_tokens, positions, prefill_tokens
+        config, drafts = self.config, conditions.drafts
+        k = self.num_speculative_tokens or 0
+        tokens = len(self._scheduler.running) * (1.0 + drafts.mean_draft_tokens(k))
+        drafted_positions = k if drafts.draft_probability else 0
+        return (
+            config.base_seconds
+            + config.token_seconds * tokens
+            + config.draft_position_seconds * drafted_positions
+            + config.prefill_token_seconds * prefill_tokens
         )
 
     def _prefill(self, admitted: list[SimulatedRequest], conditions: Conditions) -> None:
@@ -188,12 +195,3 @@ class Engine:
         counts.add("http_requests", 1)
         # A request body has about 4 characters per prompt token, and its parameters.
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
-
-    def _set_load_gauges(self) -> None:
-        """Set the gauges of load."""
-        counts = self.measurements
-        waiting = len(self._scheduler.waiting)
-        counts.set("num_requests_running", len(self._scheduler.running))
-        counts.set("num_requests_waiting", waiting)
-        counts.set("num_requests_waiting_by_reason", waiting, "capacity")
-        counts.set("kv_cache_usage_perc", self._scheduler.kv_usage)

@@ -6,17 +6,22 @@ A data file of the package contains names, HELP and TYPE, labels and bucket boun
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from itertools import accumulate
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+#: The dialects, which are the front ends of vLLM, with the HTTP content type of their answers.
+DIALECTS: Mapping[str, str] = {
+    "vllm": "text/plain; version=1.0.0; charset=utf-8",
+    "vllm-rust": "application/openmetrics-text; version=1.0.0; charset=utf-8",
+}
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -63,7 +68,13 @@ class _DataFile(msgspec.Struct):
     families: tuple[FamilySpec, ...]
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=2)
+def load_families(dialect: str) -> tuple[FamilySpec, ...]:
+    """Return the families of a dialect in the order in which the front end publishes them."""
+    resource = files(__package__) / "data" / f"{dialect}.json"
+    return msgspec.json.decode(resource.read_bytes(), type=_DataFile).families
+
+
 def one_two_five(limit: int) -> tuple[float, ...]:
     """Return 1, 2, 5, 10, 20, 50, ... up to the limit."""
     steps: list[float] = []
@@ -78,8 +89,8 @@ def one_two_five(limit: int) -> tuple[float, ...]:
 def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
     """Return the union of the bucket bounds of all dialects, for each histogram by key."""
     bounds: dict[str, set[float]] = {}
-    for dialect in DIALECTS.values():
-        for family in dialect.families:
+    for dialect in DIALECTS:
+        for family in load_families(dialect):
             if family.type == "histogram":
                 bounds.setdefault(family.key, set()).update(family.bounds(max_model_len))
     return {key: tuple(sorted(limits)) for key, limits in bounds.items()}
@@ -156,34 +167,3 @@ def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCou
     for part in parts:
         result.merge(part.histograms[name])
     return result
-
-
-@dataclass(frozen=True)
-class SimulatedDialect:
-    """The format of one front end of vLLM; `name` is that of the data file with its families."""
-
-    name: str
-    content_type: str  # HTTP content type of the answer
-    #: Whether the Rust client library writes it: as OpenMetrics, counts as integers, the sum of a histogram
-    #: before its buckets, and the labels `model_name` and `engine` first. The Python library sorts labels.
-    rust: bool = False
-
-    @property
-    def families(self) -> tuple[FamilySpec, ...]:
-        """The families in the order in which the front end publishes them."""
-        return _load_families(self.name)
-
-
-@lru_cache(maxsize=2)
-def _load_families(name: str) -> tuple[FamilySpec, ...]:
-    resource = files(__package__) / "data" / f"{name}.json"
-    return msgspec.json.decode(resource.read_bytes(), type=_DataFile).families
-
-
-_DIALECTS = (
-    SimulatedDialect("vllm", "text/plain; version=1.0.0; charset=utf-8"),
-    SimulatedDialect("vllm-rust", "application/openmetrics-text; version=1.0.0; charset=utf-8", rust=True),
-)
-
-#: Every dialect by name.
-DIALECTS: Mapping[str, SimulatedDialect] = MappingProxyType({d.name: d for d in _DIALECTS})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from .speculation import Conditions, DraftModel, Probability, Seconds, Traffic
+from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,9 @@ _RAMP_SECONDS = 120.0
 
 
 class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parameters of every phase. With K = 4, the defaults accept 92, 78, 61 and 43 % by position.
+    """The parameters of every phase, with those of its traffic.
+
+    With K = 4, the defaults accept the tokens at the four positions in 92, 78, 61 and 43 % of the drafts.
 
     Attributes:
         acceptance: chance that the first draft token is accepted, or a list with the chance at each position
@@ -37,18 +39,12 @@ class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=
         position_decay: factor by which that chance falls from position to position (not with a list)
         draft_probability: chance that a request has a draft in a step
         draft_length_weights: relative frequency of drafts of 1, 2, 3, ... tokens; default: all K
-        clients: clients per engine
-        think_seconds: mean time between an answer and the next request
-        prompt_tokens: mean prompt length in tokens
-        output_tokens: mean answer length in tokens
-        prefix_hit_ratio: mean share of a prompt in the prefix cache
-        repetition_ratio: share of the answers that end by repetition detection
     """
 
     acceptance: Acceptance = 0.92
     position_decay: Probability = 0.92
     draft_probability: Probability = 1.0
-    draft_length_weights: tuple[Seconds, ...] | None = None
+    draft_length_weights: tuple[Amount, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse weights of which none is above 0; ValueError."""
@@ -73,7 +69,7 @@ class RestartParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unkno
         downtime_seconds: how long the server is down
     """
 
-    downtime_seconds: Seconds = 8.0
+    downtime_seconds: Amount = 8.0
 
 
 class KChangeParameters(RestartParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -105,11 +101,6 @@ class Phase:
     kind: PhaseKind
     parameters: PhaseParameters
     seconds: float | None
-
-    @property
-    def ramps(self) -> bool:
-        """Whether acceptance changes over the phase."""
-        return isinstance(self.parameters, DecayParameters)
 
     @property
     def downtime_seconds(self) -> float:

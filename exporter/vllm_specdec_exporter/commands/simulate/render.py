@@ -1,20 +1,12 @@
 """The text of /metrics of a simulated server."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from prometheus_client.utils import floatToGoString
 
 from .engine import Engine
-from .families import (
-    DIALECTS,
-    FamilySpec,
-    HistogramCounts,
-    Measurements,
-    SimulatedDialect,
-    combined_histogram,
-)
+from .families import FamilySpec, HistogramCounts, Measurements, combined_histogram, load_families
 
 # The process starts this long before its counters: it loads the model first.
 _PROCESS_LEAD_SECONDS = 2.0
@@ -37,37 +29,37 @@ class _Series:
         return sum(part.get(name, variant) for part in self.parts)
 
 
-def render(engines: Mapping[str, Sequence[Engine]], started_at: float, dialect_name: str) -> bytes:
+def render(model: str, engines: Sequence[Engine], started_at: float, dialect: str) -> bytes:
     """Return the body of the response to GET /metrics; counters were created at a Unix time."""
-    writer = _Writer(engines, started_at, DIALECTS[dialect_name])
-    for number, family in enumerate(writer.dialect.families):
+    writer = _Writer(model, engines, started_at, rust=dialect == "vllm-rust")
+    for number, family in enumerate(load_families(dialect)):
         writer.write(family, number)
     return writer.finish()
 
 
 class _Writer:
-    """Collects the lines of one response."""
+    """Collects the lines of one response.
 
-    def __init__(
-        self, engines: Mapping[str, Sequence[Engine]], started_at: float, dialect: SimulatedDialect
-    ) -> None:
-        self.dialect = dialect
-        self._of_model = {
-            model: tuple(engine.measurements for engine in engines) for model, engines in engines.items()
-        }
+    The Rust front end writes OpenMetrics, counts as integers, the sum of a histogram before its buckets, and
+    the labels `model_name` and `engine` first. The Python one sorts labels and writes creation times.
+    """
+
+    def __init__(self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool) -> None:
+        self._rust = rust
+        self._model = ("model_name", _escape(model))
+        self._parts = tuple(engine.measurements for engine in engines)
         self._started_at = started_at
         self._lines: list[str] = []
-        every = list(chain.from_iterable(engines.values()))
-        self._config = every[0].config
-        self._num_speculative_tokens = every[0].num_speculative_tokens
+        self._config = engines[0].config
+        self._num_speculative_tokens = engines[0].num_speculative_tokens
         self._server_values = {
             "process_start_time_seconds": started_at - _PROCESS_LEAD_SECONDS,
-            "process_cpu_seconds": sum(engine.busy_seconds for engine in every),
+            "process_cpu_seconds": sum(engine.busy_seconds for engine in engines),
         }
 
     def finish(self) -> bytes:
         """Return everything written so far."""
-        if self.dialect.rust:
+        if self._rust:
             self._lines.append("# EOF")
         return ("\n".join(self._lines) + "\n").encode()
 
@@ -78,7 +70,7 @@ class _Writer:
         members = list(self._series(family))
         suffix = "_total" if family.type == "counter" else ""
         # OpenMetrics has the suffix in samples only.
-        self._header(f"{family.name}{'' if self.dialect.rust else suffix}", family.type, family.help)
+        self._header(f"{family.name}{'' if self._rust else suffix}", family.type, family.help)
         for series in members:
             self._samples(family, series, suffix)
         if family.created and members:
@@ -113,7 +105,7 @@ class _Writer:
     def _histogram(self, family: FamilySpec, series: _Series) -> None:
         histogram = combined_histogram(series.parts, family.key)
         count, total = self._number(histogram.count, family), _format_real(histogram.sum)
-        if self.dialect.rust:
+        if self._rust:
             self._sample(family, "_sum", series, total)
             self._sample(family, "_count", series, count)
             self._buckets(family, series, histogram)
@@ -136,14 +128,14 @@ class _Writer:
         self._lines.append(f"{family.name}{suffix}{self._label_text(series.labels)} {value}")
 
     def _number(self, value: float, family: FamilySpec) -> str:
-        if not self.dialect.rust:
+        if not self._rust:
             return _format_real(value)
         return repr(float(value)) if family.real else str(int(value))
 
     def _label_text(self, labels: Sequence[tuple[str, str]]) -> str:
         if not labels:
             return ""
-        ordered = labels if self.dialect.rust else sorted(labels)
+        ordered = labels if self._rust else sorted(labels)
         return "{" + ",".join(f'{name}="{value}"' for name, value in ordered) + "}"
 
     def _series(self, family: FamilySpec) -> Iterator[_Series]:
@@ -169,19 +161,10 @@ class _Writer:
         return family.variant.values if family.variant else ("",)
 
     def _owners(self, family: FamilySpec) -> list[_Owner]:
-        if family.scope == "server":
-            return [((), tuple(chain.from_iterable(self._of_model.values())))]
-        if family.scope == "model":
-            return [((("model_name", _escape(model)),), parts) for model, parts in self._of_model.items()]
-        if family.omit_model_name:
-            # A second model's samples would have the same labels.
-            first = next(iter(self._of_model.values()))
-            return [((("engine", str(index)),), (part,)) for index, part in enumerate(first)]
-        return [
-            ((("model_name", _escape(model)), ("engine", str(index))), (part,))
-            for model, parts in self._of_model.items()
-            for index, part in enumerate(parts)
-        ]
+        if family.scope != "engine":
+            return [((self._model,) if family.scope == "model" else (), self._parts)]
+        model = () if family.omit_model_name else (self._model,)
+        return [((*model, ("engine", str(index))), (part,)) for index, part in enumerate(self._parts)]
 
     def _constant_labels(self, family: FamilySpec) -> dict[str, str]:
         if family.key != "cache_config_info":

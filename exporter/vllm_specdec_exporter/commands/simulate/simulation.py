@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import chain
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ from .render import render
 from .speculation import EngineConfig, Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -89,8 +89,8 @@ def _built_in() -> dict[str, Scenario]:
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType(_built_in())
 
 
-# How often acceptance is updated in a phase in which it changes.
-_RAMP_SECONDS = 0.5
+# How often acceptance is updated, which changes within a phase.
+_STEP_SECONDS = 0.5
 _RESOLUTION = 1e-9
 
 
@@ -98,8 +98,8 @@ _RESOLUTION = 1e-9
 class SimulationConfig:
     """What is simulated."""
 
-    models: Sequence[str] = ("meta-llama/Llama-3.1-8B-Instruct",)  # served models; each has its own engines
-    engines: int = 1  # engines per model
+    model: str = "meta-llama/Llama-3.1-8B-Instruct"  # the served model
+    engines: int = 1  # engines that serve it
     num_speculative_tokens: int = 4  # K; 0 for a server without speculation
     scenario: Scenario = SCENARIOS["healthy"]  # the phases
     engine: EngineConfig = field(default_factory=EngineConfig)  # properties of the engines
@@ -119,21 +119,15 @@ class Simulation:
         self.restarts = 0
         self._seed = Random().getrandbits(64) if seed is None else seed  # noqa: S311
         #: K of the running server, or None without speculation.
-        self.num_speculative_tokens = self.config.num_speculative_tokens or None
+        self.num_speculative_tokens: int | None = None
         self._last_k = self.config.num_speculative_tokens
         self._down_until = 0.0
         self._started_at = 0.0
         self._past = Totals()
-        self._engines = self._start_engines()
         self._index = 0
         self._manual: Phase | None = None
         self._phase_began = 0.0
-        first = self.phase
-        if not first.kind.speculates or self.config.num_speculative_tokens == 0:
-            self._configure(None)
-        elif first.kind.restarts:
-            # The server starts with the K of the phase, without a restart.
-            self._configure(self._wanted_k(first))
+        self._start_engines(self._wanted_k(self.phase))  # with the K of the first phase, without a restart
 
     @property
     def phase(self) -> Phase:
@@ -154,31 +148,25 @@ class Simulation:
     def truth(self) -> Totals:
         """Exact totals over all engines since the simulation began, across restarts."""
         total = deepcopy(self._past)
-        for engine in self._all_engines():
+        for engine in self._engines:
             total.add(engine.totals)
         return total
 
     def advance(self, seconds: float) -> None:
         """Simulate seconds."""
-        if seconds < 0:
-            raise ValueError("time does not run backwards")
         end = self.elapsed + seconds
         while end - self.elapsed > _RESOLUTION:
-            step = end - self.elapsed
+            phase = self.phase
+            remaining = math.inf if phase.seconds is None else max(0.0, phase.seconds - self.phase_elapsed)
+            step = min(end - self.elapsed, remaining, _STEP_SECONDS)
             if not self.serving:
                 step = min(step, self._down_until - self.elapsed)
-            phase = self.phase
-            remaining = self._phase_remaining()
-            if remaining is not None:
-                step = min(step, remaining)
-            if phase.ramps:
-                step = min(step, _RAMP_SECONDS)
             if self.serving:
                 conditions = phase.conditions(self.phase_elapsed)
-                for engine in self._all_engines():
+                for engine in self._engines:
                     engine.advance(step, conditions)
             self.elapsed += step
-            if remaining is not None and remaining - step <= _RESOLUTION:
+            if remaining - step <= _RESOLUTION:
                 if self._manual is None:
                     self._index = (self._index + 1) % len(self.config.scenario.phases)
                 self._manual = None
@@ -193,13 +181,7 @@ class Simulation:
         """Return the response to GET /metrics in a dialect of `DIALECTS`, or raise ServerDownError."""
         if not self.serving:
             raise ServerDownError("the simulated server is restarting")
-        return render(self._engines, self.config.start_time + self._started_at, dialect)
-
-    def _phase_remaining(self) -> float | None:
-        """Return the seconds to the end of the phase; None if it has no end."""
-        if self.phase.seconds is None:
-            return None
-        return max(0.0, self.phase.seconds - self.phase_elapsed)
+        return render(self.config.model, self._engines, self.config.start_time + self._started_at, dialect)
 
     def _begin_phase(self) -> None:
         """Begin a phase, with a restart of the server if the phase needs it."""
@@ -207,7 +189,10 @@ class Simulation:
         phase = self.phase
         wanted = self._wanted_k(phase)
         if phase.kind.restarts or wanted != self.num_speculative_tokens:
-            self._restart(wanted, phase.downtime_seconds)
+            self._past = self.truth
+            self.restarts += 1
+            self._down_until = self._started_at = self.elapsed + phase.downtime_seconds
+            self._start_engines(wanted)
 
     def _wanted_k(self, phase: Phase) -> int | None:
         """Return the K of the server in a phase."""
@@ -217,31 +202,13 @@ class Simulation:
             return phase.parameters.num_speculative_tokens or self.config.num_speculative_tokens
         return self._last_k
 
-    def _configure(self, num_speculative_tokens: int | None) -> None:
+    def _start_engines(self, num_speculative_tokens: int | None) -> None:
         self.num_speculative_tokens = num_speculative_tokens
         if num_speculative_tokens is not None:
             self._last_k = num_speculative_tokens
-        self._engines = self._start_engines()
-
-    def _restart(self, num_speculative_tokens: int | None, downtime: float) -> None:
-        self._past = self.truth
-        self.restarts += 1
-        self._down_until = self._started_at = self.elapsed + downtime
-        self._configure(num_speculative_tokens)
-
-    def _start_engines(self) -> Mapping[str, list[Engine]]:
         # Each engine has its own random stream, independent of the others.
-        return {
-            model: [
-                Engine(
-                    self.config.engine,
-                    self.num_speculative_tokens,
-                    Random(f"{self._seed}/{self.restarts}/{model}/{index}"),  # noqa: S311
-                )
-                for index in range(self.config.engines)
-            ]
-            for model in self.config.models
-        }
-
-    def _all_engines(self) -> Iterator[Engine]:
-        return chain.from_iterable(self._engines.values())
+        seeds = (f"{self._seed}/{self.restarts}/{index}" for index in range(self.config.engines))
+        self._engines = [
+            Engine(self.config.engine, num_speculative_tokens, Random(seed))  # noqa: S311
+            for seed in seeds
+        ]

@@ -184,20 +184,9 @@ class EngineConfig:
     block_size: int = 16
     max_model_len: int = 8192  # maximum sequence length in tokens; bucket bounds depend on it
     base_seconds: float = 0.018  # time for reading the weights
-    token_seconds: float = 4e-5  # time per computed token of the batch, verified drafts included
+    token_seconds: float = 4e-5  # time per decoded token of the batch, verified drafts included
     draft_position_seconds: float = 0.0008  # time per drafted position
     prefill_token_seconds: float = 4e-5  # time per prompt token that is not in the prefix cache
-
-    def step_seconds(
-        self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
-    ) -> float:
-        """Return the duration of a step with `running` requests, for `positions` tokens per draft at most."""
-        return (
-            self.base_seconds
-            + self.token_seconds * running * (1.0 + mean_draft_tokens)
-            + self.draft_position_seconds * positions
-            + self.prefill_token_seconds * prefill_tokens
-        )
 
 
 # No simulation needs a mean above these.
@@ -205,19 +194,28 @@ _MAX_MEAN = 1_000_000.0
 _MAX_CLIENTS = 10_000
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Seconds = Annotated[float, Meta(ge=0, le=_MAX_MEAN)]
+Amount = Annotated[float, Meta(ge=0, le=_MAX_MEAN)]
 Length = Annotated[float, Meta(ge=1, le=_MAX_MEAN)]
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    """The traffic of one engine: clients that send a request, read the answer and pause."""
+    """The traffic of one engine: clients that send a request, read the answer and pause.
 
-    clients: Annotated[int, Meta(ge=0, le=_MAX_CLIENTS)] = 24  # and so the maximum number of its requests
-    think_seconds: Seconds = 0.5  # mean time between an answer and the client's next request
-    prompt_tokens: Length = 600.0  # mean prompt length
-    output_tokens: Length = 200.0  # mean answer length
-    prefix_hit_ratio: Probability = 0.35  # mean share of a prompt in the prefix cache
-    repetition_ratio: Probability = 0.0  # share of the answers that end by vLLM's repetition detection
+    Attributes:
+        clients: clients per engine, and so the maximum number of its requests
+        think_seconds: mean time between an answer and the next request
+        prompt_tokens: mean prompt length in tokens
+        output_tokens: mean answer length in tokens
+        prefix_hit_ratio: mean share of a prompt in the prefix cache
+        repetition_ratio: share of the answers that end by repetition detection
+    """
+
+    clients: Annotated[int, Meta(ge=0, le=_MAX_CLIENTS)] = 24
+    think_seconds: Amount = 0.5
+    prompt_tokens: Length = 600.0
+    output_tokens: Length = 200.0
+    prefix_hit_ratio: Probability = 0.35
+    repetition_ratio: Probability = 0.0
 
 
 @dataclass(frozen=True)
