@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import wrong_refusals
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
 from vllm_specdec_exporter.commands.simulate import add_arguments, run
@@ -64,11 +65,9 @@ def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
     assert (status["scenario"], status["num_speculative_tokens"]) == ("steady", 3)
 
 
-def test_a_faulty_scenario_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(parse("--scenario.file", "/nowhere.yaml")) == 2
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err.count("\n")) == ("", 1)
-    assert captured.err.startswith("simulate: /nowhere.yaml: No such file or dir")
+def test_a_faulty_scenario_ends_with_status_2_and_one_line() -> None:
+    table = [(("--scenario.file", "/nowhere.yaml"), '"/nowhere.yaml": cannot be read: No such file')]
+    assert wrong_refusals("simulate", table) == []
 
 
 def test_faulty_flags_end_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:

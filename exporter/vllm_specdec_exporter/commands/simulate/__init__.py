@@ -49,12 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
-    try:
-        file = args.scenario_file
-        scenario = load_scenario(file) if file else SCENARIOS[args.scenario]
-    except ScenarioError as error:
-        _log(str(error))
-        return 2
+    file = args.scenario_file
+    scenario = load_scenario(file) if file else SCENARIOS[args.scenario]
     config = SimulationConfig(
         model=args.model,
         engines=args.engines,
@@ -215,7 +211,7 @@ class SimulatorServer:
         try:
             given = dict(await request.json())
             self.simulation.set_phase(given.pop("phase", ""), seconds=given.pop("seconds", None), **given)
-        except (TypeError, ValueError) as error:  # not JSON, no object, or no such phase
+        except (ScenarioError, TypeError, ValueError) as error:  # not JSON, no object, or no such phase
             return web.json_response({"error": str(error)}, status=400)
         return web.json_response(self.status())
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from ...config.options import ConfigError
 from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class ScenarioError(ValueError):
+class ScenarioError(ConfigError):
     """A scenario or phase is not valid. The message is one line with the reason and what is allowed."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ...config.yaml_text import YAMLTextError, read_yaml
+from ...config.files import read_file
+from ...config.yaml_text import read_yaml
 from .engine import Engine
 from .phases import KChangeParameters, Phase, ScenarioError, make_phase
 from .render import render
@@ -58,25 +60,14 @@ def parse_scenario(document: object, default_name: str) -> Scenario:
     return Scenario(given.name or default_name, tuple(phases))
 
 
-# A scenario of ten thousand phases; memory is bounded before YAML is parsed.
-_MAX_FILE_BYTES = 1_000_000
-
-
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario from a YAML file, or raise ScenarioError."""
+    """Read a scenario from a YAML file, or raise ConfigError."""
+    flag = "--scenario.file"
+    document = read_file(str(path), flag)
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_FILE_BYTES + 1)
-        if len(text) > _MAX_FILE_BYTES:
-            raise ScenarioError(f"larger than {_MAX_FILE_BYTES} bytes")
-        return parse_scenario(read_yaml(text), path.stem)
-    except OSError as error:
-        reason = error.strerror
-    except YAMLTextError as error:
-        reason = f"not valid YAML: {error}"
+        return parse_scenario(document, path.stem)
     except ScenarioError as error:
-        reason = str(error)
-    raise ScenarioError(f"{path}: {reason}")
+        raise ScenarioError(f"{flag} {json.dumps(str(path))}: {error}") from error
 
 
 def _built_in() -> dict[str, Scenario]:
