@@ -170,11 +170,3 @@ def test_servers_are_watched_at_the_same_time(servers: tuple[str, str]) -> None:
     assert document["speed"]["outcome"] == "faster"
     assert document["gain"]["speculating"] == "B"
     assert document["warnings"] == []
-
-
-def test_a_snapshot_beside_a_server_is_told_to_be_of_another_period(
-    servers: tuple[str, str], files: dict[str, str]
-) -> None:
-    outcome = compared(files["plain"], servers[1], "--for", "1s")
-    assert outcome.code in (0, 1)
-    assert "warning: not over the same period (A 2026-" in " ".join(outcome.out.split())

@@ -64,17 +64,6 @@ def test_the_report_is_as_recorded(name: str) -> None:
     assert (document["claim"] is None) == (claim is None)
 
 
-def test_the_end_to_end_time_is_compared_by_its_means() -> None:
-    comparison = compare(side("A"), side("B", 0.01))
-    difference = comparison.end_to_end_difference_seconds
-    assert difference is not None
-    assert difference.value == pytest.approx(-199 * 0.01)
-    shown = " ".join(render(comparison).split())
-    assert (
-        "time per output token, mean 20.0 ± 0.6 ms 10.0 ± 0.3 ms x0.50 P50 ~ 18.0 ms 9.00 ms x0.50" in shown
-    )
-
-
 def test_acceptance_is_compared_only_where_both_draft() -> None:
     both = compare(side("A", **DRAFTING), side("B", **K5))
     one = compare(side("A"), side("B", **K5))
@@ -82,11 +71,6 @@ def test_acceptance_is_compared_only_where_both_draft() -> None:
     assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
     assert both.acceptance_ratio_difference is not None
     assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (None, None)
-
-
-def test_only_a_known_speed_is_a_conclusion() -> None:
-    assert compare(side("A"), side("B", 0.01)).conclusive
-    assert not compare(side("A"), side("C", requests=3.0)).conclusive
 
 
 # --- warnings
@@ -129,13 +113,6 @@ def test_a_restart_is_pointed_out_only_of_a_side_that_was_watched() -> None:
         side("A"), replace(side("B"), restarts=1, live=True)
     )
     assert warnings(side("A"), replace(side("B"), restarts=1)) == ""
-
-
-def test_another_k_is_pointed_out_because_it_moves_the_ratio() -> None:
-    comparison = compare(side("A", **DRAFTING), side("B", **K5))
-    assert comparison.warnings == ()
-    (note,) = comparison.notes
-    assert note.startswith("K is 5 in B and 3 in A")
 
 
 # --- as HTML

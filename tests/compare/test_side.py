@@ -125,13 +125,6 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
 # --- several models and servers
 
 
-def test_one_of_several_models_can_be_chosen() -> None:
-    both = engine(measures(0.02)), engine(measures(0.03), model="qwen")
-    found = read(*both, model="qwen")
-    assert found.models == ("qwen",)
-    assert found.latency("time_per_output_token").mean_seconds == 0.03  # type: ignore[union-attr]
-
-
 def test_a_snapshot_without_a_server_is_no_side() -> None:
     with pytest.raises(SideError, match="no server"):
         side_of(ExporterResult("0.1.0", 0.0), "A")

@@ -148,14 +148,6 @@ def test_load_is_told_per_engine() -> None:
     assert load.basis == "requests at a time and engine"
 
 
-@given(st.floats(0.5, 200), st.floats(0.5, 200))
-def test_a_load_never_narrows_an_interval(here: float, there: float) -> None:
-    speed = judge_speed(other_rate("B", 0.015, here), loaded("A", 0.02, there))
-    assert speed.speedup is not None
-    assert (speed.low or 0) <= (speed.speedup.low or 0)
-    assert (speed.high or 0) >= (speed.speedup.high or 0)
-
-
 # --- what speculation gains
 
 

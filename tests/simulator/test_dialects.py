@@ -84,4 +84,4 @@ def test_published_counters_are_the_truth(dialect: str) -> None:
         assert total(f"{spec}accepted_tokens_per_pos_total", position=str(position)) == accepted
     each = [total(DRAFTS, engine=engine) for engine in "01"]
     assert sum(each) == truth.drafts
-    assert min(each) > 0
+    assert each[0] != each[1]

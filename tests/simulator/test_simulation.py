@@ -85,13 +85,6 @@ def test_a_server_without_speculation_stays_without() -> None:
     assert simulation.num_speculative_tokens is None
 
 
-def test_engines_differ() -> None:
-    simulation = Simulation(SimulationConfig(engines=3), seed=1)
-    simulation.advance(10)
-    counted = list(published(simulation).values("vllm:generation_tokens_total").values())
-    assert len(set(counted)) == 3
-
-
 def test_the_same_seed_gives_the_same_answer() -> None:
     answers = []
     for seed in (9, 9, 10):

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--web.listen-address HOST:PORT", where, "127.0.0.1:8000", parse_listen_address)
     add_flag(parser, "--dialect", "Front end of vLLM that writes.", "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
-    add_flag(group, "--scenario", "What happens.", "tour", choices=tuple(SCENARIOS))
+    add_flag(group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS))
     add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own.", parse=Path)
     add_flag(parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_number(1))
     add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
