@@ -31,7 +31,7 @@ _SPECULATION = json.dumps({"method": "eagle3", "num_speculative_tokens": K})
 
 async def record(frames: int = FRAMES) -> list[bytes]:
     """Return what the exporter of a busy simulated server says, scrape by scrape."""
-    simulation = Simulation(SimulationConfig(models=(MODEL,), num_speculative_tokens=K), seed=1)
+    simulation = Simulation(SimulationConfig(model=MODEL, num_speculative_tokens=K), seed=1)
     async with SimulatorServer(simulation, speed=0) as server:
         now = 0.0
 

@@ -88,7 +88,7 @@ def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     assert value_of(EVERY["simulator"], "--num-speculative-tokens") == str(
         json.loads(text)["num_speculative_tokens"]
     )
-    assert value_of(EVERY["simulator"], "--models") == EVERY["vllm-gpu"]["command"][0]
+    assert value_of(EVERY["simulator"], "--model") == EVERY["vllm-gpu"]["command"][0]
     sglang, config = EVERY["sglang-gpu"], json.loads(text)
     assert value_of(sglang, "--model-path") == EVERY["vllm-gpu"]["command"][0]
     assert value_of(sglang, "--speculative-algorithm").lower() == config["method"]

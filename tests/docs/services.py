@@ -60,7 +60,7 @@ def running_services(folder: Path, openai: int = 0) -> Iterator[Services]:
     """Run all services of the pages."""
     token = folder / "push-token"
     token.write_text(TOKEN, encoding="utf-8")
-    flags = ("--speed", "20", "--seed", "1", "--models", "MODEL", "--scenario.file")
+    flags = ("--speed", "20", "--seed", "1", "--model", "MODEL", "--scenario.file")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         speculating = enter(simulator(*flags, _scenario(folder, 16), "--num-speculative-tokens", "3"))

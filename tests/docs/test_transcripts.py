@@ -54,7 +54,7 @@ def simulator_of_readme(folder: Path) -> Iterator[str]:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """What the transcripts were made with, simulated."""
     folder = tmp_path_factory.mktemp("transcripts")
-    tiny = ("--models", "tiny-llama", "--speed", "20")
+    tiny = ("--model", "tiny-llama", "--speed", "20")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         server = enter(simulator_of_readme(folder))

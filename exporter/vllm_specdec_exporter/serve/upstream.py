@@ -13,7 +13,6 @@ import errno
 import socket
 import ssl
 import time
-import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -265,29 +264,6 @@ async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
 
 def _too_large(limit: int) -> PollError:
     return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
-
-
-class Inflater:
-    """Decompresses gzip or deflate, by zlib's `wbits`, with a limit on the output."""
-
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-        self._stream = zlib.decompressobj(bits)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream is complete."""
-        return self._stream.eof
-
-    def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes decompressed from `chunk`, of several gzip members; or zlib.error."""
-        found = bytearray()
-        while chunk and len(found) < limit:
-            if self._stream.eof:
-                self._stream = zlib.decompressobj(self._bits)
-            found += self._stream.decompress(chunk, limit - len(found))
-            chunk = self._stream.unused_data
-        return bytes(found)
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:
