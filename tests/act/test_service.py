@@ -212,10 +212,8 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     """The event is on standard error instead, and is counted."""
     registry = CollectorRegistry()
     labels = {"event": "acted", "action": "disable"}
-    with (
-        contextlib.suppress(OSError),
-        Path("/dev/full").open("w") as full,
-    ):  # the end of the block writes, too
+    # Closing the file writes again.
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         _log(labels, Counter(EVENTS, "", tuple(labels), registry=registry))
     said = capsys.readouterr().err

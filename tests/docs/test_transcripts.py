@@ -69,7 +69,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         ).address
         plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
         slower = enter(phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02))
-        (swept,) = enter(servers_to_sweep(1))[0]
+        (swept,) = enter(servers_to_sweep(1))
         addresses = {
             "127.0.0.1:8000": server,
             "VLLM:8000": server,
@@ -77,7 +77,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             "127.0.0.1:18200": plain,
             "127.0.0.1:18201": slower,
         }
-        world = World(addresses, [], "", "", f"http://{watching}", {})
+        world = World(addresses, [], "", f"http://{watching}", {})
         yield Machine(folder / "machine", world, swept.removeprefix("http://"))
 
 

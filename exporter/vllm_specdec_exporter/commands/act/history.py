@@ -67,8 +67,7 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def prune(self, now: float) -> ActionHistory:
         """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back) are replaced by `now`: limits hold longer, but not until
-        the clock has caught up.
+        Times after `now` (the clock was set back) become `now`: limits must not hold until it has caught up.
         """
         models = {
             model: {
@@ -143,7 +142,9 @@ def load(path: Path) -> ActionHistory:
         return ActionHistory()
     except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}") from error
+        raise ConfigError(
+            f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}"
+        ) from error
 
 
 def save(path: Path, history: ActionHistory) -> None:
