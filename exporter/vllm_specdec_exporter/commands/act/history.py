@@ -16,7 +16,6 @@ A command is recorded as a failure before it starts, so that it is one if the pr
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -142,9 +141,7 @@ def load(path: Path) -> ActionHistory:
         return ActionHistory()
     except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(
-            f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}"
-        ) from error
+        raise ConfigError(f'--state.file "{path}": cannot be used: {error}; {remedy}') from error
 
 
 def save(path: Path, history: ActionHistory) -> None:
