@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from client.collector import Collector, Push, Reply, taken
+from client.collector import Collector, Push, Reply, accepted
 from support.certificates import Authority, server_side
 from support.fake_vllm import RECORD
 from support.programs import clean_environment
@@ -96,7 +96,7 @@ def test_no_exporter_and_a_slow_one(collector: Collector) -> None:
 
     def slow(push: Push) -> Reply:
         go_on.wait(10)
-        return taken(push)
+        return accepted(push)
 
     collector.reply = slow
     with pytest.raises(PushFailedError, match=r"sent no complete response within 0\.5 s"):
