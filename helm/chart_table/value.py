@@ -62,11 +62,10 @@ DURATION: Schema = {
 GO_DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))*$"}
 #: An address to put in front of paths: nothing that YAML or a template would read otherwise.
 ADDRESS: Schema = {"type": "string", "pattern": r"^$|^https?://[^\s\"'\\{}$#]+$"}
-#: What `--vllm.url` takes: a server, a socket, or a name whose records are servers.
+#: What `--vllm.url` takes: a server, a socket, or a name whose addresses are servers.
 SERVER: Schema = {
     "type": "string",
-    "pattern": r"^(unix:/\S+|(dns\+)?https?://[^\s/?#]+([/?][^\s#]*)?"
-    r"|dnssrv\+https?://([^\s/?#@]*@)?[^\s/?#:]+([/?][^\s#]*)?)$",
+    "pattern": r"^(unix:/\S+|(dns\+)?https?://[^\s/?#]+([/?][^\s#]*)?)$",
 }
 #: A name of an object in Kubernetes, or empty.
 NAME: Schema = {"type": "string", "pattern": r"^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "maxLength": 253}

@@ -53,6 +53,8 @@ def test_the_token_file_is_read_for_every_push(collector: Collector, tmp_path: P
             file.write_bytes(content)
         with pytest.raises(PushFailedError, match="token"):
             push_request(ONE, collector.url, token_file=file)
+    with pytest.raises(PushFailedError, match="the token is not valid"):
+        push_request(ONE, collector.url, token="two words")
     assert collector.pushes == []
     for token in ("old", "new"):
         file.write_text(f"{token}\n")

@@ -43,13 +43,13 @@ def stamp(path: str) -> tuple[int, ...]:
     if not path:
         return ()
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-MAX_BYTES = 4 << 20  # limit of a file, in bytes
+MAX_BYTES = 4 << 20  # limit of a file, in bytes: four times what a ConfigMap may have
 
 
 def read_regular(path: str) -> tuple[bytes | None, str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 
+from ...config.bearer_token import read_token
 from ...config.options import ConfigError
 from ...config.values import format_address, format_duration, parse_listen_address
 from ...publish.wording import printable
@@ -26,13 +27,12 @@ from ...serve import logs
 from ...serve.connection_limits import ConnectionLimiter
 from ...serve.shutdown import on_each_signal
 from ...serve.sockets import Listener, error_text
-from ...serve.web_config import MOST_REQUESTS
 from ..arguments import add_flag, parsed, seconds_of, whole_between
 from . import history
 from .decision import AlertAction, EventKind
 from .history import FORGET_AFTER, ActionHistory
 from .runner import Runner, RunnerSettings
-from .server import WebhookReceiver, read_token
+from .server import WebhookReceiver
 
 if TYPE_CHECKING:
     import argparse
@@ -156,10 +156,10 @@ async def _serve(
             address = format_address(*listen)
             _say(f'error: --web.listen-address "{address}": cannot listen: {error_text(error)}')
             return PROBLEM
-        limiter = ConnectionLimiter(MOST_REQUESTS)
+        limiter = ConnectionLimiter()
         receiver = WebhookReceiver(runner.offer, token_file, _say)
         server = await limiter.set_up(receiver.create_app(registry))
-        listener.serve(limiter)
+        listener.serve(limiter.accept)
         mode = "commands are executed" if settings.execute else "dry-run: nothing is executed"
         _say(f"listening on http://{listener.addresses[0]} ({mode})")
         working = asyncio.ensure_future(runner.run())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from ...config import files
+from ...config.bearer_token import TokenError, is_authorized, read_token
 from .decision import decide
 
 if TYPE_CHECKING:
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 MAX_PAYLOAD_BYTES = 1024 * 1024
 #: Seconds that a client may take to send it: Alertmanager gives up after some seconds.
 _READ_TIMEOUT = 30.0
-
-
-def read_token(path: str) -> bytes:
-    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise ValueError."""
-    content, problem = files.read_regular(path)
-    token = (content or b"").strip()
-    if problem or not token or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise ValueError(problem or "holds no token: one word of printable ASCII is expected")
-    return token
 
 
 class WebhookReceiver:
@@ -83,25 +73,19 @@ class WebhookReceiver:
         if "Origin" in request.headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
         try:
-            accepted = self._token_file is None or _has_token(request, read_token(self._token_file))
-        except ValueError as error:
+            token = None if self._token_file is None else read_token(self._token_file)
+        except TokenError as error:
             warning, self._last_warning = self._last_warning, f"--web.token-file {error}; no alerts are taken"
             if warning != self._last_warning:
                 self._on_warning(self._last_warning)
             return _answer(503, "the token file cannot be used")
-        if not accepted:
+        if token is not None and not is_authorized(request.headers.get("Authorization", ""), token):
             response = _answer(401, "the bearer token of --web.token-file is needed")
             response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter act"'
             return response
         if request.content_type != "application/json" or "Content-Encoding" in request.headers:
             return _answer(415, "the payload is application/json, not compressed")
         return None
-
-
-def _has_token(request: web.Request, token: bytes) -> bool:
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    given = credentials.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
 
 
 async def _probe(request: web.Request) -> web.Response:
