@@ -212,10 +212,8 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     """The event is on standard error instead, and is counted."""
     registry = CollectorRegistry()
     labels = {"event": "acted", "action": "disable"}
-    with (
-        contextlib.suppress(OSError),
-        Path("/dev/full").open("w") as full,
-    ):  # the end of the block writes, too
+    # Closing the file writes again.
+    with contextlib.suppress(OSError), Path("/dev/full").open("w") as full:
         monkeypatch.setattr(sys, "stdout", full)
         _log(labels, Counter(EVENTS, "", tuple(labels), registry=registry))
     said = capsys.readouterr().err
@@ -313,7 +311,7 @@ def running() -> Iterator[Act]:
         yield running
 
 
-def test_payloads_are_taken_and_anything_else_is_refused_in_one_line(running: Act) -> None:
+def test_payloads_are_accepted_and_anything_else_is_refused_in_one_line(running: Act) -> None:
     """Alertmanager logs the line, and compresses nothing; web pages must not reach what is on loopback."""
     bomb = gzip.compress(b" " * 50_000_000)
     rows: list[tuple[str, str, bytes, dict[str, str], int, str]] = [
@@ -365,8 +363,8 @@ def test_hostile_labels_are_one_line_of_ascii(running: Act) -> None:
     assert running.log().isascii()
 
 
-def test_a_payload_larger_than_the_queue_is_taken_when_nothing_waits(running: Act) -> None:
-    """Else it could never be. Without a program, what the alert asks for is told all the same."""
+def test_a_payload_larger_than_the_queue_is_accepted_if_nothing_waits(running: Act) -> None:
+    """Otherwise it never could be. Without a program, there is an event all the same."""
     before = len(running.events())
     models = [alert_document("disable", model_name=f"m{n}") for n in range(150)]
     assert running.post(body_of(*models)).status == 200

@@ -32,19 +32,19 @@ class Push:
 Reply = tuple[int, object] | bytes | None
 
 
-def taken(push: Push) -> Reply:
+def accepted(push: Push) -> Reply:
     """Answer as the exporter does."""
-    found = read_push(push.body, time.time())
-    errors = [f"requests[{place}]: {why}" for place, why in found.errors]
-    document = {"accepted": len(found.observations), "rejected": len(found.errors), "errors": errors}
-    return 200 if found.observations else 400, document
+    pushed = read_push(push.body, time.time())
+    errors = [f"requests[{place}]: {why}" for place, why in pushed.errors]
+    document = {"accepted": len(pushed.observations), "rejected": len(pushed.errors), "errors": errors}
+    return 200 if pushed.observations else 400, document
 
 
 class Collector:
     """The server, with a thread for each connection; keeps the pushes that came, in order."""
 
     def __init__(
-        self, reply: Callable[[Push], Reply] = taken, *, tls: ssl.SSLContext | None = None, port: int = 0
+        self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None, port: int = 0
     ) -> None:
         self.reply = reply
         self.pushes: list[Push] = []

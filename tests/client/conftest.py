@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from client.collector import Collector, taken
+from client.collector import Collector, accepted
 from support.fake_vllm import FakeVLLM, Script
 
 
@@ -31,6 +31,6 @@ def running_collector() -> Iterator[Collector]:
 @pytest.fixture
 def collector(running_collector: Collector) -> Collector:
     """An exporter without pushes."""
-    running_collector.reply = taken
+    running_collector.reply = accepted
     running_collector.pushes.clear()
     return running_collector

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from client.collector import Collector, Push, Reply, taken
+from client.collector import Collector, Push, Reply, accepted
 from support.certificates import Authority, server_side
 from support.fake_vllm import RECORD
 from support.programs import clean_environment
@@ -53,6 +53,8 @@ def test_the_token_file_is_read_for_every_push(collector: Collector, tmp_path: P
             file.write_bytes(content)
         with pytest.raises(PushFailedError, match="token"):
             push_request(ONE, collector.url, token_file=file)
+    with pytest.raises(PushFailedError, match="the token is not valid"):
+        push_request(ONE, collector.url, token="two words")
     assert collector.pushes == []
     for token in ("old", "new"):
         file.write_text(f"{token}\n")
@@ -96,7 +98,7 @@ def test_no_exporter_and_a_slow_one(collector: Collector) -> None:
 
     def slow(push: Push) -> Reply:
         go_on.wait(10)
-        return taken(push)
+        return accepted(push)
 
     collector.reply = slow
     with pytest.raises(PushFailedError, match=r"sent no complete response within 0\.5 s"):

@@ -6,17 +6,17 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from ..config.bearer_token import TokenError, parse_token, read_token
 from ..requests.routes import PUSH_PATH
 
 if TYPE_CHECKING:
-    import os
     import ssl
+    from pathlib import Path
 
     from ..requests.push_schema import PushedRequest
 
@@ -41,7 +41,7 @@ def push_request(
     url: str = "http://127.0.0.1:9850",
     *,
     token: str = "",
-    token_file: str | os.PathLike[str] = "",
+    token_file: str | Path = "",
     timeout: float = 2.0,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[str, ...]:
@@ -109,18 +109,15 @@ def _address(url: str) -> str:
     return url.rstrip("/").removesuffix(PUSH_PATH) + PUSH_PATH
 
 
-def _token(token: str, token_file: str | os.PathLike[str]) -> str:
+def _token(token: str, token_file: str | Path) -> str:
     if bool(token) == bool(token_file):
         raise ValueError("either token or token_file is needed")
-    if not token:
-        try:
-            token = Path(token_file).read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PushFailedError(f"the token file cannot be read: {error}") from error
-    # An error of http.client about an invalid header would show the token.
-    if not token or not token.isascii() or not token.isprintable():
-        raise PushFailedError("the token is empty, or invalid in a header")
-    return token
+    try:
+        # An error of http.client about an invalid header would show the token.
+        return parse_token(token.encode()) if token else read_token(token_file)
+    except TokenError as error:
+        reason = f"the token file {error}" if token_file else "the token is not valid"
+        raise PushFailedError(reason) from error
 
 
 def _warnings(url: str, body: bytes) -> tuple[str, ...]:

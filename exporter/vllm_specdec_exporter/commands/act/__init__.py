@@ -88,10 +88,11 @@ def run(args: argparse.Namespace) -> int:
     settings, listen = _settings(args), _listen_address(args)
     if args.web_token_file is not None:
         parsed("--web.token-file", args.web_token_file, read_token)
-    past = ActionHistory() if settings.state_file is None else history.load(settings.state_file)
-    logs.set_up("logfmt", "warning")  # the logs of libraries
+    past = ActionHistory()
     if settings.state_file is not None:
         _lock(settings.state_file)
+        past = history.load(settings.state_file)
+    logs.set_up("logfmt", "warning")  # the logs of libraries
     return asyncio.run(_serve(settings, past, listen, args.web_token_file))
 
 
@@ -144,8 +145,7 @@ async def _serve(
     with on_each_signal(stop.set):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = CollectorRegistry()
-        text = "Alerts by their result and by the action that they request."
-        events = Counter(EVENTS, text, ("event", "action"), registry=registry)
+        events = Counter(EVENTS, "Alerts, by result and action.", ("event", "action"), registry=registry)
         for kind in EventKind:  # every series exists from the start: `increase` includes the first event
             for action in _ACTIONS:
                 events.labels(kind, action)
@@ -153,8 +153,8 @@ async def _serve(
         try:
             listener = await Listener.open(*listen)
         except (OSError, UnicodeError) as error:
-            flag = f'--web.listen-address "{format_address(*listen)}"'
-            _say(f"error: {flag}: cannot listen: {error_text(error)}")
+            address = format_address(*listen)
+            _say(f'error: --web.listen-address "{address}": cannot listen: {error_text(error)}')
             return PROBLEM
         limiter = ConnectionLimiter()
         receiver = WebhookReceiver(runner.offer, token_file, _say)

@@ -16,7 +16,6 @@ A command is recorded as a failure before it starts, so that it is one if the pr
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -52,6 +51,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failures: Annotated[int, msgspec.Meta(ge=0)]  # in a row; 0 after a success, or if its alert resolved
     started: _Seconds  # when it began, Unix seconds
     seen: _Seconds  # when its alert was last received, Unix seconds; at least `started`
+    latest: float  # the latest begin of its alerts, Unix seconds, by another clock
     done: bool = False  # whether it succeeded
 
 
@@ -67,8 +67,7 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def prune(self, now: float) -> ActionHistory:
         """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back) are replaced by `now`: limits hold longer, but not until
-        the clock has caught up.
+        Times after `now` (the clock was set back) become `now`: limits must not hold until it has caught up.
         """
         models = {
             model: {
@@ -101,7 +100,8 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
         before = self._command(decision, now)
-        command = Command(1 + (before.failures if before else 0), now, now)
+        failures, latest = (before.failures, before.latest) if before else (0, -math.inf)
+        command = Command(failures + 1, now, now, max(latest, decision.starts_at or 0.0))
         return ActionHistory(self._with(decision, command).models, (*self.starts, now))
 
     def succeed(self, decision: Decision) -> ActionHistory:
@@ -112,18 +112,23 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def saw(self, decision: Decision, now: float, *, firing: bool) -> ActionHistory:
         """Return the history after an alert was received again, without its failures if it has resolved."""
         command = self._command(decision, now)
-        if command is None or (firing and now - command.seen < _SEEN_RESOLUTION):
+        if command is None:
             return self
-        return self._with(decision, replace(command, failures=command.failures if firing else 0, seen=now))
+        latest = max(command.latest, decision.starts_at or 0.0)
+        if firing and latest == command.latest and now - command.seen < _SEEN_RESOLUTION:
+            return self
+        failures = command.failures if firing else 0
+        return self._with(decision, replace(command, failures=failures, seen=now, latest=latest))
 
     def _commands(self, decision: Decision) -> dict[str, Command]:
         return self.models.get(decision.model, {})
 
     def _command(self, decision: Decision, now: float) -> Command | None:
         """Return the last command of the same decision."""
-        command = self._commands(decision).get(decision.request)
-        began = min(decision.starts_at or 0.0, now)
-        return command if command is not None and began <= command.seen + RESUMED_WITHIN else None
+        command, starts_at = self._commands(decision).get(decision.request), decision.starts_at or 0.0
+        if command is None or starts_at <= command.latest:
+            return command
+        return command if min(starts_at, now) <= command.seen + RESUMED_WITHIN else None
 
     def _with(self, decision: Decision, command: Command) -> ActionHistory:
         commands = {**self._commands(decision), decision.request: command}
@@ -143,9 +148,7 @@ def load(path: Path) -> ActionHistory:
         return ActionHistory()
     except (OSError, ValueError) as error:
         remedy = "remove the file to begin anew, and what was done is forgotten"
-        raise ConfigError(
-            f"--state.file {json.dumps(str(path))}: cannot be used: {error}; {remedy}"
-        ) from error
+        raise ConfigError(f'--state.file "{path}": cannot be used: {error}; {remedy}') from error
 
 
 def save(path: Path, history: ActionHistory) -> None:

@@ -73,14 +73,13 @@ class WebhookReceiver:
         if "Origin" in request.headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
         try:
-            header = request.headers.get("Authorization", "")
-            accepted = self._token_file is None or is_authorized(header, read_token(self._token_file))
+            token = None if self._token_file is None else read_token(self._token_file)
         except TokenError as error:
             warning, self._last_warning = self._last_warning, f"--web.token-file {error}; no alerts are taken"
             if warning != self._last_warning:
                 self._on_warning(self._last_warning)
             return _answer(503, "the token file cannot be used")
-        if not accepted:
+        if token is not None and not is_authorized(request.headers.get("Authorization", ""), token):
             response = _answer(401, "the bearer token of --web.token-file is needed")
             response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter act"'
             return response

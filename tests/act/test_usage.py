@@ -45,7 +45,7 @@ def test_bad_usage_is_one_line(tmp_path: Path) -> None:
     assert wrong_refusals("act", table) == []
 
 
-def test_an_address_that_is_taken() -> None:
+def test_an_address_in_use() -> None:
     """One line, and exit code 1."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
