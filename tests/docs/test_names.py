@@ -53,6 +53,15 @@ UPSTREAM = ROOT / "tests" / "data"
 OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
 
 
+#: What a changelog says of the past.
+_REMOVED = re.compile(r"\n### Removed\n.*?(?=\n##|\Z)", re.DOTALL)
+
+
+def of_today(page: Path) -> str:
+    """Return the text of a page without what a changelog lists as removed."""
+    return _REMOVED.sub("", page.read_text("utf-8"))
+
+
 def spans(text: str) -> list[str]:
     """The code within the sentences of a page."""
     return [" ".join(match[1].split()) for match in _SPAN.findall(prose(text))]
@@ -75,7 +84,7 @@ def _known(pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code
     """Return a rule: what fits the pattern, on a page or in its code alone, is one of the known names."""
 
     def wrong(page: Path) -> list[str]:
-        text = page.read_text("utf-8")
+        text = of_today(page)
         return unknown(pattern.findall("\n".join(spans(text)) if code else text), known())
 
     return wrong
@@ -85,7 +94,7 @@ def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a known other."""
     known = names.all_flags() | set(FOREIGN)
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         words = span.split()
         first = words[0] if words else ""
         if first in PROGRAMS:
@@ -99,7 +108,7 @@ def _flags(page: Path) -> list[str]:
 def _commands(page: Path) -> list[str]:
     """What stands behind the name of the program, and what is called a target of the Makefile."""
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         words = span.split()
         if words[:1] == [PROGRAM]:
             simple = list(simple_commands(span))  # a shell can read it
@@ -116,7 +125,7 @@ def _files(page: Path) -> list[str]:
     """From the root of the repository or from the page's folder; a pattern has files."""
     return [
         span
-        for span in spans(page.read_text("utf-8"))
+        for span in spans(of_today(page))
         if _PATH.fullmatch(span)
         and not any(
             any(folder.glob(one.rstrip("/"))) for folder in (ROOT, page.parent) for one in _alternatives(span)
@@ -135,7 +144,7 @@ def _alternatives(pattern: str) -> list[str]:
 def _expressions(page: Path) -> list[str]:
     """Whatever has a series of ours or of vLLM and looks like more than its name is PromQL."""
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         if labels := _LABELS.fullmatch(span):
             wrong += [f"{span}: {one}" for one in unknown_labels(labels["name"], labels["labels"])]
         elif _is_expression(span):
