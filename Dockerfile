@@ -1,5 +1,5 @@
 # The exporter's image: Python's slim image, a virtual environment with the locked run-time dependencies, and
-# nothing else. It runs as any user, on a read-only disk, without a shell. How to build it: docs/machine.md.
+# nothing else. It runs as any user, on a read-only disk, without a shell. How to build it: docs/deployment.md.
 
 # A tag to read and a digest that counts: that of the index with all platforms. Change both together.
 ARG PYTHON_IMAGE=python:3.13.16-slim-trixie@sha256:bf44cdfcb76cd3b41e879bc058fc37ec5872002ccfde7fcb765e218cde0cd79c

@@ -67,15 +67,17 @@ generate: $(STAMP) ## Write the generated documents, alert rules, dashboards and
 	$(BIN)/python helm/generate.py
 	PYTHONPATH=tests $(BIN)/python -m faults.catalogue
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms
+	PYTHONPATH=tests $(BIN)/python -m scaling.series
 
 pictures: $(STAMP) ## Draw the dashboards (with Grafana's own components) and the status page anew for docs/
 	@bash tests/need.sh prometheus chromium nodejs npm
 	PYTHONPATH=tests $(BIN)/python tests/dashboards/pictures.py
 	PYTHONPATH=tests $(BIN)/python tests/statuspage/pictures.py
 
-rules: $(STAMP) ## The alert rules with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml), RUNBOOKS=URL, GRAFANA=URL
-	@test -n "$(OUT)" || { echo "usage: make rules OUT=folder [CONFIG=file] [RUNBOOKS=URL] [GRAFANA=URL]" >&2; exit 2; }
-	$(BIN)/python alerts/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)" --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)"
+rules: $(STAMP) ## The alert rules with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml), RUNBOOKS=URL, GRAFANA=URL, ALERTMANAGER=file
+	@test -n "$(OUT)" || { echo "usage: make rules OUT=folder [CONFIG=file] [RUNBOOKS=URL] [GRAFANA=URL] [ALERTMANAGER=file]" >&2; exit 2; }
+	$(BIN)/python alerts/generate.py --out "$(OUT)" --config "$(or $(CONFIG),alerts/mixin.yml)" --runbooks "$(RUNBOOKS)" --grafana "$(GRAFANA)" \
+		$(if $(ALERTMANAGER),--alertmanager "$(ALERTMANAGER)")
 
 dashboards: $(STAMP) ## The dashboards with your names: OUT=folder, and CONFIG=file (alerts/mixin.yml)
 	@test -n "$(OUT)" || { echo "usage: make dashboards OUT=folder [CONFIG=file]" >&2; exit 2; }
@@ -90,6 +92,7 @@ check-generated: $(STAMP) ## Fail if a generated document, rule, dashboard or ch
 	$(BIN)/python helm/generate.py --check
 	PYTHONPATH=tests $(BIN)/python -m faults.catalogue --check
 	PYTHONPATH=tests $(BIN)/python -m structure.rooms --check
+	PYTHONPATH=tests $(BIN)/python -m scaling.series --check
 
 bench: $(STAMP) ## Measure speed and memory, fail where a goal is missed or a ratio became worse; writes docs/reference/performance.md
 	@bash tests/need.sh prometheus $(if $(findstring tap,$(ARGS)),nginx)

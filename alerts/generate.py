@@ -1,22 +1,26 @@
 """Write `alerts/rules/*.yml` and `docs/reference/alerts.md` from `alert_rules`, or check them.
 
 python alerts/generate.py [--check]
-python alerts/generate.py --out FOLDER [--config FILE] [--runbooks URL] [--grafana URL]
+python alerts/generate.py --out FOLDER [--config FILE] [--runbooks URL] [--grafana URL] [--alertmanager FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import mixin
 from alert_rules import activity, availability, decisions, harm, objective, quality, recording, requests
 from alert_rules.catalogue import catalogue
-from alert_rules.yaml_text import GRAFANA, RUNBOOKS, document
+from alert_rules.yaml_text import document
+from generated import bring_up_to_date
 
-RULES = Path(__file__).parent / "rules"
-CATALOGUE = Path(__file__).parent.parent / "docs" / "reference" / "alerts.md"
+HERE = Path(__file__).parent
+RULES = HERE / "rules"
+ALERTMANAGER = HERE / "alertmanager.yml"
+CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
 FILES = {
@@ -54,35 +58,27 @@ def main() -> int:
     parser.add_argument("--config", type=Path, help="your names, such as mixin.yml")
     parser.add_argument("--runbooks", default="", metavar="URL", help="where your runbooks are served")
     parser.add_argument("--grafana", default="", metavar="URL", help="your Grafana")
+    parser.add_argument(
+        "--alertmanager", type=Path, metavar="FILE", help="where alertmanager.yml goes, with your names"
+    )
     args = parser.parse_args()
-    if args.out == RULES and (args.config or args.runbooks or args.grafana):
-        parser.error("--config, --runbooks and --grafana need --out: the committed files have none")
+    if args.out == RULES and (args.config or args.runbooks or args.grafana or args.alertmanager):
+        parser.error("your names need --out: the committed files have none")
     try:
         names = mixin.read(args.config) if args.config else mixin.Mixin()
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    runbooks = (args.runbooks or names.runbooks or RUNBOOKS).rstrip("/")
-    grafana = (args.grafana or names.grafana or GRAFANA).rstrip("/")
-    texts = {
-        args.out / name: names.rules(document(about, groups, runbooks, grafana))
-        for name, (about, groups) in FILES.items()
-    }
+    names = replace(
+        names,
+        runbooks=(args.runbooks or names.runbooks).rstrip("/"),
+        grafana=(args.grafana or names.grafana).rstrip("/"),
+    )
+    texts = {args.out / name: document(about, groups, names) for name, (about, groups) in FILES.items()}
     if args.out == RULES:
         texts[CATALOGUE] = catalogue(FILES.values())
-    stale = []
-    for path, text in texts.items():
-        if path.exists() and path.read_text("utf-8") == text:
-            continue
-        stale.append(path.name)
-        if not args.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-    if args.check and stale:
-        print(f"not current: {', '.join(stale)}; run `make generate`", file=sys.stderr)
-        return 1
-    if stale:
-        print(f"written: {', '.join(stale)}")
-    return 0
+    if args.alertmanager:
+        texts[args.alertmanager] = names.alertmanager(ALERTMANAGER.read_text("utf-8"))
+    return bring_up_to_date(texts, check=args.check)
 
 
 if __name__ == "__main__":

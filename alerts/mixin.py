@@ -1,22 +1,36 @@
-"""Rules and dashboards for other names: `mixin.yml` has those of a Prometheus and a Grafana."""
+"""The names that rules, Alertmanager's routes and dashboards are built with: `mixin.yml` has yours.
+
+Expressions and texts have a slot such as «cluster» where a name belongs. `Mixin.fill` puts all names in
+at once, before anything is rendered, so that a name that was put in is never replaced by another.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from dataclasses import dataclass, field, fields
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from ruamel.yaml import YAML
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-JOB = r"(.+/)?vllm-specdec-exporter"
-CLUSTER = "cluster"
-#: Keys of dashboards whose texts are for people.
-_WORDS = frozenset({"title", "description", "displayName", "label"})
+#: Slots: of the label of the cluster, of the regular expression of the exporter's job, and of addresses.
+CLUSTER, JOB, RUNBOOKS, GRAFANA = "«cluster»", "«job»", "«runbooks»", "«grafana»"
+#: Slots of the values of the label `severity`; "none" has no other name.
+CRITICAL, WARNING, INFO = "«critical»", "«warning»", "«info»"
+
+#: What the committed files have.
+COMMITTED_RUNBOOKS = "https://github.com/OWNER/vllm-specdec-exporter/blob/main/alerts/runbooks"
+COMMITTED_GRAFANA = "https://grafana.example.com"
+
+_SLOT = re.compile(r"«(\w+)»")
+_SEVERITIES = ("critical", "warning", "info")
 _DURATION = re.compile(r"([1-9]\d*(ms|s|m|h))?")
+_MATCHER = re.compile(r'severity(?P<kind>=~|!~|!=|=)"(?P<values>[\w|-]+)"')
 
 
 @dataclass(frozen=True)
@@ -28,67 +42,73 @@ class Mixin:
         cluster: label of the cluster.
         interval: of groups of rules, a duration of Prometheus; empty for the server's.
         severities: other values of the label `severity` for critical, warning and info.
-        runbooks: where the runbooks are served; empty for the committed address.
-        grafana: address of Grafana, likewise.
+        runbooks: where the runbooks are served.
+        grafana: address of Grafana.
         tags: of all dashboards.
         scrape_interval: no query of a dashboard looks at less than four of it; empty for the data source's.
     """
 
-    job: str = JOB
-    cluster: str = CLUSTER
+    job: str = "(.+/)?vllm-specdec-exporter"
+    cluster: str = "cluster"
     interval: str = ""
     severities: dict[str, str] = field(default_factory=dict)
-    runbooks: str = ""
-    grafana: str = ""
+    runbooks: str = COMMITTED_RUNBOOKS
+    grafana: str = COMMITTED_GRAFANA
     tags: tuple[str, ...] = ()
     scrape_interval: str = ""
 
-    def rules(self, text: str) -> str:
-        """Return a rule file with these names."""
-        lines, in_expr = [], False
-        for line in text.splitlines():
-            key = line.strip()
-            in_expr = key == "expr: |-" or (in_expr and line.startswith(" " * 10))
-            named = self._rename(line) if in_expr else line
-            for severity, own in self.severities.items():
-                named = named.replace(f'severity="{severity}"', f"severity={json.dumps(own)}")
-                if key == f"severity: {severity}":
-                    named = line.replace(severity, json.dumps(own) if own != severity else own)
-            lines.append(named)
-            if self.interval and line.startswith("  - name: "):
-                lines.append(f"    interval: {self.interval}")
-        # A group keeps the interval that it has.
-        text = re.sub(r"(\n    interval: )\S+\n    interval: ", r"\1", "\n".join(lines) + "\n")
-        text = re.sub(r"\{\{.*?\}\}", lambda found: self._rename(found[0]), text, flags=re.DOTALL)
-        return text.replace(f"var-{CLUSTER}=", f"var-{self.cluster}=")
-
-    def dashboard(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return a dashboard with these names."""
-        found: dict[str, Any] = self._renamed(document)
-        if self.tags:
-            found["tags"] = list(self.tags)
-            for link in found["links"]:
-                if link.get("type") == "dashboards":
-                    link["tags"] = list(self.tags)
-        if self.scrape_interval:
-            for outer in found["panels"]:
-                for panel in (outer, *outer.get("panels", ())):
-                    if panel["type"] != "row":
-                        panel["interval"] = self.scrape_interval
-        return found
-
-    def _renamed(self, value: Any, key: str = "") -> Any:
+    def fill(self, value: Any) -> Any:
+        """Return a text, or what is made of texts, with the names in place of the slots."""
         if isinstance(value, dict):
-            renamed = {self._rename(name): item for name, item in value.items()}
-            return {name: self._renamed(item, name) for name, item in renamed.items()}
+            return {self.fill(key): self.fill(inner) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self._renamed(item, key) for item in value]
-        return self._rename(value) if isinstance(value, str) and key not in _WORDS else value
+            return [self.fill(inner) for inner in value]
+        return _SLOT.sub(lambda slot: self._named(slot[1]), value) if isinstance(value, str) else value
 
-    def _rename(self, text: str) -> str:
-        # In a PromQL string, a backslash is written twice.
-        text = text.replace(f'"{JOB}"', json.dumps(self.job, ensure_ascii=False))
-        return re.sub(rf"\b{CLUSTER}\b", self.cluster, text)
+    def _named(self, slot: str) -> str:
+        if slot in _SEVERITIES:
+            return self.severities.get(slot, slot)
+        if slot == "job":
+            # It stands in a PromQL string, where a backslash is written twice.
+            return json.dumps(self.job, ensure_ascii=False)[1:-1]
+        return {"cluster": self.cluster, "runbooks": self.runbooks, "grafana": self.grafana}[slot]
+
+    def alertmanager(self, text: str) -> str:
+        """Return an Alertmanager configuration such as `alertmanager.yml` with these names; comments stay."""
+        loader = YAML()
+        loader.preserve_quotes = True
+        loader.width = 2**16
+        loader.indent(mapping=2, sequence=4, offset=2)
+        document = loader.load(text)
+        self._rename_route(document["route"])
+        for rule in document["inhibit_rules"]:
+            self._rename_each(rule["equal"], self._label)
+            for side in ("source_matchers", "target_matchers"):
+                self._rename_each(rule[side], self._matcher)
+        written = StringIO()
+        loader.dump(document, written)
+        return written.getvalue()
+
+    def _rename_route(self, route: dict[str, Any]) -> None:
+        self._rename_each(route.get("group_by", []), self._label)
+        self._rename_each(route.get("matchers", []), self._matcher)
+        for child in route.get("routes", ()):
+            self._rename_route(child)
+
+    @staticmethod
+    def _rename_each(texts: list[str], rename: Any) -> None:
+        for index, text in enumerate(texts):
+            texts[index] = rename(text)
+
+    def _label(self, name: str) -> str:
+        return self.cluster if name == "cluster" else name
+
+    def _matcher(self, matcher: str) -> str:
+        match = _MATCHER.fullmatch(matcher)
+        if match is None:
+            return matcher
+        values = "|".join(self.severities.get(value, value) for value in match["values"].split("|"))
+        return f'severity{match["kind"]}"{values}"'
 
 
 def read(path: Path) -> Mixin:
@@ -109,12 +129,23 @@ def read(path: Path) -> Mixin:
     if isinstance(document.get("tags"), list):
         document["tags"] = tuple(map(str, document["tags"]))
     severities = document.get("severities", {})
-    if not isinstance(severities, dict) or not severities.keys() <= {"critical", "warning", "info"}:
+    if not isinstance(severities, dict) or not severities.keys() <= set(_SEVERITIES):
         raise ValueError(f"{path}: severities has critical, warning and info")
     for name in known - {"severities", "tags"}:
         if not isinstance(document.get(name, ""), str):
             raise ValueError(f"{path}: {name} is no text: put it in quotes")
-    mixin = Mixin(**document)
+    mixin = Mixin(**{name: value for name, value in document.items() if value})
+    _check(path, mixin)
+    return mixin
+
+
+def _check(path: Path, mixin: Mixin) -> None:
+    severities = mixin.severities
+    for severity in severities.values():
+        if not re.fullmatch(r"[\w-]+", str(severity)):
+            raise ValueError(f"{path}: severity {severity!r} is not made of letters, digits, _ and -")
+    if len({severities.get(name, name) for name in _SEVERITIES}) < len(_SEVERITIES):
+        raise ValueError(f"{path}: two severities have one name")
     if not re.fullmatch(r"[a-zA-Z_]\w*", mixin.cluster):
         raise ValueError(f"{path}: cluster {mixin.cluster!r} is no name of a label")
     for interval in (mixin.interval, mixin.scrape_interval):
@@ -124,4 +155,3 @@ def read(path: Path) -> Mixin:
         re.compile(mixin.job)
     except re.error as error:
         raise ValueError(f"{path}: job {mixin.job!r} is no regular expression: {error}") from error
-    return mixin

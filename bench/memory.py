@@ -90,7 +90,7 @@ def section(polls: int, restarts: int) -> Section:
         "",
         *table(head, rows),
     )
-    return Section("Memory", lines, ratios, tuple(goals))
+    return Section("Memory over days of virtual time", lines, ratios, tuple(goals))
 
 
 def _child(url: str, polls: int, step: int) -> list[dict[str, int]]:

@@ -7,6 +7,7 @@ from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
 from grafana_panels.promql import IDENTITY, Flow, metric, speedup, total, windowed
 from grafana_panels.table import WRAPPED, Column, joined_table
+from mixin import CLUSTER
 
 NOW = Flow(IDENTITY, now=True)
 
@@ -20,7 +21,7 @@ engines = joined_table(
     "Engines",
     "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
     {
-        "cluster": "Cluster",
+        CLUSTER: "Cluster",
         "namespace": "Namespace",
         "pod": "Pod",
         "instance": "Instance",
@@ -57,7 +58,7 @@ engines = joined_table(
                     "This instance",
                     "instance",
                     "Instance",
-                    ("datasource", "cluster", "namespace", "model_name", "window"),
+                    ("datasource", CLUSTER, "namespace", "model_name", "window"),
                 )
             ],
         ),
@@ -83,5 +84,4 @@ dashboard = Dashboard(
     ],
     variables=variables.of_models(),
     marks=annotations.marks(),
-    links=links.to_all(),
 )

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from grafana_panels import annotations, links, variables
+from grafana_panels import annotations, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import colored, fixed, named, word_mapping
+from grafana_panels.field import A_MINUTE, colored, fixed, named, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
-from grafana_panels.promql import EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
-from grafana_panels.styles import A_MINUTE
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
+from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
 from grafana_panels.table import Column, joined_table
-from grafana_panels.target import now, over_time
 from grafana_panels.variables import TARGETS
 from grafana_panels.verdict import VERDICTS
+from mixin import CLUSTER
 
-WHICH = "cluster, namespace, pod, instance, target"
-LEGEND = "{{cluster}} {{namespace}} {{pod}} {{instance}} {{target}}"
+WHICH = f"{CLUSTER}, namespace, pod, instance, target"
+LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
 
 
 def series(name: str) -> str:
@@ -179,7 +178,7 @@ tables: list[Panel] = [
         "Exporters and servers",
         "Each exporter with the servers that it polls, the worst first.",
         {
-            "cluster": "Cluster",
+            CLUSTER: "Cluster",
             "namespace": "Namespace",
             "pod": "Pod",
             "instance": "Instance",
@@ -238,5 +237,4 @@ dashboard = Dashboard(
     ],
     variables=variables.of_targets(),
     marks=annotations.marks(models=False),
-    links=links.to_all(),
 )

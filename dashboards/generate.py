@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))
 import mixin
+from generated import bring_up_to_date
 from grafana_panels.catalogue import catalogue
 from grafana_panels.dashboard import Dashboard, encode
 
@@ -51,30 +51,12 @@ def main() -> int:
         names = mixin.read(args.config) if args.config else mixin.Mixin()
     except (OSError, ValueError) as error:
         parser.error(str(error))
-    found = list(dashboards())
-    texts = {args.out / f"{one.uid}.json": _adapted(encode(one), names) for one in found}
-    if args.out == JSON:
-        texts[CATALOGUE] = catalogue(found)
-    stale = [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
-    left = [path for path in args.out.glob("*.json") if path not in texts] if args.out == JSON else []
-    if args.check and (stale or left):
-        names = ", ".join(path.name for path in stale + left)
-        print(f"not current: {names}; run `make generate`", file=sys.stderr)
-        return 1
-    if not args.check:
-        args.out.mkdir(parents=True, exist_ok=True)
-        for path in stale:
-            path.write_text(texts[path], encoding="utf-8")
-        for path in left:
-            path.unlink()
-        if stale:
-            print(f"written: {', '.join(path.name for path in stale)}")
-    return 0
-
-
-def _adapted(text: str, names: mixin.Mixin) -> str:
-    adapted = names.dashboard(json.loads(text))
-    return json.dumps(adapted, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    boards = list(dashboards())
+    texts = {args.out / f"{board.uid}.json": encode(board, names) for board in boards}
+    if args.out != JSON:
+        return bring_up_to_date(texts, check=args.check)
+    texts[CATALOGUE] = catalogue(boards)
+    return bring_up_to_date(texts, JSON.glob("*.json"), check=args.check)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,19 @@ from __future__ import annotations
 from grafana_panels import annotations, links, variables, verdict, vllm
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import LIMIT, fixed, named, threshold_lines, unlisted, word_mapping
+from grafana_panels.field import (
+    LENGTH,
+    LIMIT,
+    RATIO,
+    TIMES,
+    fixed,
+    named,
+    threshold_lines,
+    unlisted,
+    word_mapping,
+)
 from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries
+from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
 from grafana_panels.promql import (
     BREAK_EVEN,
     EXPORTERS,
@@ -24,16 +34,15 @@ from grafana_panels.promql import (
     threshold,
     total,
 )
-from grafana_panels.styles import LENGTH, RATIO, TIMES
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
-from grafana_panels.target import now, over_time
 from grafana_panels.variables import MODELS, TARGETS
+from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
 
 NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
-ALERT = "severity, alertname, cluster, namespace, model_name, instance, engine"
+ALERT = f"severity, alertname, {CLUSTER}, namespace, model_name, instance, engine"
 #: Severities in their order: by their names, info would come before warning.
-SEVERITIES = {1: ("critical", VERMILION), 2: ("warning", AMBER), 3: ("info", PALE_SKY)}
+SEVERITIES = {1: (CRITICAL, VERMILION), 2: (WARNING, AMBER), 3: (INFO, PALE_SKY)}
 #: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
 SUMS = {
     1: ("✖ DOWN", verdict.VERDICTS[1][1]),
@@ -140,20 +149,20 @@ def alerts() -> str:
     """Return how many alerts concern each model; of one that is down, those of its exporter and namespace, too."""
     own = f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}"
     down = f"{SEEN} unless on ({MODEL}) {metric('info')}"
-    found = [f'label_replace({own}, "of", "model", "", "")']
+    counts = [f'label_replace({own}, "of", "model", "", "")']
     for place, matchers in (
-        ("cluster, namespace, instance", ',model_name=""}'),
-        ("cluster, namespace", ',model_name="",instance=""}'),
+        (f"{CLUSTER}, namespace, instance", ',model_name=""}'),
+        (f"{CLUSTER}, namespace", ',model_name="",instance=""}'),
     ):
         count = f"count by ({place}) (max by ({ALERT}) ({FIRING.replace('}', matchers)}))"
-        found.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
-    return total("\nor ".join(found), MODEL)
+        counts.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
+    return total("\nor ".join(counts), MODEL)
 
 
 models = joined_table(
     "Models",
     "Worst first. Since: how long the verdict stands. Below break-even speculation loses. Click a model.",
-    {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"},
+    {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"},
     [
         Column(
             "Verdict",
@@ -207,7 +216,7 @@ history: list[Panel] = [
         {
             "severity": "Severity",
             "alertname": "Alert",
-            "cluster": "Cluster",
+            CLUSTER: "Cluster",
             "namespace": "Namespace",
             "model_name": "Model",
             "instance": "Instance",
@@ -277,5 +286,4 @@ dashboard = Dashboard(
     sections=[("", [*first_line, models, *history])],
     variables=variables.of_models(),
     marks=annotations.marks(),
-    links=links.to_all(),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana_panels import annotations, links, request_observation, request_outcomes, request_series
+from grafana_panels import annotations, request_observation, request_outcomes, request_series
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.panel import Text
 
@@ -32,5 +32,4 @@ dashboard = Dashboard(
     folded=tuple(FOLDED),
     variables=request_series.of_requests(),
     marks=annotations.marks(),
-    links=links.to_all(),
 )

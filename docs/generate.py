@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from command_reference import commands, table
 
-from vllm_specdec_exporter.commands.simulate.phases import PHASES
+from vllm_specdec_exporter.commands.simulate.phases import PHASES, PhaseParameters
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
+from vllm_specdec_exporter.commands.simulate.speculation import Traffic
 from vllm_specdec_exporter.config import thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
@@ -32,7 +33,7 @@ from vllm_specdec_exporter.serve.tap import observer, relay
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from vllm_specdec_exporter.commands.simulate.phases import Parameter, PhaseKind
+    from vllm_specdec_exporter.commands.simulate.phases import PhaseKind
     from vllm_specdec_exporter.config.options import Option
 
 HERE = Path(__file__).parent / "reference"
@@ -83,7 +84,6 @@ curl -s -X POST http://127.0.0.1:8000/simulator/phase -d '{"phase": "idle"}'
 ```"""
 _SCENARIO = """\
 ```yaml
-loop: true
 phases:
   - {phase: healthy, seconds: 60, clients: 8}
   - {phase: collapse, seconds: 30, acceptance: 0.1}
@@ -242,20 +242,29 @@ def simulator() -> Iterator[str]:
     yield _SIMULATE
     yield "A scenario of your own is a YAML file for `--scenario.file`:"
     yield _SCENARIO
-    common = PHASES["healthy"].parameters
+    common = _parameters(PhaseParameters)
     yield "## Phases"
     rows = (
-        (f"`{kind.name}`", kind.help, "; ".join(f"`{n}`: {p.help}" for n, p in _own(kind, common)))
+        (f"`{kind.name}`", kind.help, "; ".join(f"`{n}`: {text}" for n, text in _own(kind, common)))
         for kind in PHASES.values()
     )
     yield table(("phase", "what happens", "parameters of its own"), rows)
     yield "## Parameters of every phase"
-    every = ((f"`{n}`", "" if p.default is None else f"{p.default}", p.help) for n, p in common.items())
+    defaults = {field.name: field.default for field in msgspec.structs.fields(PhaseParameters)}
+    every = ((f"`{n}`", "" if defaults[n] is None else f"{defaults[n]}", text) for n, text in common.items())
     yield table(("parameter", "default", "meaning"), every)
 
 
-def _own(kind: PhaseKind, common: Mapping[str, Parameter]) -> Iterator[tuple[str, Parameter]]:
-    yield from ((name, p) for name, p in kind.parameters.items() if name not in common)
+def _parameters(kind: type[PhaseParameters]) -> dict[str, str]:
+    """Return the parameters of a kind of phase with their meaning, those of its own last."""
+    parents = reversed([one for one in kind.__mro__ if issubclass(one, Traffic)])
+    return {
+        name: text for one in parents for name, text in snapshot.attribute_docs(one.__doc__ or "").items()
+    }
+
+
+def _own(kind: PhaseKind, common: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield from ((name, text) for name, text in _parameters(kind.parameters).items() if name not in common)
 
 
 def schema() -> Iterator[str]:
@@ -275,7 +284,7 @@ def push_schema() -> Iterator[str]:
         "title": "Push to vllm-specdec-exporter",
         "type": "object",
         "properties": {
-            "requests": {"type": "array", "maxItems": push.MOST_REQUESTS, "items": {"$ref": document["$ref"]}}
+            "requests": {"type": "array", "maxItems": push.MAX_REQUESTS, "items": {"$ref": document["$ref"]}}
         },
         "required": ["requests"],
         "$defs": {"PushedRequest": {**definition, "description": "One observed request."}},

@@ -8,6 +8,7 @@ chart=helm/vllm-specdec-exporter
 everything=podMonitor.enabled=true,prometheusRule.enabled=true,dashboards.enabled=true
 version=1.31.0
 
+# Helm says of each link in files/ that it follows it.
 helm lint --strict "$chart"
 helm template specdec "$chart" --kube-version "$version" >/dev/null
 helm template specdec "$chart" --kube-version "$version" --set "$everything" >/dev/null

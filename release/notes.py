@@ -51,25 +51,25 @@ def sections(text: str) -> list[Section]:
     Raises:
         ChangelogError: it is not in the form of Keep a Changelog.
     """
-    found: list[Section] = []
+    listed: list[Section] = []
     for part in re.split(r"^(?=## )", text, flags=re.MULTILINE)[1:]:
         heading, _, body = part.partition("\n")
         match = _HEADING.match(heading)
         if match is None:
             msg = f"{heading!r} is not of the form '## [1.2.3] - 2026-01-31' or '## [{UNRELEASED}]'"
             raise ChangelogError(msg)
-        found.append(Section(match["name"], match["date"] or "", body.strip()))
-    _check_order(found)
-    for section in found:
+        listed.append(Section(match["name"], match["date"] or "", body.strip()))
+    _check_order(listed)
+    for section in listed:
         _check_section(section)
-    return found
+    return listed
 
 
-def _check_order(found: list[Section]) -> None:
-    if not found or found[0].version != UNRELEASED:
+def _check_order(listed: list[Section]) -> None:
+    if not listed or listed[0].version != UNRELEASED:
         msg = f"the first section is not [{UNRELEASED}]"
         raise ChangelogError(msg)
-    numbers = [_numbers(section.version) for section in found[1:]]
+    numbers = [_numbers(section.version) for section in listed[1:]]
     if numbers != sorted(set(numbers), reverse=True):
         msg = "the versions do not stand newest first, each once"
         raise ChangelogError(msg)
@@ -113,8 +113,8 @@ def notes(tag: str, version: str, changelog: str, *, rehearse: bool = False) -> 
     if tag != f"v{version}":
         msg = f"the tag is {tag}, and the package's version {version}: wanted v{version}"
         raise ChangelogError(msg)
-    found = {one.version: one for one in sections(changelog)}
-    section = found.get(version) or (found[UNRELEASED] if rehearse else None)
+    by_version = {one.version: one for one in sections(changelog)}
+    section = by_version.get(version) or (by_version[UNRELEASED] if rehearse else None)
     if section is None:
         msg = f"no section [{version}]: name the one that is [{UNRELEASED}] so, with its date"
         raise ChangelogError(msg)

@@ -22,9 +22,9 @@ class Readme(MetadataHookInterface):
         """Link to the files as they are at the release's tag."""
         page, tag = metadata["urls"]["Repository"], f"v{metadata['version']}"
 
-        def whole(found: re.Match[str]) -> str:
-            kind = "raw" if found["picture"] else "blob"
-            return f"{found['before']}{page}/{kind}/{tag}/{found['path']}"
+        def whole(link: re.Match[str]) -> str:
+            kind = "raw" if link["picture"] else "blob"
+            return f"{link['before']}{page}/{kind}/{tag}/{link['path']}"
 
         text = Path(self.root, "README.md").read_text("utf-8")
         metadata["readme"] = {"content-type": "text/markdown", "text": _LINK.sub(whole, text)}

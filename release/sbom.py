@@ -69,7 +69,7 @@ def locked(text: str) -> dict[str, Locked]:
     Raises:
         SbomError: an entry lacks hashes, or who needs it.
     """
-    found = {
+    packages = {
         match["name"]: Locked(
             match["version"], tuple(sorted(_HASH.findall(match["rest"]))), tuple(_VIA.findall(match["rest"]))
         )
@@ -77,12 +77,12 @@ def locked(text: str) -> dict[str, Locked]:
     }
     pinned = re.findall(r"^([^\s#=]+)==", text, re.MULTILINE)
     incomplete = [
-        name for name in pinned if name not in found or not found[name].hashes or not found[name].via
+        name for name in pinned if name not in packages or not packages[name].hashes or not packages[name].via
     ]
-    if incomplete or not found:
+    if incomplete or not packages:
         msg = f"{LOCK.name}: no hashes, or nothing that needs it: {', '.join(incomplete) or 'no package'}"
         raise SbomError(msg)
-    return found
+    return packages
 
 
 def licence(name: str, version: str) -> License:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CLUSTER
+
 from . import requests, tap
 from .recording import THRESHOLDS
 from .rule import (
@@ -22,7 +24,8 @@ from .rule import (
 )
 
 _UP = f"up{{{EXPORTER_JOB}}}"
-_NAMESPACE = "cluster, namespace"
+_NAMESPACE = f"{CLUSTER}, namespace"
+_POD = f"{_NAMESPACE}, pod"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
@@ -52,45 +55,45 @@ def groups() -> tuple[Group, ...]:
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), _sidecar_missing(), _unreachable(), *_configuration()),
+            (_down(), _sidecar_missing(), _unreachable(), _rules_blind(), _reload_failed()),
             LONG_INTERVAL,
         ),
+    )
+
+
+def _lost_because(
+    reason: str,
+    expr: str,
+    hold: str,
+    summary: str,
+    description: str,
+    action: str,
+    why: str,
+    severity: Severity = "critical",
+) -> Alert:
+    return Alert(
+        name="MonitoringLost",
+        severity=severity,
+        subject="monitoring",
+        level="",
+        expr=expr,
+        hold=hold,
+        keep="5m",
+        summary=summary,
+        description=description,
+        action=action,
+        dashboard="exporter",
+        labels={"reason": reason},
+        why=why,
+        promise=_WATCHED if reason == "down" else None,
     )
 
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
     speculative = f"count by ({_NAMESPACE}) ({_SPECULATIVE})"
-
-    def lost(
-        reason: str,
-        expr: str,
-        hold: str,
-        summary: str,
-        description: str,
-        action: str,
-        why: str,
-        severity: Severity = "critical",
-    ) -> Alert:
-        return Alert(
-            name="MonitoringLost",
-            severity=severity,
-            subject="monitoring",
-            level="",
-            expr=expr,
-            hold=hold,
-            keep="5m",
-            summary=summary,
-            description=description,
-            action=action,
-            dashboard="exporter",
-            labels={"reason": reason},
-            why=why,
-            promise=_WATCHED if reason == "down" else None,
-        )
-
     return (
-        lost(
+        _lost_because(
             "down",
             f"sum by ({_NAMESPACE}) ({_UP}) == 0\n"
             f"or (max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)",
@@ -104,7 +107,7 @@ def _lost() -> tuple[Alert, ...]:
             "All exporters of a namespace: its monitoring is lost, so this pages. Also by share of time, because an "
             "exporter that restarts again and again answers now and then.",
         ),
-        lost(
+        _lost_because(
             "absent",
             f"{speculative}\nunless on ({_NAMESPACE}) {_UP}\nand on ({_NAMESPACE}) {_HAD}",
             "10m",
@@ -116,7 +119,7 @@ def _lost() -> tuple[Alert, ...]:
             restore,
             "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
         ),
-        lost(
+        _lost_because(
             "absent",
             f"{_HAD}\nunless on ({_NAMESPACE}) {_UP}\nunless on ({_NAMESPACE}) {speculative}",
             "1h",
@@ -128,7 +131,7 @@ def _lost() -> tuple[Alert, ...]:
             "Without vLLM's own series the reason is unknown: a ticket.",
             "warning",
         ),
-        lost(
+        _lost_because(
             "unreachable",
             f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
             f"and on ({_NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
@@ -223,10 +226,10 @@ def _sidecar_missing() -> Alert:
         subject="monitoring",
         level="",
         expr=(
-            f"count by (cluster, namespace, pod, model_name) ({_SPECULATIVE})\n"
-            f"unless on (cluster, namespace, pod) {_UP}\n"
-            f"and on (cluster, namespace) (\n"
-            f"  {_SPECULATIVE} and on (cluster, namespace, pod) {_UP}\n"
+            f"count by ({_POD}, model_name) ({_SPECULATIVE})\n"
+            f"unless on ({_POD}) {_UP}\n"
+            f"and on ({_NAMESPACE}) (\n"
+            f"  {_SPECULATIVE} and on ({_POD}) {_UP}\n"
             ")"
         ),
         hold="15m",
@@ -247,68 +250,69 @@ def _sidecar_missing() -> Alert:
     )
 
 
-def _configuration() -> tuple[Alert, ...]:
+def _rules_blind() -> Alert:
     thresholds = "\n    and ".join(threshold(name) for name in THRESHOLDS)
-    return (
-        Alert(
-            name="RulesBlind",
-            promise=Promise(
-                "Have the rules what they compare with?",
-                "thresholds-lost",
-                "an-exporter-that-is-down-has-none",
-            ),
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr=(
-                f"max by ({TARGET}) (\n  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
-                f"  unless on ({MODEL}) (\n    {thresholds}\n  )\n)\n"
-                "or\n"
-                f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
-                f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
-                "or\n"
-                f"max by ({TARGET}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
-                f"unless on ({TARGET}) (\n  count by ({TARGET}) ("
-                f'last_over_time(vllm_specdec_threshold{{name=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
-                f"== {len(_OF_TARGETS)}\n)\n"
-                "or\n"
-                f"max by ({TARGET}) (\n"
-                f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
-                f"  and on (cluster, namespace, pod) {_NAMED}\n"
-                ")"
-            ),
-            hold="15m",
-            keep="5m",
-            summary="Prometheus lacks series of an exporter that alerts need.",
-            description=(
-                "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
-                "of its vllm_specdec_threshold series, vllm_specdec_info, or the label model_name that vLLM has. Alerts that need them "
-                "cannot fire, or name no model."
-            ),
-            action="Let them through metric relabelling, or bring exporter and rules to the same version.",
-            dashboard="exporter",
-            why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
+    return Alert(
+        name="RulesBlind",
+        promise=Promise(
+            "Have the rules what they compare with?",
+            "thresholds-lost",
+            "an-exporter-that-is-down-has-none",
         ),
-        Alert(
-            name="ConfigReloadFailed",
-            promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
-            severity="warning",
-            subject="monitoring",
-            level="instance",
-            expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{LOOK_BACK}]) == 0",
-            hold="10m",
-            keep="5m",
-            summary="An exporter cannot use its newest configuration.",
-            description=(
-                "The exporter at "
-                + PLACE
-                + IN
-                + " could not load its newest configuration and continues with the "
-                "previous one; a sidecar without a previous one polls nothing."
-            ),
-            action="Fix the error in the exporter's log, and reload; flags need a new pod.",
-            dashboard="exporter",
+        severity="warning",
+        subject="monitoring",
+        level="instance",
+        expr=(
+            f"max by ({TARGET}) (\n  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+            f"  unless on ({MODEL}) (\n    {thresholds}\n  )\n)\n"
+            "or\n"
+            f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
+            f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
+            "or\n"
+            f"max by ({TARGET}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
+            f"unless on ({TARGET}) (\n  count by ({TARGET}) ("
+            f'last_over_time(vllm_specdec_threshold{{name=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
+            f"== {len(_OF_TARGETS)}\n)\n"
+            "or\n"
+            f"max by ({TARGET}) (\n"
+            f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
+            f"  and on ({_POD}) {_NAMED}\n"
+            ")"
         ),
+        hold="15m",
+        keep="5m",
+        summary="Prometheus lacks series of an exporter that alerts need.",
+        description=(
+            "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
+            "of its vllm_specdec_threshold series, vllm_specdec_info, or the label model_name that vLLM has. Alerts that need them "
+            "cannot fire, or name no model."
+        ),
+        action="Let them through metric relabelling, or bring exporter and rules to the same version.",
+        dashboard="exporter",
+        why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
+    )
+
+
+def _reload_failed() -> Alert:
+    return Alert(
+        name="ConfigReloadFailed",
+        promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
+        severity="warning",
+        subject="monitoring",
+        level="instance",
+        expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{LOOK_BACK}]) == 0",
+        hold="10m",
+        keep="5m",
+        summary="An exporter cannot use its newest configuration.",
+        description=(
+            "The exporter at "
+            + PLACE
+            + IN
+            + " could not load its newest configuration and continues with the "
+            "previous one; a sidecar without a previous one polls nothing."
+        ),
+        action="Fix the error in the exporter's log, and reload; flags need a new pod.",
+        dashboard="exporter",
     )
 
 

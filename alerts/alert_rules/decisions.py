@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CRITICAL, WARNING
+
 from .rule import (
     COUNT,
     LONG_INTERVAL,
@@ -76,13 +78,30 @@ def _low(series: str, limit: str, more: str = "") -> str:
     )
 
 
+#: What the published rule judges, and its limits, in words.
+_JUDGED = of_model(_LENGTH, NUMBER, "mean acceptance length {}") + of_model(
+    _ACCEPTANCE, PERCENT, ", {} accepted"
+)
+_LIMITS = in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}") + in_force(
+    "disable_acceptance_ratio", PERCENT, ", {} accepted"
+)
+#: The guess says that speculation does not lose, and nothing better is known.
+_OTHERWISE = (
+    f"((\n  {_GUESS}\n  or last_over_time({_GUESS}[1d]) unless last_over_time({PROVEN_SPEEDUP}[1d])\n) "
+    f">= {threshold('harmful_speedup')})"
+)
+
+
 def _disable() -> tuple[Alert, Alert, Alert]:
-    slow = "model:vllm_specdec_speedup:ratio_rate30m"
-    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * {_VOTES}'
-    published = [
-        _low(_LENGTH, "disable_mean_acceptance_length"),
-        _low(_ACCEPTANCE, "disable_acceptance_ratio"),
-    ]
+    disable = _disable_ticket()
+    return disable, _measure(), _disable_while_paged(disable)
+
+
+def _published() -> list[str]:
+    return [_low(_LENGTH, "disable_mean_acceptance_length"), _low(_ACCEPTANCE, "disable_acceptance_ratio")]
+
+
+def _any_unless_it_pays(conditions: list[str]) -> str:
     known = (
         f"({SPEEDUP} unless {_GUESS})\n  or last_over_time({PROVEN_SPEEDUP}[1h])\n"
         f"  or (model:vllm_specdec_speedup:ratio_rate1d and last_over_time({PROVEN_SPEEDUP}[1d]))"
@@ -93,30 +112,14 @@ def _disable() -> tuple[Alert, Alert, Alert]:
         f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
         f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
     )
-    otherwise = (
-        f"((\n  {_GUESS}\n  or last_over_time({_GUESS}[1d]) unless last_over_time({PROVEN_SPEEDUP}[1d])\n) "
-        f">= {threshold('harmful_speedup')})"
-    )
+    return "(\n  " + "\n  or\n  ".join(conditions) + f"\n)\n{it_pays}"
 
-    def any_of(conditions: list[str]) -> str:
-        return "(\n  " + "\n  or\n  ".join(conditions) + f"\n)\n{it_pays}"
 
-    values = of_model(_LENGTH, NUMBER, "mean acceptance length {}") + of_model(
-        _ACCEPTANCE, PERCENT, ", {} accepted"
-    )
-    limits = in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}") + in_force(
-        "disable_acceptance_ratio", PERCENT, ", {} accepted"
-    )
-    low, high = (
-        cause(
-            f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))',
-            NUMBER,
-            words,
-        )
-        for bound, words in (("low", ", {} to "), ("high", "{}"))
-    )
-    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high})")
-    disable = Alert(
+def _disable_ticket() -> Alert:
+    slow = "model:vllm_specdec_speedup:ratio_rate30m"
+    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * {_VOTES}'
+    too_slow = _low(slow, "harmful_speedup", f"\n    and {no_k}")
+    return Alert(
         name="Disable",
         promise=Promise(
             "Should speculation be off?",
@@ -126,8 +129,7 @@ def _disable() -> tuple[Alert, Alert, Alert]:
         severity="warning",
         subject="decision",
         level="model",
-        expr=any_of([*published, _low(slow, "harmful_speedup", f"\n    and {no_k}")])
-        + f"\nunless {otherwise}",
+        expr=_any_unless_it_pays([*_published(), too_slow]) + f"\nunless {_OTHERWISE}",
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
@@ -135,8 +137,8 @@ def _disable() -> tuple[Alert, Alert, Alert]:
             "speculation pay at this load."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
-        value=values + of_model(slow, TIMES, ", speedup {}"),
-        threshold=limits + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
+        value=_JUDGED + of_model(slow, TIMES, ", speedup {}"),
+        threshold=_LIMITS + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
         sample=drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
@@ -147,12 +149,24 @@ def _disable() -> tuple[Alert, Alert, Alert]:
             "too thin to judge, the decision stands for an hour."
         ),
     )
-    measure = Alert(
+
+
+def _measure() -> Alert:
+    low, high = (
+        cause(
+            f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))',
+            NUMBER,
+            words,
+        )
+        for bound, words in (("low", ", {} to "), ("high", "{}"))
+    )
+    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high})")
+    return Alert(
         name="Disable",
         severity="warning",
         subject="decision",
         level="model",
-        expr=any_of(published) + f"\nand {otherwise}",
+        expr=_any_unless_it_pays(_published()) + f"\nand {_OTHERWISE}",
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
@@ -162,8 +176,8 @@ def _disable() -> tuple[Alert, Alert, Alert]:
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; then this alert decides or ends."
         ),
-        value=values,
-        threshold=limits,
+        value=_JUDGED,
+        threshold=_LIMITS,
         sample=drafts("5m"),
         labels={"action": "measure", "reason": "estimate"},
         why=(
@@ -171,16 +185,19 @@ def _disable() -> tuple[Alert, Alert, Alert]:
             "too thin to judge, the last guess of the day counts."
         ),
     )
-    paged = Alert(
+
+
+def _disable_while_paged(disable: Alert) -> Alert:
+    return Alert(
         name="Disable",
         severity="none",
         subject="decision",
         level="model",
         expr=(
             f"max by ({MODEL}) (\n"
-            '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="warning"}\n'
+            f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}}'
+            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
         ),
         hold="",
         summary=disable.summary,
@@ -195,7 +212,6 @@ def _disable() -> tuple[Alert, Alert, Alert]:
             "so it goes to no person."
         ),
     )
-    return disable, measure, paged
 
 
 def _reenable() -> Alert:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mixin import CRITICAL
+
 from .rule import (
     BY_METHOD,
     CERTAIN_SPEEDUP,
@@ -95,7 +97,7 @@ def groups() -> tuple[Group, ...]:
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
     limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
     held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
-    firing = 'ALERTS{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="critical"}'
+    firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
         f"({severe}\nor {held} and on ({MODEL}) {firing})\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER
+
 from .rule import (
     CERTAIN_SPEEDUP,
     ENGINE,
@@ -25,8 +27,8 @@ from .rule import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-#: Most rules of a group: Mimir's own limit.
-GROUP_SIZE = 20
+#: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
+MAX_GROUP_RULES = 20
 
 #: The counters behind the rates of each window that is computed from samples.
 RATES = {
@@ -86,9 +88,9 @@ def groups() -> Iterator[Group]:
 
 def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
     """Yield groups that Mimir takes: it allows 20 rules to a group unless told otherwise."""
-    found = tuple(records)
-    for number, start in enumerate(range(0, len(found), GROUP_SIZE), 1):
-        yield Group(f"vllm-specdec.{name}.{number}", found[start : start + GROUP_SIZE], interval)
+    listed = tuple(records)
+    for number, start in enumerate(range(0, len(listed), MAX_GROUP_RULES), 1):
+        yield Group(f"vllm-specdec.{name}.{number}", listed[start : start + MAX_GROUP_RULES], interval)
 
 
 def _thresholds() -> Iterator[Record]:
@@ -180,7 +182,7 @@ def _instances() -> Iterator[Record]:
     )
     yield Record(
         "namespace:vllm_specdec_exporters:count",
-        f"count by (cluster, namespace) (up{{{EXPORTER_JOB}}})",
+        f"count by ({CLUSTER}, namespace) (up{{{EXPORTER_JOB}}})",
         why="Scrape targets of a namespace: how MonitoringLost finds that they are gone.",
     )
 
@@ -268,12 +270,29 @@ def _advice() -> Iterator[Record]:
     )
 
 
+#: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
+_REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
+_GUESSED = "model:vllm_specdec_guessed_speedup:min"
+#: Tokens of engines with a known speedup, and the time of plain decoding for them.
+_TOKENS, _SPENT = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
+_MEASURED, _CALIBRATED, _MODELLED = (
+    f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{LOOK_BACK}]))'
+    for basis in ("measured", "calibrated", "modelled")
+)
+
+
 def _speedup() -> Iterator[Record]:
+    """Yield what says whether speculation pays, each after what it is made of."""
+    yield from _of_each_engine()
+    yield from _of_models()
+    yield from _by_method(_ENGINE)
+    yield from _over_hours()
+    yield from _guesses()
+    yield from _by_load()
+
+
+def _of_each_engine() -> Iterator[Record]:
     look = LOOK_BACK
-    measured, calibrated, modelled = (
-        f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{look}]))'
-        for basis in ("measured", "calibrated", "modelled")
-    )
     for term in ("fixed", "per_request"):
         learned = (
             f'sum without (term) (last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}]))'
@@ -296,83 +315,92 @@ def _speedup() -> Iterator[Record]:
         f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({MODEL}) group_left () "
         "model:vllm_specdec_plain_step_fixed_seconds:avg)"
     )
-    replica, engine = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
     yield Record(
-        replica,
+        _REPLICA,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0",
         why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
         "over the engine's own time of a step for each token it gives.",
     )
     yield Record(
-        engine,
-        f"{measured}\nor\n{replica}\nor\n{calibrated}\nor\n{modelled}",
+        _ENGINE,
+        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_CALIBRATED}\nor\n{_MODELLED}",
         why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, a model. "
         "Absent while it is not known whether speculation pays.",
     )
-    tokens, spent = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
+
+
+def _of_models() -> Iterator[Record]:
     judged, losing = "model:vllm_specdec_judged_drafts:rate5m", "model:vllm_specdec_losing_drafts:rate5m"
     generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
     yield Record(
-        tokens,
-        f"sum by ({MODEL}) (({generated} and {engine}) > 0)",
+        _TOKENS,
+        f"sum by ({MODEL}) (({generated} and {_ENGINE}) > 0)",
         why="Tokens of engines with a known speedup, and their time in plain tokens: the quotient "
         "is the speedup of any number of engines.",
     )
-    yield Record(spent, f"sum by ({MODEL}) (({generated} > 0) / {engine})")
+    yield Record(_SPENT, f"sum by ({MODEL}) (({generated} > 0) / {_ENGINE})")
     yield Record(
         judged,
-        f"sum by ({MODEL}) ({drafts} and {engine})",
+        f"sum by ({MODEL}) ({drafts} and {_ENGINE})",
         why="Drafts of engines with a known speedup, and those made while speculation lost.",
     )
     yield Record(
         losing,
-        f"sum by ({MODEL}) ({drafts} * ({engine} < bool on ({MODEL}) group_left () "
+        f"sum by ({MODEL}) ({drafts} * ({_ENGINE} < bool on ({MODEL}) group_left () "
         f"{threshold('harmful_speedup')}))",
     )
-    yield Record(SPEEDUP, f"{tokens} / {spent}")
+    yield Record(SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
         CERTAIN_SPEEDUP,
         f"{SPEEDUP}\nand {enough('model', '5m')}",
         why="The speedup while there are enough drafts to judge by.",
     )
-    yield from _by_method(engine)
+
+
+def _over_hours() -> Iterator[Record]:
     for window in ("30m", "1h"):
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time({tokens}[{window}]) / avg_over_time({spent}[{window}])",
+            f"avg_over_time({_TOKENS}[{window}]) / avg_over_time({_SPENT}[{window}])",
             why="Both sides are means of rates over the same time, so this is a ratio of sums."
             if window == "30m"
             else "",
         )
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
-        f"sum_over_time({tokens}[1d:15m]) / (sum_over_time({spent}[1d:15m]) > 0)",
+        f"sum_over_time({_TOKENS}[1d:15m]) / (sum_over_time({_SPENT}[1d:15m]) > 0)",
         why="Weighted by traffic: what thin traffic at night cannot show, the day has shown.",
     )
+
+
+def _guesses() -> Iterator[Record]:
+    look = LOOK_BACK
     guess = 'last_over_time(vllm_specdec_estimated_speedup{basis="modelled", window="5m"}'
     unknown = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{look}]) == 1'
-    guessed = "model:vllm_specdec_guessed_speedup:min"
     yield Record(
-        guessed,
+        _GUESSED,
         f"min by ({MODEL}) (\n"
         f"  (sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
-        f"  or {modelled}) unless {replica}\n"
+        f"  or {_MODELLED}) unless {_REPLICA}\n"
         ")",
         why="An estimate that is neither measured nor calibrated, whatever its interval: a guess. It disables nothing and does not "
         "silence the published rule.",
     )
     yield Record(
         PROVEN_SPEEDUP,
-        f"{CERTAIN_SPEEDUP}\nunless {guessed}",
+        f"{CERTAIN_SPEEDUP}\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
     )
-    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({measured})")
+    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({_MEASURED})")
     yield Record(
         "model:vllm_specdec_payoff_beneficial:min",
         f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
         why="1 if the payoff of every engine is beneficial.",
     )
+
+
+def _by_load() -> Iterator[Record]:
     running = "model:vllm_specdec_requests_running:avg5m"
     beneficial = f"and {SPEEDUP} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
     yield Record(

@@ -154,7 +154,7 @@ def _unrecorded() -> Alert:
         ),
         action=(
             "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics summary or detailed; let streams set "
-            "stream_options.include_usage, or give vLLM --enable-force-include-usage."
+            "stream_options.include_usage, or start it with --enable-force-include-usage too."
         ),
         dashboard="requests",
         labels={"reason": "no_record"},

@@ -14,19 +14,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from mixin import CLUSTER, JOB
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 #: Labels that name a model, whatever its replicas.
-MODEL = "cluster, namespace, model_name"
+MODEL = f"{CLUSTER}, namespace, model_name"
 #: Labels that name a scrape target of the exporter.
-TARGET = "cluster, namespace, job, instance"
+TARGET = f"{CLUSTER}, namespace, job, instance"
 
 #: Labels that name an engine, whatever else Prometheus attaches.
 ENGINE = f"{TARGET}, target, model_name, engine"
 
 #: What selects the exporter's own `up`: its job by name, also as an operator names it (namespace/name).
-EXPORTER_JOB = 'job=~"(.+/)?vllm-specdec-exporter"'
+EXPORTER_JOB = f'job=~"{JOB}"'
 
 #: Of groups whose values hardly change between two evaluations, or cost the most; below Prometheus's look-back of 5m.
 LONG_INTERVAL = "3m"
@@ -229,8 +231,8 @@ COUNT = "humanize"
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
-_MODEL_MATCHERS = "cluster=%q,namespace=%q,model_name=%q"
-_MODEL_LABELS = "$labels.cluster $labels.namespace $labels.model_name"
+_MODEL_MATCHERS = f"{CLUSTER}=%q,namespace=%q,model_name=%q"
+_MODEL_LABELS = f"$labels.{CLUSTER} $labels.namespace $labels.model_name"
 
 
 def this(form: str) -> str:
@@ -263,8 +265,8 @@ def of_target(query: str, form: str, words: str = "{}") -> str:
         form: how the value is written.
         words: what stands around it.
     """
-    matchers = "cluster=%q,namespace=%q,job=%q,instance=%q"
-    labels = "$labels.cluster $labels.namespace $labels.job $labels.instance"
+    matchers = f"{CLUSTER}=%q,namespace=%q,job=%q,instance=%q"
+    labels = f"$labels.{CLUSTER} $labels.namespace $labels.job $labels.instance"
     return _queried(f"printf `{query.replace('TARGET', matchers)}` {labels}", form, words)
 
 
@@ -286,5 +288,5 @@ def cause(query: str, form: str, words: str) -> str:
         form: how the value is written.
         words: the cause, with the value in place of `{}`.
     """
-    matchers = "cluster=%[1]q,namespace=%[2]q,model_name=%[3]q"
+    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
     return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)

@@ -43,7 +43,7 @@ _TAP, _TAPS = (f"instance:vllm_specdec_tap:{which}" for which in ("info", "last6
 #: The share of its requests that a tap could not connect for, where it is too high.
 _UNCONNECTED = "instance:vllm_specdec_tap_unconnected:ratio_rate5m"
 #: From this share of failing taps on, it pages.
-_MOST = 0.5
+_PAGED_SHARE = 0.5
 _LIMIT = "failed_request_ratio"
 #: The threshold of the share of requests that the tap may fail to read.
 UNRECORDED = "unrecorded_requests_ratio"
@@ -145,7 +145,7 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         level="model",
         expr=(
             f"count by ({MODEL}) ({_TAPS} and on ({TARGET}) (\n{failing}\n))\n"
-            f"/ count by ({MODEL}) ({_TAPS}) >= {_MOST}"
+            f"/ count by ({MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
         ),
         hold=hold,
         keep=keep,
@@ -160,7 +160,7 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         labels={"reason": reason},
         dashboard="requests",
         value=this(PERCENT) + " of the taps",
-        threshold=f"{_MOST:.0%}",
+        threshold=f"{_PAGED_SHARE:.0%}",
         sample=cause(f"count({_TAPS}{{MODEL}})", COUNT, "taps: {}"),
         promise=_REACHED if reason == "down" else None,
         why=_WHY[reason],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, colored, fixed, named, positions, threshold_lines, unlisted
+from .field import LENGTH, LIMIT, NOTHING, RATIO, colored, fixed, named, positions, threshold_lines, unlisted
 from .palette import BLUE, GREY, POSITIONS, SKY, VERMILION
-from .panel import Heatmap, Panel, TimeSeries
+from .panel import Heatmap, Panel, PromTarget, TimeSeries, buckets, over_time
 from .promql import (
     BREAK_EVEN,
     INTERVAL,
@@ -18,8 +18,6 @@ from .promql import (
     survival,
     threshold,
 )
-from .styles import LENGTH, NOTHING, RATIO
-from .target import PromTarget, buckets, over_time
 from .variables import MODELS
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.

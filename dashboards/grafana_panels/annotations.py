@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER
+
 from .palette import BLUE, GREY, VERMILION
-from .promql import IDENTITY, MODEL, metric
-from .target import DATASOURCE
+from .panel import DATASOURCE
+from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
 from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:
@@ -55,20 +57,20 @@ def marks(*, models: bool = True) -> list[Json]:
             GREY,
             f"count by ({MODEL}) ({restarted} or on ({IDENTITY}) ({started}))",
             "Engine started",
-            "{{cluster}} {{namespace}} {{model_name}}",
+            MODEL_LEGEND,
         ),
         _query(
             "K changes",
             BLUE,
             f"{changed} or {another}",
             "K is {{value}} now",
-            "{{cluster}} {{namespace}} {{model_name}}",
+            MODEL_LEGEND,
         ),
     ]
 
 
 def _by_alert(firing: str) -> str:
-    return f"max by (alertname, severity, cluster, namespace, model_name) ({firing})"
+    return f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({firing})"
 
 
 def _grafana() -> Json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, Json, colored, fixed, matching, named, threshold_lines
+from mixin import CLUSTER
+
+from .field import LIMIT, NOTHING, RATIO, TIMES, Json, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
-from .panel import Panel, TimeSeries
+from .panel import Panel, TimeSeries, over_time
 from .promql import (
     DRAFTS,
     GENERATED,
@@ -20,9 +22,7 @@ from .promql import (
     weighted,
     windowed,
 )
-from .styles import NOTHING, RATIO, TIMES
 from .table import WRAPPED, Column, joined_table
-from .target import over_time
 from .variables import LABELS
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)
@@ -36,10 +36,10 @@ DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_ver
 
 def _at_each_k() -> str:
     """Return a model's estimated speedup of drafts at each K that all its engines have: others are of other traffic."""
-    found = metric("estimated_speedup_at")
+    estimates = metric("estimated_speedup_at")
     engines = f"count by ({MODEL}) ({metric('estimated_speedup_at', **{K: '0'})})"
-    everywhere = f"count by ({BY_K}) ({found}) == on ({MODEL}) group_left () {engines}"
-    return f"{harmonic(found, GENERATED, BY_K, own=K)} and on ({BY_K}) ({everywhere})"
+    everywhere = f"count by ({BY_K}) ({estimates}) == on ({MODEL}) group_left () {engines}"
+    return f"{harmonic(estimates, GENERATED, BY_K, own=K)} and on ({BY_K}) ({everywhere})"
 
 
 def _at_own_k() -> str:
@@ -58,9 +58,9 @@ def _present_batch() -> str:
     """Return 1 or more at the batch size, a power of two, that the requests of some engine of a model need now."""
     size = f"2 ^ ceil(log2(clamp({metric('requests_running')} > 0, 1, 1024)))"
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
-    found = f'count_values by ({MODEL}) ("value", {size})'
+    sizes = f'count_values by ({MODEL}) ("value", {size})'
     advised = f"count by ({MODEL}) ({metric('recommended_num_speculative_tokens_at')})"
-    renamed = f'label_replace({found}, "batch_size", "$1", "value", "(.+)")'
+    renamed = f'label_replace({sizes}, "batch_size", "$1", "value", "(.+)")'
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
 
@@ -238,7 +238,7 @@ cost: list[Panel] = [
         "Deployment",
         "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
         {
-            "cluster": "Cluster",
+            CLUSTER: "Cluster",
             "namespace": "Namespace",
             "model_name": "Model",
             "method": "Method",

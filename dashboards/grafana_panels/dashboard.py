@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import attr
 from grafanalib import core
-from grafanalib._gen import DashboardEncoder  # what its own command writes with
 
-from alert_rules.yaml_text import RUNBOOKS
+from mixin import COMMITTED_RUNBOOKS, Mixin
 
 from .field import Json
+from .links import to_all
 from .panel import PLUGIN_VERSION, Panel, Row
 from .variables import INPUT
 
@@ -26,7 +26,7 @@ TAGS = ("vllm-specdec", "vllm", "speculative-decoding")
 FAMILY = "vLLM / Speculative decoding"
 COLUMNS = 24
 #: Where the documentation is: beside the runbooks that alerts link to.
-DOCS = RUNBOOKS.replace("alerts/runbooks", "docs/")
+DOCS = COMMITTED_RUNBOOKS.replace("alerts/runbooks", "docs/")
 
 _DROPPED = ("gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
 
@@ -44,7 +44,7 @@ class Dashboard(core.Dashboard):
         folded: headings below which nothing is shown until somebody opens them.
         variables: what can be chosen.
         marks: annotations.
-        links: to other dashboards.
+        names: those of a Prometheus and a Grafana.
     """
 
     uid: str = ""
@@ -55,7 +55,7 @@ class Dashboard(core.Dashboard):
     folded: Sequence[str] = ()
     variables: Sequence[Json] = ()
     marks: Sequence[Json] = ()
-    links: Sequence[Json] = ()
+    names: Mixin = Mixin()
 
     def to_json_data(self) -> Json:
         """Return Grafana's JSON."""
@@ -69,11 +69,11 @@ class Dashboard(core.Dashboard):
                 "annotations": {"list": list(self.marks)},
                 "editable": True,
                 "graphTooltip": 1,
-                "links": list(self.links),
-                "panels": list(_laid_out(self.sections, self.folded, DOCS + self.page)),
+                "links": to_all(self.names.tags or TAGS[:1]),
+                "panels": list(self._laid_out()),
                 "refresh": "30s",
                 "schemaVersion": SCHEMA_VERSION,
-                "tags": list(TAGS),
+                "tags": list(self.names.tags or TAGS),
                 "templating": {"list": list(self.variables)},
                 "time": {"from": "now-3h", "to": "now"},
                 "timepicker": {},
@@ -83,11 +83,40 @@ class Dashboard(core.Dashboard):
         )
         return document
 
+    def _laid_out(self) -> Iterator[Panel | Row]:
+        """Yield the panels with ids and places: from left to right, a new line where one does not fit.
 
-def encode(dashboard: Dashboard) -> str:
+        A folded row holds its panels, in their places below it; Grafana moves the rest down when it is opened.
+        """
+        page, interval = DOCS + self.page, self.names.scrape_interval or None
+        y, number = 0, 0
+        for heading, panels in self.sections:
+            row = None
+            if heading:
+                number += 1
+                row = Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
+                y += 1
+            x, line, tallest, placed = 0, y, 0, list[Panel]()
+            for panel in panels:
+                if x + panel.width > COLUMNS:
+                    x, line, tallest = 0, line + tallest, 0
+                number += 1
+                at = _place(x, line, panel.width, panel.rows)
+                placed.append(attr.evolve(panel, id=number, gridPos=at, page=page, interval=interval))
+                x, tallest = x + panel.width, max(tallest, panel.rows)
+            if row is not None and heading in self.folded:
+                yield attr.evolve(row, folded=placed)
+                continue
+            if row is not None:
+                yield row
+            yield from placed
+            y = line + tallest
+
+
+def encode(dashboard: Dashboard, names: Mixin) -> str:
     """Return the text of the JSON file: sorted, without nulls but where Grafana means one."""
-    plain = json.loads(json.dumps(dashboard, cls=DashboardEncoder))
-    return json.dumps(_without_nulls(plain), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    document = names.fill(_plain(attr.evolve(dashboard, names=names)))
+    return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _input() -> Json:
@@ -110,49 +139,21 @@ def _requirements(sections: Iterable[tuple[str, Sequence[Panel]]]) -> Iterator[J
         yield {"type": "panel", "id": kind, "name": kind.replace("-", " ").capitalize(), "version": ""}
 
 
-def _laid_out(
-    sections: Iterable[tuple[str, Sequence[Panel]]], folded: Sequence[str], page: str
-) -> Iterator[Panel | Row]:
-    """Yield the panels with ids and places: from left to right, a new line where one does not fit.
-
-    A folded row holds its panels, in their places below it; Grafana moves the rest down when it is opened.
-    """
-    y, number = 0, 0
-    for heading, panels in sections:
-        row = None
-        if heading:
-            number += 1
-            row = Row(title=heading, id=number, gridPos=_place(0, y, COLUMNS, 1))
-            y += 1
-        x, line, tallest, placed = 0, y, 0, list[Panel]()
-        for panel in panels:
-            if x + panel.width > COLUMNS:
-                x, line, tallest = 0, line + tallest, 0
-            number += 1
-            at = _place(x, line, panel.width, panel.rows)
-            placed.append(attr.evolve(panel, id=number, gridPos=at, page=page))
-            x, tallest = x + panel.width, max(tallest, panel.rows)
-        if row is not None and heading in folded:
-            yield attr.evolve(row, folded=placed)
-            continue
-        if row is not None:
-            yield row
-        yield from placed
-        y = line + tallest
-
-
 def _place(x: int, y: int, width: int, height: int) -> Json:
     return {"h": height, "w": width, "x": x, "y": y}
 
 
-def _without_nulls(value: Any, key: str = "") -> Any:
-    """Drop nulls; the first step of a scale keeps its own, which means "from anywhere on"."""
+def _plain(value: Any, key: str = "") -> Any:
+    """Return grafanalib's objects as JSON has them, without nulls.
+
+    The first step of a scale keeps its own, which means "from anywhere on".
+    """
+    if hasattr(value, "to_json_data"):
+        return _plain(value.to_json_data(), key)
     if isinstance(value, dict):
         return {
-            name: _without_nulls(inner, name)
+            name: _plain(inner, name)
             for name, inner in value.items()
             if inner is not None or (key == "steps" and name == "value")
         }
-    if isinstance(value, list):
-        return [_without_nulls(inner, key) for inner in value]
-    return value
+    return [_plain(inner, key) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Field configuration: what a value looks like, in Grafana's JSON."""
+"""Field configuration: what a value looks like, in Grafana's JSON; units and words that panels share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+#: Shown where nothing is drafted, or nothing known.
+NOTHING = "no drafts, or no exporter"
+TIMES: Json = {"unit": "suffix:×", "decimals": 2}
+RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
+LENGTH: Json = {"unit": "short", "decimals": 2}
+#: Events per minute by kind, stacked; a single one does not fill the panel.
+A_MINUTE: Json = {"unit": "suffix:/min", "decimals": 1, "least": 0, "soft_most": 1, "stack": True, "fill": 25}
 #: Series that are thresholds in force; their names begin with this.
 LIMIT = "limit: "
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, colored, fixed, matching, named, threshold_lines
+from .field import LENGTH, LIMIT, NOTHING, RATIO, TIMES, colored, fixed, matching, named, threshold_lines
 from .palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
-from .panel import Panel, TimeSeries
+from .panel import Panel, TimeSeries, over_time
 from .promql import (
     INTERVAL,
     MODEL,
@@ -18,8 +18,6 @@ from .promql import (
     total,
     windowed,
 )
-from .styles import LENGTH, NOTHING, RATIO, TIMES
-from .target import over_time
 from .vllm import UNSEEN, mean, quantile, summed_rate, time_per_output_token
 
 #: Latencies by the label of their ratio to the baseline.

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .dashboard import TAGS
 from .variables import LABELS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .field import Json
 
 #: What the Deep dive is called in links.
 DEEP_DIVE = "vllm-specdec-deep-dive"
 
 
-def to_all() -> list[Json]:
-    """Return the links at the top: one to each dashboard of the family."""
+def to_all(tags: Sequence[str]) -> list[Json]:
+    """Return the links at the top: one to each dashboard with these tags."""
     return [
         {
             "asDropdown": False,
             "icon": "external link",
             "includeVars": True,
             "keepTime": True,
-            "tags": [TAGS[0]],
+            "tags": list(tags),
             "targetBlank": False,
             "title": "Speculative decoding",
             "type": "dashboards",

@@ -1,4 +1,4 @@
-"""Panels: subclasses of grafanalib's Panel that write what Grafana 10.4 to 13 reads.
+"""Panels and their queries: subclasses of grafanalib's classes that write what Grafana 10.4 to 13 reads.
 
 grafanalib's own classes write keys that Grafana has dropped (`editable`, `error`, `span` ...), nulls, a
 limit of 100 points, and for gauges, tables and heatmaps the options of removed Angular panels.
@@ -6,19 +6,80 @@ limit of 100 points, and for gauges, tables and heatmaps the options of removed 
 
 from __future__ import annotations
 
+from typing import Any
+
 import attr
 from grafanalib import core
 
 from .field import Json, fixed
 from .palette import NEUTRAL
-from .target import DATASOURCE, PromTarget, lettered
+
+#: The data source that the variable of this name holds.
+DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+@attr.s(auto_attribs=True, kw_only=True)
+class PromTarget(core.Target):
+    """A query. grafanalib's own class writes Graphite's keys and half the resolution.
+
+    Attributes:
+        expr: PromQL.
+        legendFormat: what to call a series.
+        instant: asked for the end of the time range only, rather than over all of it.
+        format: `time_series`, `table`, or `heatmap`.
+    """
+
+    expr: str = ""
+    legendFormat: str = ""  # noqa: N815 - grafanalib's name
+    instant: bool = False
+    format: str = "time_series"
+    refId: str = ""  # noqa: N815 - grafanalib's name
+
+    def to_json_data(self) -> dict[str, Any]:
+        """Return Grafana's JSON."""
+        return {
+            "datasource": DATASOURCE,
+            "editorMode": "code",
+            "expr": self.expr,
+            "format": self.format,
+            "instant": self.instant,
+            "legendFormat": self.legendFormat or "__auto",
+            "range": not self.instant,
+            "refId": self.refId,
+        }
+
+
+def over_time(expr: str, legend: str) -> PromTarget:
+    """Return a query over the time range."""
+    return PromTarget(expr=expr, legendFormat=legend)
+
+
+def now(expr: str, legend: str = "") -> PromTarget:
+    """Return a query at the end of the time range: what is gone is not shown as if it were there."""
+    return PromTarget(expr=expr, legendFormat=legend, instant=True)
+
+
+def columns(expr: str) -> PromTarget:
+    """Return a query whose labels become columns of a table."""
+    return PromTarget(expr=expr, instant=True, format="table")
+
+
+def buckets(expr: str) -> PromTarget:
+    """Return a query of cumulative buckets for a heatmap."""
+    return PromTarget(expr=expr, legendFormat="{{le}}", format="heatmap")
+
+
+def lettered(targets: list[PromTarget]) -> list[PromTarget]:
+    """Return the targets with their refIds: A, B, C ..."""
+    return [attr.evolve(target, refId=chr(ord("A") + index)) for index, target in enumerate(targets)]
+
 
 #: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
 PLUGIN_VERSION = "10.4.0"
 
 #: What grafanalib's panel writes that Grafana no longer has, or would rather not be told.
 _DROPPED = (
-    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "interval", "links", "maxDataPoints",
+    "cacheTimeout", "editable", "error", "height", "hideTimeOverride", "links", "maxDataPoints",
     "maxPerRow", "minSpan", "repeat", "repeatDirection", "span", "timeFrom", "timeShift", "transparent",
 )  # fmt: skip
 
@@ -31,6 +92,7 @@ class Panel(core.Panel):
         title: a question, or a noun that users know.
         description: what it shows, and what to do when it looks bad.
         page: address of the page that says more.
+        interval: the least step of its queries; none for the data source's.
         targets: the queries.
         width: of the 24 columns.
         rows: height in grid rows.
@@ -53,6 +115,7 @@ class Panel(core.Panel):
     title: str = ""
     description: str = ""
     page: str = ""
+    interval: str | None = None
     targets: list[PromTarget] = attr.ib(factory=list)
     width: int = 12
     rows: int = 8
@@ -342,6 +405,7 @@ class Text(Panel):
         return {
             "gridPos": self.gridPos,
             "id": self.id,
+            "interval": self.interval,
             "options": {"content": self.content, "mode": "markdown"},
             "pluginVersion": PLUGIN_VERSION,
             "transparent": True,

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mixin import CLUSTER, JOB
+
 from .variables import MODELS, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Labels that identify an engine; any of them may be absent.
-IDENTITY = "cluster, namespace, job, instance, pod, target, model_name, engine"
+IDENTITY = f"{CLUSTER}, namespace, job, instance, pod, target, model_name, engine"
 #: Labels that identify an exporter.
-PLACE = "cluster, namespace, job, instance, pod"
+PLACE = f"{CLUSTER}, namespace, job, instance, pod"
 #: Labels that identify a model with all its replicas.
-MODEL = "cluster, namespace, model_name"
+MODEL = f"{CLUSTER}, namespace, model_name"
 #: A model in a legend; absent labels leave nothing.
-MODEL_LEGEND = "{{cluster}} {{namespace}} {{model_name}}"
+CLUSTER_LEGEND = f"{{{{{CLUSTER}}}}}"
+MODEL_LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{model_name}}}}"
 
 INTERVAL = "$__rate_interval"
 #: Selects the exporters among all scrape targets.
 KNOWN = f"on ({PLACE}) last_over_time(vllm_specdec_build_info{{{TARGETS}}}[1d])"
 #: Whether each scraped exporter answers: those seen within a day, or with the job name that the rules expect.
 EXPORTERS = (
-    f"(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} "
-    f'or max by ({PLACE}) (up{{{TARGETS},job=~"(.+/)?vllm-specdec-exporter"}}))'
+    f'(max by ({PLACE}) (up{{{TARGETS}}}) and {KNOWN} or max by ({PLACE}) (up{{{TARGETS},job=~"{JOB}"}}))'
 )
 #: Always fires where the rules are loaded: tells "no alert" from "no rules".
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
@@ -116,8 +118,10 @@ def quantile(
 ) -> str:
     """Return a quantile of any histogram, if it is above a bound; without observations it is absent, not NaN."""
     labels = f"le, {by}" if by else "le"
-    found = f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
-    return f"{found} > {above:g}" if above else f"{found} >= 0"
+    estimate = (
+        f"histogram_quantile({share:g}, {summed_rate(histogram + '_bucket', select, labels, over=over)})"
+    )
+    return f"{estimate} > {above:g}" if above else f"{estimate} >= 0"
 
 
 class Flow:
@@ -171,11 +175,11 @@ class Flow:
             total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
             for name in names
         ]
-        found = ratio.format(*of_exporter)
+        expr = ratio.format(*of_exporter)
         if self._by == IDENTITY:
-            return found
+            return expr
         of_vllm = (summed_rate(_OF_VLLM[name], by=self._by, over=self._over) for name in names)
-        return or_own_series(found, ratio.format(*of_vllm), *filter(None, [of_sglang]))
+        return or_own_series(expr, ratio.format(*of_vllm), *filter(None, [of_sglang]))
 
     def _of_sglang(self, what: str) -> str:
         """Return drafts, or accepted or drafted tokens, per second, by SGLang's own series.

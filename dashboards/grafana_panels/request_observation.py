@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import promql, vllm
-from .field import colored, fixed, named
+from .field import A_MINUTE, RATIO, colored, fixed, named
 from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Panel, TimeSeries
+from .panel import Panel, TimeSeries, over_time
 from .promql import renamed
 from .request_series import (
     ABSENT,
@@ -20,9 +20,7 @@ from .request_series import (
     losing,
     summed_rate,
 )
-from .styles import A_MINUTE, RATIO
 from .table import Column, joined_table
-from .target import over_time
 from .variables import TARGETS
 from .vllm import UNSEEN
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from .field import LIMIT, Json, colored, named, threshold_lines, word_mapping
+from mixin import CLUSTER
+
+from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_mapping
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Heatmap, Panel, Stat, TimeSeries
+from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, now, over_time
 from .promql import MODEL_LEGEND, PLACE, metric, renamed, survival, threshold
 from .promql import summed_rate as rate_of
 from .request_series import (
@@ -34,9 +36,7 @@ from .request_series import (
     summed_rate,
     with_record,
 )
-from .styles import RATIO
 from .table import Column, joined_table
-from .target import buckets, now, over_time
 from .variables import TARGETS
 
 #: Quantiles of acceptance, best first.
@@ -55,7 +55,7 @@ def _rejected(by: str = "") -> str:
 
 
 def _filter(label: str, column: str) -> Json:
-    kept = ("datasource", "cluster", "namespace", "model_name")
+    kept = ("datasource", CLUSTER, "namespace", "model_name")
     return named(column, links=[only(UID, f"Only this {column.lower()}", label, column, kept)])
 
 
@@ -256,7 +256,7 @@ verdicts = joined_table(
     "Verdict of each exporter",
     "With exact percentiles. One pod worse than its peers: compare traffic and version.",
     {
-        "cluster": "Cluster",
+        CLUSTER: "Cluster",
         "namespace": "Namespace",
         "pod": "Pod",
         "instance": "Instance",

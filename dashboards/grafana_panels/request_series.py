@@ -53,7 +53,7 @@ def summed_rate(name: str, by: str = "", select: str = MODELS, **matchers: str) 
 
 
 def quantile(name: str, share: float, by: str = "") -> str:
-    """Return a quantile of a histogram."""
+    """Return a quantile of a histogram over half an hour."""
     return promql.quantile(name, share, by=by, over=OVER)
 
 
@@ -84,11 +84,11 @@ def with_record(by: str = "") -> str:
 
 def of_requests() -> list[Json]:
     """Return the variables: models also have the names that only clients use, such as adapters."""
-    found = " or ".join(
+    models = " or ".join(
         f"count by (model_name) (last_over_time({PREFIX}{name}{{{TARGETS}}}[$__range]))"
         for name in ("info", "window_requests")
     )
     model = variables.query(
-        "model_name", LABELS["model_name"], f"query_result({found})", regex='/model_name="([^"]+)"/'
+        "model_name", LABELS["model_name"], f"query_result({models})", regex='/model_name="([^"]+)"/'
     )
     return [*variables.of_targets()[:-1], model, variables.filters()]

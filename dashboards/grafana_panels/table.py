@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .field import Json, fixed, named, override
 from .palette import BLUE
-from .panel import Table
-from .target import columns
+from .panel import Table, columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .target import DATASOURCE
+from mixin import CLUSTER
+
+from .panel import DATASOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from .field import Json
 
 #: Headings of the variables that are labels, which narrow each other down in this order.
-LABELS = {"cluster": "Cluster", "namespace": "Namespace", "model_name": "Model"}
+LABELS = {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"}
 #: Placeholder that Grafana replaces with the data source chosen at import; see `__inputs`.
 INPUT = "DS_PROMETHEUS"
 
@@ -29,7 +31,7 @@ def selector(labels: Iterable[str]) -> str:
 #: Matchers of what has a model: the exporter's series of engines, recorded series, and those of vLLM itself.
 MODELS = selector(LABELS)
 #: Matchers of what belongs to a scrape target: the exporter itself, and the servers that it polls.
-TARGETS = selector(("cluster", "namespace"))
+TARGETS = selector((CLUSTER, "namespace"))
 
 
 def datasource() -> Json:
@@ -80,19 +82,19 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
 
 def labels(*names: str) -> list[Json]:
     """Return the variables of labels; each narrows down those after it."""
-    found, before = [], list[str]()
+    queries, before = [], list[str]()
     for name in names:
         metric = "vllm_specdec_info" if name == "model_name" else "vllm_specdec_up"
-        found.append(query(name, LABELS[name], f"label_values({metric}{{{selector(before)}}}, {name})"))
+        queries.append(query(name, LABELS[name], f"label_values({metric}{{{selector(before)}}}, {name})"))
         before.append(name)
-    return found
+    return queries
 
 
 def window() -> Json:
     """Return the variable that chooses one of the exporter's windows."""
     expr = f"label_values(vllm_specdec_window_span_seconds{{{MODELS}}}, window)"
-    found = query("window", "Window", expr, every=False)
-    return {**found, "current": {"selected": True, "text": "5m", "value": "5m"}}
+    chosen = query("window", "Window", expr, every=False)
+    return {**chosen, "current": {"selected": True, "text": "5m", "value": "5m"}}
 
 
 def filters() -> Json:
@@ -114,4 +116,4 @@ def of_models() -> list[Json]:
 
 def of_targets() -> list[Json]:
     """Return the variables of a dashboard of exporters and servers."""
-    return [datasource(), *labels("cluster", "namespace"), filters()]
+    return [datasource(), *labels(CLUSTER, "namespace"), filters()]

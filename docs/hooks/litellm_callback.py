@@ -1,4 +1,4 @@
-"""LiteLLM: pushes the record of every answer that does not stream, whichever provider asked vLLM.
+"""LiteLLM: pushes the record of every response that does not stream, whichever provider sent the request.
 
 In the proxy's configuration, with this file beside it::
 
@@ -6,43 +6,44 @@ In the proxy's configuration, with this file beside it::
       callbacks: litellm_callback.specdec
 """
 
+import asyncio
+import logging
 import os
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from vllm_specdec_exporter.client import Reporter
-from vllm_specdec_exporter.requests.push_schema import PushedRequest
+from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
 
-reporter = Reporter(
-    os.environ.get("SPECDEC_PUSH_URL", "http://127.0.0.1:9850"),
-    token_file=os.environ.get("SPECDEC_PUSH_TOKEN_FILE", "specdec-token"),
-)
+URL = os.environ.get("SPECDEC_PUSH_URL", "http://127.0.0.1:9850")
+TOKEN_FILE = os.environ.get("SPECDEC_PUSH_TOKEN_FILE", "specdec-token")
 
 
 class SpecDec(CustomLogger):
-    """Reports what vLLM told of its drafts."""
+    """Pushes the record of a finished request."""
 
     async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
-        """Take a finished request."""
-        self.log_success_event(kwargs, response_obj, start_time, end_time)
+        """Push a finished request; LiteLLM calls this after it has sent the response."""
+        await asyncio.to_thread(self.log_success_event, kwargs, response_obj, start_time, end_time)
 
     def log_success_event(self, kwargs, response_obj, start_time, end_time):
-        """Take a finished request of the synchronous API."""
+        """Push a finished request of the synchronous API."""
         if kwargs.get("stream") or kwargs.get("cache_hit"):
-            return  # LiteLLM puts a stream together without its `metrics`; a cached answer drafted nothing
+            return  # LiteLLM assembles a stream without its `metrics`; a cached response has no drafts
         route = "completions" if "text" in (kwargs.get("call_type") or "") else "chat"
         metadata = (kwargs.get("litellm_params") or {}).get("metadata") or {}
         usage = getattr(response_obj, "usage", None)
         metrics = getattr(response_obj, "metrics", None) or {}
-        reporter.report(
-            PushedRequest(
-                model=getattr(response_obj, "model", "") or "",
-                temperature=(kwargs.get("optional_params") or {}).get("temperature"),
-                request_type=str(metadata.get("request_type") or route),
-                completion_tokens=getattr(usage, "completion_tokens", None),
-                speculative_decoding=metrics.get("speculative_decoding"),
-            )
+        request = PushedRequest(
+            model=getattr(response_obj, "model", "") or "",
+            temperature=(kwargs.get("optional_params") or {}).get("temperature"),
+            request_type=str(metadata.get("request_type") or route),
+            completion_tokens=getattr(usage, "completion_tokens", None),
+            speculative_decoding=metrics.get("speculative_decoding"),
         )
+        try:
+            push_request(request, URL, token_file=TOKEN_FILE)
+        except PushFailedError as error:
+            logging.getLogger("specdec").warning("the request is not counted: %s", error)
 
 
 specdec = SpecDec()

@@ -1,1 +1,1 @@
-"""The Helm chart's values: declared once, and from there values.yaml, its schema and the README."""
+"""The Helm chart's values, read from values.yaml, and from there its schema and the README's table."""

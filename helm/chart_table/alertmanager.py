@@ -65,10 +65,10 @@ def _inhibition(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _matcher(text: str) -> dict[str, str]:
-    found = _MATCHER.match(text)
-    if not found:
+    match = _MATCHER.match(text)
+    if not match:
         msg = f"not a matcher: {text}"
         raise ValueError(msg)
-    name, kind, value = found.groups()
+    name, kind, value = match.groups()
     # Equality is the operator's default; a bare "=" is a trap in YAML 1.1.
     return {"name": name, "value": value} | ({"matchType": kind} if kind != "=" else {})

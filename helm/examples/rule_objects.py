@@ -69,14 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "file", nargs="+", help="rule file, or YAML with PrometheusRule objects; - is standard input"
     )
     parsed = parser.parse_args(arguments)
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     for file in parsed.file:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        found += rule_objects(parsed.kind, f"vllm-specdec-{Path(file).stem}", text)
-    if not found:
+        objects += rule_objects(parsed.kind, f"vllm-specdec-{Path(file).stem}", text)
+    if not objects:
         sys.stderr.write("no rules in " + ", ".join(parsed.file) + "\n")
         return 1
-    sys.stdout.write(yaml.safe_dump_all(found, sort_keys=False, width=1000, allow_unicode=True))
+    sys.stdout.write(yaml.safe_dump_all(objects, sort_keys=False, width=1000, allow_unicode=True))
     return 0
 
 

@@ -50,11 +50,9 @@ class Act(Program):
 
     def events(self, least: int = 0) -> list[dict[str, Any]]:
         """The events in the log, once there are so many."""
-        log = self.folder / "events"
 
         def found() -> list[dict[str, Any]]:
-            # Without a file of their own they are on standard output, beside what is on standard error.
-            text = log.read_text("ascii") if log.exists() else self.said()
+            text = self.log()
             lines = text[: text.rfind("\n") + 1].splitlines()
             return [json.loads(line) for line in lines if line.startswith("{")]
 
@@ -66,8 +64,8 @@ class Act(Program):
         return [event["event"] for event in self.events(least)]
 
     def said(self) -> str:
-        """What is on standard error."""
-        return self.log()
+        """What is on standard error, which has no events."""
+        return "".join(line for line in self.log().splitlines(True) if not line.startswith("{"))
 
     def stop(self, number: int = signal.SIGTERM) -> int:  # type: ignore[override]
         """Send a signal; return the exit code. The log stays until the end of the context."""
@@ -78,13 +76,11 @@ class Act(Program):
 
 
 @contextlib.contextmanager
-def act(*flags: str, log_to_stdout: bool = False, **environment: str) -> Iterator[Act]:
+def act(*flags: str, **environment: str) -> Iterator[Act]:
     """Run `act` on a free port, once it listens, until the end of the context."""
     words = [COMMAND, "act", *flags]
     if "--web.listen-address" not in flags:
         words += ["--web.listen-address", "{address}"]
-    if not log_to_stdout and "--log.file" not in flags:
-        words += ["--log.file", "{folder}/events"]
     with Act(words, ready="/-/ready", environment=clean_environment(**environment)) as running:
         yield running
         said = running.said()

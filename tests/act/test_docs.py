@@ -7,15 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from act.receiver import act
-from act.webhook import alert_document, body_of, decision_of
+from act.webhook import alert_document, body_of, calls_in, recorder
 from support.alertmanager import amtool
-from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
-from vllm_specdec_exporter.commands.act.process import Invocation, Kubernetes, Script, Workload
 
-TEXT = (Path(__file__).parents[2] / "docs" / "act.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "act.md").read_text("utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -42,23 +40,6 @@ def test_alertmanager_takes_the_configuration(tmp_path: Path) -> None:
     assert "SUCCESS" in amtool("check-config", str(file))
 
 
-def test_the_role_allows_what_kubectl_does() -> None:
-    """To read the workload and to patch it, and nothing else."""
-    (rule,) = yaml.safe_load(blocks("yaml")[1])["rules"]
-    assert rule["verbs"] == ["get", "patch"]
-    assert rule["resourceNames"] == ["vllm-llama"]
-
-
-def test_the_kubectl_command_is_the_one_that_is_run() -> None:
-    """Word for word."""
-    (shown,) = (block for block in blocks("sh") if block.startswith("kubectl --namespace"))
-    workload = Workload("prod", "deployment", "vllm-llama")
-    decision = decision_of("decrease_k", starts_at="2026-03-01T12:00:00Z")
-    found = Kubernetes({"llama": workload}).invocation(decision)
-    assert isinstance(found, Invocation)
-    assert shlex.split(shown.replace("\\\n", " ")) == list(found.argv)
-
-
 @pytest.mark.full
 def test_the_script_is_a_script(tmp_path: Path) -> None:
     """It does nothing for what a restart would not change, and refuses other models."""
@@ -70,8 +51,40 @@ def test_the_script_is_a_script(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "not the model of this machine: m\n")
 
 
-def test_the_python_example_runs() -> None:
-    """With the names that the package exports."""
-    names = {"Decision": Decision, "Script": Script, "decide": decide, "decode": decode}
-    (code,) = blocks("python")
-    exec(compile(code, "act.md", "exec"), {**names, "body": body_of(alert_document())})
+def test_kubectl_annotates_the_workload_of_the_model_alone(tmp_path: Path) -> None:
+    """The script for Kubernetes, with the labels that it names; others are a failure that changes nothing."""
+    (tmp_path / "bin").mkdir()
+    recorder(tmp_path / "bin" / "kubectl", tmp_path / "record")
+    model = "meta-llama/Llama-3.1-70B-Instruct"
+    flags = ("--script", str(DOCS / "hooks" / "act-kubectl.sh"), "--execute", "--limit.per-hour", "9")
+    named = {"model_name": model, "namespace": "prod"}
+    with act(*flags, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", KUBECONFIG="/config") as running:
+        for action, labels in (
+            ("decrease_k", named),
+            ("increase_k", named),  # within an hour
+            ("disable", {**named, "cluster": "eu"}),
+            ("disable", {"model_name": model}),
+            ("disable", {**named, "model_name": f"prod/{model}", "namespace": ""}),
+        ):
+            running.post(body_of(alert_document(action, **labels)))
+        events = running.events(5)
+    assert [event["event"] for event in events] == ["acted", "skipped", "failed", "failed", "failed"]
+    assert "--limit.per-model" in events[1]["why"]
+    assert events[2]["output"] == f"no workload of model '{model}' in namespace 'prod' of cluster 'eu'\n"
+    (call,) = calls_in(tmp_path / "record")
+    assert call["argv"] == [
+        *("annotate", "--overwrite", "--namespace", "prod", "deployment/vllm-llama"),
+        "vllm-specdec-exporter/action=decrease_k",
+        "vllm-specdec-exporter/recommended-num-speculative-tokens=2",
+    ]
+    assert call["environment"]["KUBECONFIG"] == "/config"
+
+
+def test_without_a_k_the_annotation_of_an_earlier_one_goes(tmp_path: Path) -> None:
+    """It must not stand beside the new action."""
+    recorder(tmp_path / "kubectl", tmp_path / "record")
+    words = (str(DOCS / "hooks" / "act-kubectl.sh"), "measure", "meta-llama/Llama-3.1-70B-Instruct", "")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert subprocess.run((*words, "prod", ""), env=environment).returncode == 0
+    (call,) = calls_in(tmp_path / "record")
+    assert call["argv"][-1] == "vllm-specdec-exporter/recommended-num-speculative-tokens-"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vllm_specdec_exporter.commands.act.decision import Alert, Decision, decide, decode
+from vllm_specdec_exporter.commands.act.decision import Decision, decide
 
 STARTS_AT = "2026-03-01T12:00:00.5Z"
 NAMES = {
@@ -60,17 +60,10 @@ def body_of(*alerts: Mapping[str, Any], version: str = "4") -> bytes:
     ).encode()
 
 
-def alert_of(action: str = "disable", **more: str) -> Alert:
-    """One decoded alert."""
-    (alert,) = decode(body_of(alert_document(action, **more)))
-    return alert
-
-
 def decision_of(action: str = "disable", **more: str) -> Decision:
-    """What one alert asks for."""
-    found = decide(alert_of(action, **more))
-    assert isinstance(found, Decision), found
-    return found
+    """What one alert requests."""
+    (decision,) = decide(body_of(alert_document(action, **more)))
+    return decision
 
 
 def recorder(path: Path, record: Path, end: str = "exit 0") -> Path:

@@ -22,7 +22,7 @@ from alertmanager.bundle import Addresses, alert, rule, test_config
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager.samples import Alert
 from support.alertmanager import AlertmanagerServer
-from vllm_specdec_exporter.commands.act.decision import Decision, decide, decode
+from vllm_specdec_exporter.commands.act.decision import decide
 
 pytestmark = pytest.mark.full
 
@@ -200,8 +200,8 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     fire(manager, *decisions)
     golden("actions/webhook-firing.json", webhook(received, "/actions"))
     assert received.to("/actions")[-1].authorization == "Bearer of act"
-    understood = [decide(each) for each in decode(json.dumps(received.to("/actions")[-1].body).encode())]
-    assert all(isinstance(each, Decision) and each.action == "disable" for each in understood)
+    understood = decide(json.dumps(received.to("/actions")[-1].body).encode())
+    assert all(each.label("action") == "disable" and not each.why for each in understood)
     golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
     resolve(manager, decisions[0])
     received.to("/actions", 2)

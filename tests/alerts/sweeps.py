@@ -1,5 +1,7 @@
 """Worlds in which hardly an alert of the whole bundle may fire, at any minute: one run checks many of them.
 
+Idle nights, crashes, lost scrapes and deployments are in the healthy days of `tests/replay`.
+
 Each world is a namespace, in the cluster of its sweep.
 """
 
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 from .histories import replica
 from .per_request import RequestPhase
 from .promtool import Query
-from .world import Phase, ServerPhase, World, idle
+from .world import Phase, ServerPhase, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,13 +124,6 @@ def without(names: frozenset[str], part: Part) -> Part:
 
 # --- as every day
 
-#: An hour of load, an hour and a half without any, and half an hour of load.
-IDLE_NIGHT = pair(
-    *(Phase(HOUR), idle(90), Phase(30)),
-    server=(ServerPhase(HOUR), ServerPhase(90, finished={}, positions=(0, 0, 0)), ServerPhase(30)),
-    requests=(GOOD_REQUESTS, RequestPhase(90, passed=0), replace(GOOD_REQUESTS, minutes=30)),
-)
-
 #: As bad as can be, on a few drafts and a few requests.
 LOW_TRAFFIC = pair(
     replace(TERRIBLE, minutes=3 * HOUR, drafts=4),
@@ -186,32 +181,7 @@ BLIP = pair(
 )
 
 
-def lost_scrapes(world: World, namespace: str) -> None:
-    """Prometheus itself was away for a quarter of an hour."""
-    for start in (0, HOUR + 15):
-        requests, server = (GOOD_REQUESTS,), (ServerPhase(HOUR),)
-        replica(world, 1, Phase(HOUR), server=server, requests=requests, start=start, namespace=namespace)
-
-
 # --- something is changed on purpose
-
-
-def restarts(world: World, namespace: str) -> None:
-    """Two replicas of a healthy service restart one after another, and load for some minutes."""
-    for index, before in ((1, 3 * HOUR), (2, 3 * HOUR + 20)):
-        after = 5 * HOUR - 8 - before
-        replica(
-            world,
-            index,
-            *(Phase(before), Phase(8, unreachable=True), Phase(after, restart=True)),
-            server=(ServerPhase(before), ServerPhase(8, gone=True), ServerPhase(after, restart=True)),
-            requests=(
-                replace(GOOD_REQUESTS, minutes=before),
-                RequestPhase(8, passed=0, failed={"refused": 15}),
-                replace(GOOD_REQUESTS, minutes=after),
-            ),
-            namespace=namespace,
-        )
 
 
 def rollout(before: Phase, after: Phase, *, apart: int) -> Part:
@@ -344,13 +314,11 @@ LONG: tuple[Sweep, ...] = (
         "changes-on-purpose",
         5 * HOUR,
         {
-            "restarts": restarts,
             "better-drafter": rollout(
                 Phase(1, acceptance=(0.7, 0.45, 0.3), speedup=1.25, basis="calibrated"),
                 Phase(1, acceptance=(0.95, 0.9, 0.86), speedup=1.9),
                 apart=10,
             ),
-            "k-raised": rollout(K1, K3, apart=10),
             "k-raised-slowly": rollout(K3, K7, apart=40),
             "k-lowered-slowly": rollout(K7, K2, apart=20),
         },
@@ -359,7 +327,6 @@ LONG: tuple[Sweep, ...] = (
         "quiet-hours",
         3 * HOUR,
         {
-            "idle-night": IDLE_NIGHT,
             "few-drafts": LOW_TRAFFIC,
             "new-model": WARMING_UP,
             "poor-but-beneficial": BENEFICIAL,
@@ -387,6 +354,6 @@ LONG: tuple[Sweep, ...] = (
     Sweep("one-bad-replica", 150, {"chat": one_of_ten}, {"chat": BAD_REPLICA}),
     Sweep("other-cluster", 130, {"chat": two_clusters}),
 )
-SHORT = Sweep("too-short", 135, {"blip": BLIP, "lost-scrapes": lost_scrapes})
+SHORT = Sweep("too-short", 135, {"blip": BLIP})
 #: By how often rules are evaluated.
 SWEEPS: Mapping[str, tuple[Sweep, ...]] = {"3m": LONG, "1m": (SHORT,)}

@@ -42,11 +42,6 @@ def test_there_are_few_rules_and_few_that_page() -> None:
     assert 50 <= len(lint.records(BUNDLE)) <= 120
 
 
-def test_no_record_is_made_twice() -> None:
-    made = [rule.name for rule in BUNDLE.rules if not rule.is_alert]
-    assert sorted({name for name in made if made.count(name) > 1}) == []
-
-
 def test_every_rule_passes_the_linter() -> None:
     said = [one for check in (*lint.CHECKS, *lint.ALERT_CHECKS) for one in lint.complaints(BUNDLE, check)]
     assert said == []
@@ -112,29 +107,11 @@ def test_edited_and_missing_rule_files_are_noticed_and_written_when_told(
     assert generate("--check", "--out", rules).returncode == 0
 
 
-def test_links_lead_to_the_runbooks_and_the_grafana_that_are_given(tmp_path: Path) -> None:
-    runbooks, grafana = "https://wiki.example.net/runbooks", "http://grafana.example.net/sub"
-    done = generate("--out", tmp_path, "--runbooks", f"{runbooks}/", "--grafana", grafana)
-    assert done.returncode == 0
-    moved = lint.read_bundle(tmp_path)
-    assert [rule.title for rule in moved.alerts] == [rule.title for rule in BUNDLE.alerts]
-    for rule in moved.alerts:
-        assert rule.annotations["runbook_url"] == f"{runbooks}/{rule.name}.md"
-        assert rule.annotations["dashboard_url"].startswith(f"{grafana}/d/vllm-specdec-")
-    texts = "".join(path.read_text("utf-8") for path in tmp_path.iterdir())
-    assert "example.com" not in texts
-    # The committed files say whose place it holds.
+def test_the_committed_files_say_whose_address_stands_for_grafana() -> None:
     for path in lint.RULES.glob("*.yml"):
         head, _, rules = path.read_text("utf-8").replace("\n# ", " ").partition("\ngroups:")
-        assert ("https://grafana.example.com stands for your Grafana" in head) == ("example.com" in rules), (
-            path
-        )
-    without_links = [
-        {**rule.body, "annotations": {k: v for k, v in rule.annotations.items() if not k.endswith("_url")}}
-        for rule in (*BUNDLE.rules, *moved.rules)
-    ]
-    half = len(without_links) // 2
-    assert without_links[:half] == without_links[half:]
+        said = "https://grafana.example.com stands for your Grafana" in head
+        assert said == ("example.com" in rules), path
 
 
 # --- the runbooks

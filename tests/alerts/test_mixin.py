@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
-import runpy
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,13 @@ import promql_parser as promql
 import pytest
 import yaml
 
+from alerts import promtool
+from alerts.histories import pods
+from alerts.world import Phase
 from dashboards.documents import every_panel
 from docs.inventory import ROOT
 from support.programs import find_program
+from support.published import RUNBOOKS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +29,7 @@ OWN = {
     "job": JOB,
     "cluster": "k8s_cluster",
     "interval": "45s",
-    "severities": {"critical": "page"},
+    "severities": {"critical": "wakes"},
     "runbooks": "https://wiki/specdec/",
     "grafana": "https://dash",
     "tags": ["vllm", "team-a"],
@@ -33,11 +37,11 @@ OWN = {
 }
 
 
-def generate(program: str, folder: Path, config: Any) -> subprocess.CompletedProcess[str]:
+def generate(program: str, folder: Path, config: Any, *flags: str) -> subprocess.CompletedProcess[str]:
     """Write the files of `alerts` or `dashboards` into a folder."""
     own = folder.with_suffix(".yml")
     own.write_text(config if isinstance(config, str) else yaml.safe_dump(config))
-    command = [sys.executable, f"{program}/generate.py", "--out", str(folder), "--config", str(own)]
+    command = [sys.executable, f"{program}/generate.py", "--out", str(folder), "--config", str(own), *flags]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -54,33 +58,78 @@ def test_the_committed_names_are_those_of_the_committed_file(tmp_path: Path) -> 
 def test_rules_with_other_names(tmp_path: Path) -> None:
     """Prometheus takes them; taken back, they are the committed ones."""
     folder = tmp_path / "rules"
-    assert generate("alerts", folder, OWN).stderr == ""
+    # Addresses of the command go before those of the file.
+    there = {"runbooks": "https://elsewhere", "grafana": "https://elsewhere"}
+    flags = ("--runbooks", OWN["runbooks"], "--grafana", OWN["grafana"])
+    assert generate("alerts", folder, OWN | there, *flags).stderr == ""
     check = [find_program("promtool", "prometheus"), "check", "rules", *folder.iterdir()]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    labels = set()
     for path in folder.iterdir():
-        there = yaml.safe_load((ROOT / "alerts" / "rules" / path.name).read_text("utf-8"))
         text = path.read_text("utf-8")
-        here = yaml.safe_load(text)
-        assert {group["interval"] for group in here["groups"]} <= {"45s", "3m"}
-        assert not re.search(r"labels\.cluster\b|\bcluster=%|by \(cluster\b", text)
-        for own, group in zip(here["groups"], there["groups"], strict=True):
-            for rule, committed in zip(own["rules"], group["rules"], strict=True):
-                labels.add(rule.get("labels", {}).get("severity"))
-                back = (
-                    rule["expr"]
-                    .replace("k8s_cluster", "cluster")
-                    .replace('severity="page"', 'severity="critical"')
-                )
-                assert back.replace(json.dumps(JOB), '"(.+/)?vllm-specdec-exporter"') == committed["expr"]
-                assert (
-                    rule.get("annotations", {}).get("runbook_url", "https://wiki").startswith("https://wiki")
-                )
-                assert rule.get("annotations", {}).get("summary") == committed.get("annotations", {}).get(
-                    "summary"
-                )
-    assert labels == {None, "page", "warning", "info", "none"}
+        assert {group["interval"] for group in yaml.safe_load(text)["groups"]} <= {"45s", "3m"}
+        assert not re.search(r"labels\.cluster\b|\bcluster=%|by \(cluster\b|«", text)
+        for own, name in (
+            ("k8s_cluster", "cluster"),
+            (json.dumps(JOB), '"(.+/)?vllm-specdec-exporter"'),
+            ("wakes", "critical"),
+            ("https://wiki/specdec", RUNBOOKS),
+            ("https://dash/", "https://grafana.example.com/"),
+        ):
+            text = text.replace(own, name)
+        committed = yaml.safe_load((ROOT / "alerts" / "rules" / path.name).read_text("utf-8"))
+        back = yaml.safe_load(text)
+        for group in (*committed["groups"], *back["groups"]):
+            group.pop("interval", None)
+        assert back == committed
+
+
+def test_severities_may_trade_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ticket still waits while the page fires, and programs still get the decision.
+
+    Where names were replaced one after another, a page of critical became warning, then info, then none.
+    """
+    traded = {"critical": "warning", "warning": "info", "info": "none"}
+    written = generate("alerts", tmp_path / "rules", {"severities": traded})
+    assert written.stderr == ""
+    world = pods((Phase(120, speedup=0.5, basis="measured", acceptance=(0.3, 0.1, 0.05)),))()
+    firing = (
+        "count by (alertname, severity, action) "
+        "(ALERTS{alertname=~'VLLMSpecDecode(Harmful|Disable)',alertstate='firing'})"
+    )
+    samples = {
+        '{alertname="VLLMSpecDecodeHarmful", severity="warning"}': 1.0,
+        '{alertname="VLLMSpecDecodeDisable", severity="info", action="disable"}': 1.0,
+        '{alertname="VLLMSpecDecodeDisable", severity="none", action="disable"}': 1.0,
+    }
+    monkeypatch.setattr(promtool, "RULES", tmp_path / "rules")
+    promtool._all_groups.cache_clear()
+    try:
+        history = promtool.History("traded", world, [promtool.Query(100, firing, samples)])
+        wanted = {"VLLMSpecDecodeHarmful", "VLLMSpecDecodeDisable"}
+        assert promtool.verify(tmp_path, history, rules=wanted, texts=False) == ""
+    finally:
+        promtool._all_groups.cache_clear()
+
+
+def test_alertmanagers_routes_have_the_same_names(tmp_path: Path) -> None:
+    """Those of the rules, also where they trade places; comments and receivers stay."""
+    own = tmp_path / "alertmanager.yml"
+    traded = {"critical": "warning", "warning": "info", "info": "hint"}
+    names = {"severities": traded, "cluster": "k8s_cluster"}
+    assert generate("alerts", tmp_path / "rules", names, "--alertmanager", str(own)).stderr == ""
+    committed = (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
+    lines = []
+    for line in committed.splitlines():
+        named, comment, after = line.partition(" #")
+        for word in re.findall(r"critical|warning|info\b", named.partition("severity=")[2]):
+            before, found, rest = named.rpartition(word)
+            named = before + {"critical": "<c>", "warning": "<w>", "info": "<i>"}[found] + rest
+        named = named.replace("[cluster,", "[k8s_cluster,")
+        for slot, name in (("<c>", "warning"), ("<w>", "info"), ("<i>", "hint")):
+            named = named.replace(slot, name)
+        lines.append(named + comment + after)
+    assert own.read_text("utf-8").splitlines() == lines
 
 
 def test_dashboards_with_other_names(tmp_path: Path) -> None:
@@ -96,7 +145,8 @@ def test_dashboards_with_other_names(tmp_path: Path) -> None:
             for target in panel.get("targets", ()):
                 promql.parse(re.sub(r"\$\w+", "5m", target["expr"]))
         written = json.dumps(json.dumps(JOB))[1:-1]
-        back = text.replace("k8s_cluster", "cluster").replace(written, '\\"(.+/)?vllm-specdec-exporter\\"')
+        back = text.replace("k8s_cluster", "cluster").replace("wakes", "critical")
+        back = back.replace(written, '\\"(.+/)?vllm-specdec-exporter\\"')
         restored, committed = json.loads(back), json.loads(path.read_text("utf-8"))
         for one in (restored, committed):
             del one["links"], one["tags"]
@@ -105,13 +155,16 @@ def test_dashboards_with_other_names(tmp_path: Path) -> None:
         assert restored == committed
 
 
-def test_names_that_nothing_would_take_are_refused(tmp_path: Path) -> None:
-    read, path = runpy.run_path(f"{ROOT}/alerts/mixin.py")["read"], tmp_path / "mixin.yml"
+def test_names_that_nothing_would_take_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(f"{ROOT}/alerts")
+    read, path = importlib.import_module("mixin").read, tmp_path / "mixin.yml"
     for config, words in (
         ({"job": "("}, "is no regular expression"),
         ({"cluster": "a-b"}, "is no name of a label"),
         ({"interval": "often"}, "is no interval, such as 30s"),
         ({"severities": {"sever": "page"}}, "severities has critical, warning and info"),
+        ({"severities": {"info": 'a"b'}}, "is not made of letters, digits, _ and -"),
+        ({"severities": {"info": "warning"}}, "two severities have one name"),
         ({"grafana": 7}, "grafana is no text: put it in quotes"),
         ({"jop": "x"}, "['jop']; the keys are cluster, grafana, "),
         (["a"], "no map; the keys are"),

@@ -26,6 +26,7 @@ from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, replay, sequence, status
 from support.ports import free_port
 from support.programs import eventually
+from vllm_specdec_exporter.serve.connection_limits import MAX_CONNECTIONS
 from webconfig.https import TLS, address_of, client_context, guarded
 from webconfig.pki import Pki
 
@@ -307,13 +308,13 @@ def test_compressed_bodies(attacked: Attacked) -> None:
 
 
 def test_many_requests_at_a_time(attacked: Attacked) -> None:
-    """Probes come first where hundreds of connections ask again and again, also for what is slow to write."""
+    """Probes come first where many connections ask again and again, also for what is slow to write."""
     for path, addresses in (("/", 1), ("/config", 1), ("/", 4)):
         with contextlib.ExitStack() as stack:
             crowd = [
                 stack.enter_context(connect(attacked.exporter.url, source=f"127.0.0.{number}"))
                 for number in range(1, addresses + 1)
-                for _ in range(100)
+                for _ in range(12)
             ]
             end = time.monotonic() + 4
             while time.monotonic() < end:
@@ -326,7 +327,7 @@ def test_many_requests_at_a_time(attacked: Attacked) -> None:
 def test_requests_that_are_sent_ahead(attacked: Attacked) -> None:
     """Many on each connection, before the first answer is read: they take turns with everything else."""
     with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(50)]
+        crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(12)]
         for path in ("/metrics", "/"):
             for client in crowd:
                 client.sendall(get(path) * 20)
@@ -337,19 +338,20 @@ def test_requests_that_are_sent_ahead(attacked: Attacked) -> None:
 
 
 def test_long_lists_of_encodings(attacked: Attacked) -> None:
-    """A head is read up to 32 KiB, and what a client accepts up to less."""
+    """A head is read up to 64 KiB, and what a client accepts up to less."""
     commas = "Accept-Encoding: " + "," * 8000
     for lines in (3, 100):
         for _ in range(10):
             with connect(attacked.exporter.url) as client:
-                client.sendall(get("/metrics", *[commas] * lines))
+                with contextlib.suppress(ConnectionError):  # cut off
+                    client.sendall(get("/metrics", *[commas] * lines))
                 if lines == 3:
                     assert read_answer(client).startswith(b"HTTP/1.1 200")
     attacked.assert_small(cpu=2.0)
 
 
 def test_heads_that_never_end(attacked: Attacked) -> None:
-    """Of many connections, on which headers come without an end; all are closed at the deadline."""
+    """Of many connections, on which headers come without an end; all are closed."""
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(400)]
         for client in crowd:
@@ -364,7 +366,7 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
 
 
 def test_heads_behind_requests(attacked: Attacked) -> None:
-    """What is sent ahead of an answer is bounded like any head, and has its deadline after the answer."""
+    """What is sent ahead of an answer is not read before, and is bounded like any head."""
     unfinished = b"GET / HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119
     with contextlib.ExitStack() as stack:
         crowd = [
@@ -393,14 +395,16 @@ def test_empty_lines(attacked: Attacked) -> None:
 
 
 def test_silent_connections_over_tls(tmp_path: Path) -> None:
-    """As many as one address may have take little memory: with 512 of them, the chart's limit holds."""
+    """With as many as there may be, the chart's limit holds."""
     pki = Pki(tmp_path)
     with guarded(pki, {"tls_server_config": TLS}) as exporter, contextlib.ExitStack() as stack:
         context, before, [host, port] = client_context(pki), peak(exporter), address_of(exporter)
-        for _ in range(128):
-            client = stack.enter_context(connect(f"https://{host}:{port}"))
+        for number in range(MAX_CONNECTIONS):
+            client = stack.enter_context(
+                connect(f"https://{host}:{port}", source=f"127.0.0.{number % 4 + 1}")
+            )
             stack.enter_context(context.wrap_socket(client, server_hostname="localhost"))
-        assert peak(exporter) - before < 20 * MIB
+        assert peak(exporter) - before < 30 * MIB
         assert peak(exporter) < LIMIT
 
 

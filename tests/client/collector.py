@@ -1,4 +1,4 @@
-"""An exporter that answers as it is told, and keeps what was pushed to it, byte for byte."""
+"""An exporter whose responses the test gives, and that keeps its pushes, byte for byte."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
-from support.fake_vllm import CANARIES
-from vllm_specdec_exporter.client import Reporter
 from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.requests.push_schema import read_push
 
@@ -34,26 +32,19 @@ class Push:
 Reply = tuple[int, object] | bytes | None
 
 
-def taken(push: Push) -> Reply:
+def accepted(push: Push) -> Reply:
     """Answer as the exporter does."""
-    found = read_push(push.body, time.time())
-    errors = [f"requests[{place}]: {why}" for place, why in found.errors]
-    document = {"accepted": len(found.observations), "rejected": len(found.errors), "errors": errors}
-    return 200 if found.observations else 400, document
-
-
-def arrived(reporter: Reporter, collector: Collector) -> list[Observation]:
-    """What arrived of what was observed; no text of a request, of an answer or of a header may be in it."""
-    assert reporter.flush(60)
-    assert not any(canary in collector.text for canary in CANARIES)
-    return collector.observations
+    pushed = read_push(push.body, time.time())
+    errors = [f"requests[{place}]: {why}" for place, why in pushed.errors]
+    document = {"accepted": len(pushed.observations), "rejected": len(pushed.errors), "errors": errors}
+    return 200 if pushed.observations else 400, document
 
 
 class Collector:
     """The server, with a thread for each connection; keeps the pushes that came, in order."""
 
     def __init__(
-        self, reply: Callable[[Push], Reply] = taken, *, tls: ssl.SSLContext | None = None, port: int = 0
+        self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None, port: int = 0
     ) -> None:
         self.reply = reply
         self.pushes: list[Push] = []

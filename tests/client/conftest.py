@@ -1,12 +1,11 @@
-"""For tests of the client library: a vLLM, an exporter and a reporter, started once for each module."""
+"""For tests of the client library: a vLLM and an exporter, started once for each module."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from client.collector import Collector, taken
+from client.collector import Collector, accepted
 from support.fake_vllm import FakeVLLM, Script
-from vllm_specdec_exporter.client import Reporter
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +16,7 @@ def running_vllm() -> Iterator[FakeVLLM]:
 
 @pytest.fixture
 def vllm(running_vllm: FakeVLLM) -> FakeVLLM:
-    """A server that has not been asked anything."""
+    """A server without requests."""
     running_vllm.script = Script()
     running_vllm.asked.clear()
     return running_vllm
@@ -31,13 +30,7 @@ def running_collector() -> Iterator[Collector]:
 
 @pytest.fixture
 def collector(running_collector: Collector) -> Collector:
-    """An exporter to which nothing was pushed."""
-    running_collector.reply = taken
+    """An exporter without pushes."""
+    running_collector.reply = accepted
     running_collector.pushes.clear()
     return running_collector
-
-
-@pytest.fixture
-def reporter(collector: Collector) -> Iterator[Reporter]:
-    with Reporter(collector.url, token="a-token", timeout=60) as reporter:
-        yield reporter

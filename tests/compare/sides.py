@@ -103,5 +103,10 @@ def side(name: str, per_token: float | None = 0.02, requests: float = 400.0, **m
     )
 
 
+def with_measures(one: Side, **changes: Any) -> Side:
+    """The side with other measures."""
+    return replace(one, measures=replace(one.measures, **changes))
+
+
 #: A side that drafts: 60 % of three positions, two thirds of what is left each time.
 DRAFTING: dict[str, Any] = {"positions": (0.6, 0.4, 0.25), "drafts": 30_000.0, "speedup": 1.5}

@@ -67,7 +67,7 @@ def drawn(draw: Callable[[Random], Draft], drafts: int = 10_000, seed: int = 7) 
 def shape_of(drafts: Sequence[Draft]) -> DraftShape:
     """What detailed records of requests with these drafts tell."""
     found = StepCounts()
-    found.add(Counter(drafts))
+    found.change(Counter(drafts))
     return found.shape
 
 

@@ -371,12 +371,6 @@ class TestBadInput:
             states, (result,) = process_reading(states, body, number * 10.0, SETTINGS)
         assert result.window("30s").acceptance_ratio == 600 / 1600
 
-    def test_a_tree_has_a_length_and_no_acceptance_ratio(self) -> None:
-        """Of its tokens one at each depth can be accepted: their share says little."""
-        answers = [answer(8 * n, 320 * n, 600 * n, spec_num_draft_tokens=9) for n in (1, 2)]
-        window = polled(*answers).window("30s")
-        assert (window.acceptance_ratio, window.mean_acceptance_length) == (None, 2.875)
-
     def test_more_accepted_than_drafted_is_a_counted_defect_and_no_ratio_above_1(self) -> None:
         result = polled(ONE, answer(16, 400, 1200))
         window = result.window("30s")

@@ -135,11 +135,11 @@ class TestWhatIsNotKnown:
             assert {name: getattr(measures, name) for name in expected} == expected, what
 
     def test_nothing_happened(self) -> None:
-        """Without drafts no ratio exists; rates and the sample size are zero."""
-        rates = ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
-        expected = Measures("30s", 10.0, 0.0, **{f"{name}_per_second": 0.0 for name in rates})
+        """Without drafts no ratio exists; every rate and the sample size are zero."""
+        fields = Measures.__struct_fields__
+        rates = {name: 0.0 for name in fields if name.endswith("_per_second")}
 
-        assert derive("30s", increase(0, [0, 0])) == expected
+        assert derive("30s", increase(0, [0, 0])) == Measures("30s", 10.0, 0.0, **rates)
 
     def test_drafts_are_not_known(self) -> None:
         """Without a series of drafts (V0, or no speculation) nothing is claimed of their share."""

@@ -247,12 +247,6 @@ class TestServers:
         item = read(upstream("llamacpp-k4.txt"))
         assert run([item, item])[-1].activity.state is ActivityState.WARMING_UP, "a long request"
 
-    def test_v0_at_rest_has_no_drafts(self) -> None:
-        """They are unknown, not 0: it has no usable counter of them."""
-        item = read(upstream("vllm-v0-k5.txt"))
-        window = run([item, item])[-1].window("1m")
-        assert (window.drafts, window.acceptance_ratio, window.coverage_ratio) == (None, None, None)
-
     def test_a_diffusion_model(self) -> None:
         """Denoising steps are not drafts, as the reason says; no speculative config makes it speculative."""
         item = read(upstream("vllm-diffusion.txt"))

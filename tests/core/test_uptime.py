@@ -121,5 +121,5 @@ def test_memory_is_bounded() -> None:
     assert (len(uptime.first), len(uptime.latest)) == (2, 24)
     assert uptime.begun.latencies is None
     same = replace(uptime)
-    assert same.add(replace(uptime.begun, time=uptime.begun.time + 60), unbroken=True) is same
-    assert Uptime().add(None, unbroken=False) == Uptime()
+    assert same.add(replace(uptime.begun, time=uptime.begun.time + 60), interrupted=False) is same
+    assert Uptime().add(None, interrupted=True) == Uptime()

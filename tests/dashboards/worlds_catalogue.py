@@ -225,7 +225,7 @@ def _requests(_: Path) -> tuple[Pod, ...]:
     Requests are judged by the zones of a draft model: by those of cheap drafters nearly nothing loses.
     """
     zones = {"threshold": [f"{name}={value}" for name, value in ZONES.items()]}
-    deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0, clients=2)
+    deep = traffic(k=16, acceptance=(0.92,), position_decay=1.0, clients=3)
     return (
         pod(
             0, all_the_time(deep, 1), config=spec_config("suffix", 16), flags=zones, requests=RequestTraffic()

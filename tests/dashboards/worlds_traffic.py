@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from support.other_engines import written_by
 from vllm_specdec_exporter.commands.simulate.phases import make_phase
 from vllm_specdec_exporter.commands.simulate.simulation import Scenario, Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
@@ -43,7 +44,7 @@ class Traffic:
     k: int = 3  # number of speculative tokens; 0 for a server without speculation
     parameters: tuple[tuple[str, object], ...] = ()  # of the phase
     kv_cache_tokens: int = 262_144  # size of the KV cache
-    dialect: str = "vllm"  # of the server's metrics, as the simulator calls it
+    dialect: str = "vllm"  # of the server's metrics, as `written_by` has it
 
 
 def traffic(phase: str = "healthy", k: int = 3, *, kv_cache_tokens: int = 262_144, **more: object) -> Traffic:
@@ -80,19 +81,18 @@ def _pool(of: Traffic) -> _Pool:
     phase = make_phase(of.phase, dict(of.parameters))
     simulation = Simulation(
         SimulationConfig(
-            models=("",),
+            model="",
             num_speculative_tokens=of.k,
             scenario=Scenario(of.phase, (phase,)),
-            loop=False,
             engine=EngineConfig(max_num_seqs=1024, kv_cache_tokens=of.kv_cache_tokens),
         ),
         seed=7,
     )
     simulation.advance(_WARM_UP)
-    texts = [simulation.render(of.dialect).decode()]
+    texts = [written_by(of.dialect, simulation.render().decode())]
     for _ in range(_SAMPLES):
         simulation.advance(TICK)
-        texts.append(simulation.render(of.dialect).decode())
+        texts.append(written_by(of.dialect, simulation.render().decode()))
     counters = {
         name for name, kind in _TYPE.findall(texts[-1]) if kind in ("counter", "histogram", "summary")
     }

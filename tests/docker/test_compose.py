@@ -88,7 +88,7 @@ def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     assert value_of(EVERY["simulator"], "--num-speculative-tokens") == str(
         json.loads(text)["num_speculative_tokens"]
     )
-    assert value_of(EVERY["simulator"], "--models") == EVERY["vllm-gpu"]["command"][0]
+    assert value_of(EVERY["simulator"], "--model") == EVERY["vllm-gpu"]["command"][0]
     sglang, config = EVERY["sglang-gpu"], json.loads(text)
     assert value_of(sglang, "--model-path") == EVERY["vllm-gpu"]["command"][0]
     assert value_of(sglang, "--speculative-algorithm").lower() == config["method"]
@@ -131,8 +131,8 @@ def test_without_the_settings_file_compose_says_what_is_missing() -> None:
 
 
 def test_the_documented_addresses_are_those_that_are_published() -> None:
-    """docs/machine.md lists every published port, each with its default of .env."""
-    text = (ROOT / "docs" / "machine.md").read_text("utf-8")
+    """docs/deployment.md lists every published port, each with its default of .env."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     said = set(re.findall(r"^\| http://(127\.0\.0\.1:\d+)", text, re.MULTILINE))
     ports = {port for service in services().values() for port in service.get("ports", [])}
     assert said == {port.rpartition(":")[0] for port in ports}

@@ -65,14 +65,14 @@ def pages() -> tuple[Path, ...]:
     if shutil.which("git") and (ROOT / ".git").exists():
         command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")
         names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        found = {ROOT / name for name in names.splitlines()}
+        paths = {ROOT / name for name in names.splitlines()}
     else:  # an unpacked source distribution
-        found = {
+        paths = {
             path
             for path in ROOT.rglob("*.md")
             if not any(part in _FOREIGN or part.startswith(".") for part in path.relative_to(ROOT).parts)
         }
-    return tuple(sorted(path for path in found if path.is_file()))
+    return tuple(sorted(path for path in paths if path.is_file()))
 
 
 @cache
@@ -87,12 +87,12 @@ def blocks() -> tuple[Block, ...]:
 
 def blocks_of(text: str, path: str) -> Iterator[Block]:
     """Yield the blocks of a page."""
-    for found in _FENCED.finditer(text):
-        line = text.count("\n", 0, found.start("ticks")) + 1
-        body = re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE)
-        yield Block(path, line, found["language"], body, found["reason"] or "")
+    for match in _FENCED.finditer(text):
+        line = text.count("\n", 0, match.start("ticks")) + 1
+        body = re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)
+        yield Block(path, line, match["language"], body, match["reason"] or "")
 
 
 def prose(text: str) -> str:
     """Return a page without its blocks, with as many lines."""
-    return _FENCED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return _FENCED.sub(lambda match: "\n" * match[0].count("\n"), text)

@@ -12,9 +12,7 @@ from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.client.asgi import VARIABLES
-from vllm_specdec_exporter.commands.act import BUILD, EVENTS
-from vllm_specdec_exporter.commands.dashboards import OPTIONS as GRAFANA_OPTIONS
+from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.requests.routes import PUSH_PATH
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -30,7 +28,7 @@ def metrics() -> frozenset[str]:
     families = {re.sub(r"_(bucket|sum|count|total|created)$", "", name) for name in known | parts}
     templates = (path.read_text("utf-8") for path in (ROOT / "alerts" / "templates").glob("*.tmpl"))
     defined = {name for text in templates for name in re.findall(r'define "([\w.]+)"', text)}
-    return frozenset({*known, *parts, *families, *defined, EVENTS, BUILD})
+    return frozenset({*known, *parts, *families, *defined, EVENTS})
 
 
 def labels(metric: str) -> frozenset[str] | None:
@@ -38,7 +36,7 @@ def labels(metric: str) -> frozenset[str] | None:
     row = next((row for row in METRICS if row.full_name == metric), None)
     if row is not None:
         return frozenset({*row.labels, "model_name", "engine", "window", "target"})
-    return frozenset({"event", "action", "version"}) if metric in (EVENTS, BUILD) else None
+    return frozenset({"event", "action"}) if metric == EVENTS else None
 
 
 @cache
@@ -49,10 +47,11 @@ def alerts() -> frozenset[str]:
 
 @cache
 def variables() -> frozenset[str]:
-    """Environment variables of the exporter, of its client, and of the tests with a real vLLM."""
-    options = {option.variable for option in (*OPTIONS, *GRAFANA_OPTIONS)}
-    makefile = re.findall(r"\bSPECDEC_[A-Z_]+", (ROOT / "Makefile").read_text("utf-8"))
-    return frozenset({*options, CONFIG_FILE_VARIABLE, *VARIABLES, *makefile})
+    """Environment variables of the exporter, of the hooks, and of the tests with a real vLLM."""
+    options = {option.variable for option in OPTIONS}
+    files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
+    others = {name for file in files for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))}
+    return frozenset({*options, CONFIG_FILE_VARIABLE, *others})
 
 
 @cache

@@ -1,8 +1,7 @@
 """Shell blocks run as a reader would, in a folder of their own that looks like a copy of the repository.
 
-Addresses become those of a `World`, absolute folders of the machine become folders below `root/`, and times
-of minutes become seconds. Everything else stands as it is on the page. Programs that serve run until their
-block ends.
+Addresses become those of the `Services`, absolute folders become folders below `root/`, and times of minutes
+become seconds. Everything else is as on the page. Programs that serve run until their block ends.
 """
 
 import contextlib
@@ -16,17 +15,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.checking import KINDS, CheckError
-from docs.furnishing import NOWHERE, furnish
+from docs.machine_folder import NOWHERE, set_up
+from docs.offline_commands import KINDS, CheckError
+from docs.services import ACT, EXPORTER, PLAIN, Services
 from docs.shell import logical_lines, simple_commands
-from docs.world import ACT, EXPORTER, PLAIN, World
 from support.ports import free_port
 from support.programs import COMMAND
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 
 _SECONDS = 300.0
 _START_SECONDS = 120.0
-#: Programs that serve, and how they are told where: after what makes them themselves.
+#: Programs that serve, and their flags of address and data.
 _SERVERS = {
     "prometheus": ("--web.listen-address={address}", "--storage.{mode}.path={folder}/data-{port}"),
     "vmagent": ("-httpListenAddr={address}", "-remoteWrite.tmpDataPath={folder}/data-{port}"),
@@ -46,15 +45,15 @@ class Machine:
 
     Args:
         folder: an empty folder, or one to be made.
-        world: what the pages take for granted.
+        services: what the pages assume to run.
         openai: host:port of a server that answers prompts, for this block alone.
     """
 
-    def __init__(self, folder: Path, world: World, openai: str = "") -> None:
-        self.folder, self._world, self._openai = folder, world, openai
-        self._addresses = dict(world.addresses)
+    def __init__(self, folder: Path, services: Services, openai: str = "") -> None:
+        self.folder, self._services, self._openai = folder, services, openai
+        self._addresses = dict(services.addresses)
         self._exports: list[str] = []
-        self.environment = furnish(folder, world)
+        self.environment = set_up(folder, services)
 
     def run(self, text: str) -> str:
         """Run a block, and return what it printed."""
@@ -80,9 +79,9 @@ class Machine:
 
     def _was_printed(self, command: str) -> bool:
         """Return whether another block has run a command that only prints, and note it."""
-        before = command in self._world.printed
+        before = command in self._services.printed
         if _PRINTING.match(command):
-            self._world.printed.add(command)
+            self._services.printed.add(command)
         return before
 
     def shell(self, line: str, **more: str) -> str:
@@ -121,25 +120,23 @@ class Machine:
         line = re.sub(r"(\bbaseline\b.*)--for \w+", r"\1--for 6s --interval 250ms", line)
         line = re.sub(r"\bsudo ", "", line)
         line = re.sub(r"^make demo", 'make demo ARGS="--for 2s"', line)
-        return _URL.sub(lambda found: self._address(found, line), line)
+        return _URL.sub(lambda match: self._address(match, line), line)
 
-    def _address(self, found: re.Match[str], line: str) -> str:
-        authority = found["authority"]
-        if "grafana.example.com" in authority and "--push" in line:
-            return self._world.grafana
+    def _address(self, match: re.Match[str], line: str) -> str:
+        authority = match["authority"]
         if self._openai and re.search(r"\bsweep\b", line):
             return f"http://{self._openai}"
         if re.search(r"/v1/(chat/)?completions", line):
-            return self._world.answering
+            return self._services.answering
         if re.search(r"\bbaseline ", line) and authority == "127.0.0.1:8000":
             authority = PLAIN[0]  # the page says that speculation is off there
         if authority in self._addresses:
-            return f"{found['scheme']}://{self._addresses[authority]}"
+            return f"{match['scheme']}://{self._addresses[authority]}"
         if authority == NOWHERE:
-            return found[0]
+            return match[0]
         if _EXAMPLE.search(authority):
-            return f"{found['scheme']}://{NOWHERE}" if ":" in authority else found[0]
-        msg = f"$ {line}\nnobody has the address {authority}: it belongs into docs/world.py"
+            return f"{match['scheme']}://{NOWHERE}" if ":" in authority else match[0]
+        msg = f"$ {line}\nno service has the address {authority}: it belongs into docs/services.py"
         raise CheckError(msg)
 
     # --- programs that serve

@@ -11,18 +11,18 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 def logical_lines(text: str) -> list[str]:
     """Return the lines of a script as a shell takes them: quotes, backslashes and pipes go on."""
-    found, pending = [], ""
+    lines, pending = [], ""
     for line in text.splitlines():
         pending = f"{pending}\n{line}" if pending else line
         if not _is_whole(pending):
             continue
         if pending.strip() and not pending.lstrip().startswith("#"):
-            found.append(pending)
+            lines.append(pending)
         pending = ""
     if pending:
         msg = f"it does not end: {pending}"
         raise ValueError(msg)
-    return found
+    return lines
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:

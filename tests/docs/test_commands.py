@@ -45,22 +45,22 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
 def defaults(name: str) -> dict[str, tuple[Any, str]]:
     """What a parser takes without a flag and what its help says, of flags whose default the parser knows."""
     module = reference()
-    found = {}
+    shown = {}
     for action in module.parser_of(name)._actions:
         flag = module._flag(action)
         simple = isinstance(action.default, str | int | float) and not isinstance(action.default, bool)
         if simple and action.default not in ("", "==SUPPRESS=="):
-            found[f"{name} {flag.shown}"] = (action.default, flag.default)
-    return found
+            shown[f"{name} {flag.shown}"] = (action.default, flag.default)
+    return shown
 
 
 def test_defaults_are_those_that_hold() -> None:
     """Numbers by value, as 60s is 60; words letter by letter."""
-    found = {flag: told for name in COMMANDS for flag, told in defaults(name).items()}
-    assert len(found) > 30
+    documented = {flag: values for name in COMMANDS for flag, values in defaults(name).items()}
+    assert len(documented) > 30
     wrong = {
         flag: (held, said)
-        for flag, (held, said) in found.items()
+        for flag, (held, said) in documented.items()
         if str(held) not in (said, said.partition(",")[0]) and _number(said) != held
     }
     assert wrong == {}
@@ -68,5 +68,5 @@ def test_defaults_are_those_that_hold() -> None:
 
 def _number(text: str) -> float | None:
     """Return a number of a duration or of digits; `None` for another text."""
-    found = re.fullmatch(r"([\d.]+)(s|m|h|)", text)
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else None
+    match = re.fullmatch(r"([\d.]+)(s|m|h|)", text)
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else None

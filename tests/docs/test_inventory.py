@@ -2,9 +2,9 @@
 
 import re
 
+from docs.checks import Check, check_of, complaint
 from docs.inventory import ROOT, blocks, pages, prose
-from docs.taken import TAKEN
-from docs.ways import Way, complaint, find
+from docs.other_tests import OTHER_TESTS
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
@@ -17,12 +17,12 @@ def test_no_block_is_overlooked() -> None:
     indented = re.compile(r"^(?! *(?:[-*+]|\d+\.) | ).*\n\n+    \S", re.MULTILINE)
     texts = {path: prose(path.read_text("utf-8")) for path in pages()}
     assert [path for path, text in texts.items() if "```" in text or indented.search(text)] == []
-    assert {find(one) for one in blocks()} == set(Way)
+    assert {check_of(one) for one in blocks()} == set(Check)
     assert len(blocks()) > 250
 
 
 def test_other_tests_read_the_pages_that_they_are_said_to() -> None:
     """The test exists and names the page, the page exists and has such a block."""
-    for row in TAKEN:
+    for row in OTHER_TESTS:
         assert row.page.rpartition("/")[2] in (ROOT / "tests" / row.test).read_text("utf-8"), row
         assert any(map(row.has, blocks())), row

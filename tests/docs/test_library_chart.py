@@ -16,8 +16,8 @@ BELOW = "      containers:\n        - name: vllm\n          image: vllm/vllm-ope
 
 def part(name: str) -> str:
     """The block that begins with a comment that names a file."""
-    (found,) = re.findall(rf"^```yaml\n(# {re.escape(name)}.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return str(found)
+    (block,) = re.findall(rf"^```yaml\n(# {re.escape(name)}.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return str(block)
 
 
 def test_the_chart_of_the_page_renders_the_sidecar(tmp_path: Path) -> None:

@@ -17,21 +17,21 @@ _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings, as GitHub makes them: of equal ones, the later have numbers."""
     text = prose(page.read_text("utf-8"))
-    found: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+    names: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
     for heading in _HEADING.findall(text):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
         number = 0
-        while (name := f"{slug}-{number}" if number else slug) in found:
+        while (name := f"{slug}-{number}" if number else slug) in names:
             number += 1
-        found.add(name)
-    return frozenset(found)
+        names.add(name)
+    return frozenset(names)
 
 
 def links(text: str) -> list[str]:
     """The targets of a page's links and pictures, but for those that lead elsewhere and those in code."""
-    found = _LINK.findall(_SPAN.sub("``", prose(text)))
-    return [target for target in found if not _ELSEWHERE.match(target)]
+    targets = _LINK.findall(_SPAN.sub("``", prose(text)))
+    return [target for target in targets if not _ELSEWHERE.match(target)]
 
 
 def broken(page: Path, target: str) -> str:
@@ -49,9 +49,9 @@ def broken(page: Path, target: str) -> str:
 
 def test_links_lead_somewhere() -> None:
     """Of every page, to files and headings."""
-    found = [(page, target) for page in pages() for target in links(page.read_text("utf-8"))]
-    assert len(found) > 300
-    assert [f"{page}: {text}" for page, target in found if (text := broken(page, target))] == []
+    every = [(page, target) for page in pages() for target in links(page.read_text("utf-8"))]
+    assert len(every) > 300
+    assert [f"{page}: {text}" for page, target in every if (text := broken(page, target))] == []
 
 
 def test_what_is_broken_is_found() -> None:

@@ -33,12 +33,11 @@ FOREIGN = (
         "--enable-force-include-usage",
         "--headless",
     ),
-    *("--enable-per-request-metrics", "--middleware", "--disable-log-stats", "--max-num-seqs", "--uds"),
+    *("--enable-per-request-metrics", "--disable-log-stats", "--uds"),
     *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
     *("--speculative-adaptive", "--speculative-adaptive-config", "--spec-synth-rates"),
     # Alertmanager, amtool, Thanos
-    *("--web.external-url", "--alertmanager.url", "--alert.label-drop", "--endpoint", "--label"),
-    "--remote-write.config-file",
+    *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
     # kubectl, Helm, Docker, pip
     *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
 )
@@ -54,18 +53,27 @@ UPSTREAM = ROOT / "tests" / "data"
 OURS = tuple(page for page in pages() if not page.is_relative_to(UPSTREAM))
 
 
+#: What a changelog says of the past.
+_REMOVED = re.compile(r"\n### Removed\n.*?(?=\n##|\Z)", re.DOTALL)
+
+
+def of_today(page: Path) -> str:
+    """Return the text of a page without what a changelog lists as removed."""
+    return _REMOVED.sub("", page.read_text("utf-8"))
+
+
 def spans(text: str) -> list[str]:
     """The code within the sentences of a page."""
-    return [" ".join(found[1].split()) for found in _SPAN.findall(prose(text))]
+    return [" ".join(match[1].split()) for match in _SPAN.findall(prose(text))]
 
 
-def unknown(found: Iterable[str], known: Iterable[str]) -> list[str]:
+def unknown(used: Iterable[str], known: Iterable[str]) -> list[str]:
     """Return what is not known; a name that ends with a star or an underscore stands for several."""
     every = set(known)
     return sorted(
         {
             name
-            for name in found
+            for name in used
             if name not in every
             and not (name[-1] in "*_:" and any(one.startswith(name.rstrip("*")) for one in every))
         }
@@ -76,7 +84,7 @@ def _known(pattern: re.Pattern[str], known: Callable[[], Iterable[str]], *, code
     """Return a rule: what fits the pattern, on a page or in its code alone, is one of the known names."""
 
     def wrong(page: Path) -> list[str]:
-        text = page.read_text("utf-8")
+        text = of_today(page)
         return unknown(pattern.findall("\n".join(spans(text)) if code else text), known())
 
     return wrong
@@ -86,7 +94,7 @@ def _flags(page: Path) -> list[str]:
     """Behind a command of ours, they are that command's; alone, of any of them or of a known other."""
     known = names.all_flags() | set(FOREIGN)
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         words = span.split()
         first = words[0] if words else ""
         if first in PROGRAMS:
@@ -100,7 +108,7 @@ def _flags(page: Path) -> list[str]:
 def _commands(page: Path) -> list[str]:
     """What stands behind the name of the program, and what is called a target of the Makefile."""
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         words = span.split()
         if words[:1] == [PROGRAM]:
             simple = list(simple_commands(span))  # a shell can read it
@@ -117,7 +125,7 @@ def _files(page: Path) -> list[str]:
     """From the root of the repository or from the page's folder; a pattern has files."""
     return [
         span
-        for span in spans(page.read_text("utf-8"))
+        for span in spans(of_today(page))
         if _PATH.fullmatch(span)
         and not any(
             any(folder.glob(one.rstrip("/"))) for folder in (ROOT, page.parent) for one in _alternatives(span)
@@ -127,16 +135,16 @@ def _files(page: Path) -> list[str]:
 
 def _alternatives(pattern: str) -> list[str]:
     """Return a pattern with braces as patterns without."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if found is None:
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
         return [pattern]
-    return [pattern[: found.start()] + one + pattern[found.end() :] for one in found[1].split(",")]
+    return [pattern[: braces.start()] + one + pattern[braces.end() :] for one in braces[1].split(",")]
 
 
 def _expressions(page: Path) -> list[str]:
     """Whatever has a series of ours or of vLLM and looks like more than its name is PromQL."""
     wrong = []
-    for span in spans(page.read_text("utf-8")):
+    for span in spans(of_today(page)):
         if labels := _LABELS.fullmatch(span):
             wrong += [f"{span}: {one}" for one in unknown_labels(labels["name"], labels["labels"])]
         elif _is_expression(span):
@@ -174,8 +182,8 @@ RULES: dict[str, Rule] = {
 @pytest.mark.parametrize("kind", RULES)
 def test_what_the_pages_name_exists(kind: str) -> None:
     """Such as series of the exporter, of a server or of a rule, and flags of the command before them."""
-    found = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
-    assert found == {}
+    wrong_names = {page.relative_to(ROOT).as_posix(): wrong for page in OURS if (wrong := RULES[kind](page))}
+    assert wrong_names == {}
 
 
 @pytest.mark.parametrize(

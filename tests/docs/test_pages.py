@@ -5,18 +5,63 @@ import importlib
 import re
 import subprocess
 import sys
+from enum import StrEnum
 from pathlib import Path
+
+import pytest
 
 import vllm_specdec_exporter
 from docs.inventory import ROOT, pages
 from support.published import IS_PUBLISHED
-from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.commands.act.decision import EventKind
+from vllm_specdec_exporter.judgement.activity import ActivityState
+from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
+from vllm_specdec_exporter.judgement.quality import QualityLevel
 
 DOCS = ROOT / "docs"
 PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 
-_UNITS = {"": 1, "s": 1, "bytes": 1, "KiB": 1024, "MiB": 1024**2}
-_LIMIT = re.compile(r"^\| .* \| (?P<values>[^|]+) \| (?P<names>`[\w.]+`(?:, `[\w.]+`)*) \|$", re.MULTILINE)
+_UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
+#: The constants behind the rows of the threat model's table of limits, by how a row begins.
+_LIMITS = {
+    "connections to port 9850": "serve.connection_limits.MAX_CONNECTIONS",
+    "time for a TLS handshake": "serve.sockets.HANDSHAKE_SECONDS",
+    "time for the head": "serve.connection_limits.REQUEST_SECONDS",
+    "head of a request": "serve.connection_limits.MAX_HEAD",
+    "idle time": "serve.connection_limits.IDLE_SECONDS",
+    "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
+    "requests of a push": "requests.push_schema.MAX_REQUESTS",
+    "time to send a push": "serve.request_intake._BODY_SECONDS",
+    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
+    "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
+    "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
+    "a configuration file": "config.files.MAX_BYTES",
+    "an answer of vLLM": "serve.upstream.MAX_BODY",
+    "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
+    "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
+    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL",
+    "samples of an engine": "serve.configuration.MAX_SAMPLES",
+    "tap: a head": "serve.tap.observer.MAX_HEAD requests.exchange.MAX_BODY requests.exchange.MAX_EVENT",
+    "tap: bodies": "serve.tap.observer.MAX_HELD",
+    "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
+    "log lines": "serve.logs.MAX_WAITING",
+    "`act`: a payload": "commands.act.server.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
+    "commands.act.runner.MAX_QUEUED",
+}
+#: aiohttp's own limit, which has no constant here.
+_LIMIT_OF_A_LIBRARY = "header lines"
+#: Pages with a table of all values of an enumeration, whose head begins with this cell.
+_ENUMERATIONS = (
+    ("concepts.md", "state", ActivityState),
+    ("concepts.md", "level", QualityLevel),
+    ("payoff.md", "verdict", PayoffVerdict),
+    ("payoff.md", "basis", Basis),
+    ("payoff.md", "action", Action),
+    ("act.md", "event", EventKind),
+)
+#: What the table of levels leaves out: it is what none of the criteria gives.
+_REST = {QualityLevel.FAIR}
 
 
 def read(name: str) -> str:
@@ -29,54 +74,75 @@ def test_the_generated_pages_are_current() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_concepts_speak_of_every_metric() -> None:
-    """By its whole name, so that it can be searched for."""
-    text = read("concepts.md")
-    assert [row.name for row in METRICS if f"`vllm_specdec_{row.name}" not in text] == []
+def table(page: str, first_cell: str) -> list[list[str]]:
+    """Return the rows below the head of a table, as cells; its head begins with this cell."""
+    (rows,) = re.findall(rf"^\| {re.escape(first_cell)} \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in rows.splitlines()]
 
 
-def messages() -> set[str]:
-    """Return the messages of all events that the source writes out."""
-    found = {
+@pytest.mark.parametrize(("page", "first_cell", "values"), _ENUMERATIONS)
+def test_a_table_has_every_value_and_no_other(page: str, first_cell: str, values: type[StrEnum]) -> None:
+    rows = table(read(page), first_cell)
+    named = {name for row in rows for name in re.findall(r"[a-z_]+", row[0])}
+    assert named == {str(value) for value in values if value not in _REST}
+
+
+def test_the_readme_has_every_verdict_and_state() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = {row[0].partition("{")[0].strip("`"): row[2] for row in table(text, "series")}
+    verdicts, states = rows["vllm_specdec_payoff"], rows["vllm_specdec_activity"]
+    assert set(re.findall(r"`(\w+)`", verdicts)) == {str(verdict) for verdict in PayoffVerdict}
+    assert set(re.findall(r"`(\w+)`", states)) == {str(state) for state in ActivityState}
+
+
+def messages(*levels: str) -> set[str]:
+    """Return the messages of events of these levels that the source writes out."""
+    calls = (
+        node
+        for path in PACKAGE.rglob("*.py")
+        if not {"act", "simulate"} & set(path.parts)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Event", "logs.log"}
+    )
+    return {
+        call.args[1].value
+        for call in calls
+        if isinstance(call.args[1], ast.Constant) and ast.unparse(call.args[0]) in levels
+    }
+
+
+def test_operations_explain_every_warning_and_error() -> None:
+    """And none that does not exist any more."""
+    named = {
+        name for row in table(read("operations.md"), "message") for name in re.findall(r"`([^`]+)`", row[0])
+    }
+    computed = {
         "log lines dropped: output blocked",
         "discovery failed unexpectedly",
         "poll failed unexpectedly",
-        "waiting for the server",
         "server is down",
     }
-    for path in PACKAGE.rglob("*.py"):
-        if {"act", "simulate"} & set(path.parts):
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Event", "logs.log"}:
-                message = node.args[1]
-                if isinstance(message, ast.Constant):
-                    found.add(message.value)
-    return found
-
-
-def test_operations_explain_every_log_line() -> None:
-    """And none that does not exist any more."""
-    table = read("operations.md").partition("| message | level |")[2].partition("\n\n")[0]
-    told = {name for row in table.splitlines() for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
-    assert told == messages()
+    assert named == computed | messages("logging.WARNING", "logging.ERROR")
 
 
 def test_limits_are_those_of_the_code() -> None:
-    """Each constant that a row of the threat model names is one of the numbers that it gives."""
-    rows = list(_LIMIT.finditer(read("threat-model.md")))
-    assert len(rows) > 20
+    """Each row of the threat model's limits has the numbers of its constants."""
+    rows = {row[0]: row[1] for row in table(read("threat-model.md").partition("\n## Limits\n")[2], "what")}
     wrong = []
-    for row in rows:
+    for what, limits in rows.items():
+        constants = next((names for begin, names in _LIMITS.items() if what.startswith(begin)), "").split()
         numbers = {
             float(number.replace(",", "")) * _UNITS[unit]
-            for number, unit in re.findall(r"([\d,]+) ?(\w*)", row["values"])
+            for number, unit in re.findall(r"([\d,]+) ?(KiB|MiB|s|)", limits)
         }
-        for name in re.findall(r"`([\w.]+)`", row["names"]):
+        if not constants and not what.startswith(_LIMIT_OF_A_LIBRARY):
+            wrong.append(f"{what}: no constant")
+        for name in constants:
             module, _, constant = name.rpartition(".")
             value = getattr(importlib.import_module(f"vllm_specdec_exporter.{module}"), constant)
-            wrong += [] if float(value) in numbers else [f"{name} is {value}, and not {row['values']}"]
+            wrong += [] if float(value) in numbers else [f"{name} is {value}, and not {limits}"]
     assert wrong == []
+    assert len(rows) == len(_LIMITS) + 1
 
 
 def test_the_index_lists_every_page() -> None:
@@ -90,15 +156,15 @@ def test_the_index_lists_every_page() -> None:
     assert there - linked == set()
 
 
-def test_no_page_asks_an_index_for_what_is_not_there() -> None:
-    """Until something is published, whoever took the name first would be installed."""
+def test_no_page_installs_an_unpublished_package_from_an_index() -> None:
+    """Until the name is taken, a package of somebody else would be installed."""
     if IS_PUBLISHED:
         return
-    asks = re.compile(r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])")
-    assert [str(path.relative_to(ROOT)) for path in pages() if asks.search(path.read_text("utf-8"))] == []
+    installs = re.compile(r"\b(?:pip3?|pipx|uv|uvx)\b[^`\n]*[ \"']vllm[-_]specdec[-_]exporter(?![\w./-])")
+    assert [str(path.relative_to(ROOT)) for path in pages() if installs.search(path.read_text("utf-8"))] == []
 
 
-def test_what_the_exporter_takes_is_what_is_measured_and_pinned() -> None:
+def test_what_the_exporter_needs_is_what_is_measured_and_pinned() -> None:
     """The page of deployment has the goals that `make bench` holds, and the number of pinned packages.
 
     The same memory stands wherever people size a container.

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from docs.checks import Check, blocks_with
 from docs.inventory import Block, blocks
 from docs.running import Machine
+from docs.services import Services
 from docs.shell import logical_lines, simple_commands
 from docs.transcripts import missing, transcript_of, unlabelled
-from docs.ways import Way, of
-from docs.world import World, servers_to_sweep
 from support.exporter import running_exporter
 from support.programs import eventually, simulator
 
@@ -54,7 +54,7 @@ def simulator_of_readme(folder: Path) -> Iterator[str]:
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """What the transcripts were made with, simulated."""
     folder = tmp_path_factory.mktemp("transcripts")
-    tiny = ("--models", "tiny-llama", "--speed", "20")
+    tiny = ("--model", "tiny-llama", "--speed", "20")
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         server = enter(simulator_of_readme(folder))
@@ -69,7 +69,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         ).address
         plain = enter(phase(folder, 0, *tiny, clients=32, output_tokens=60))
         slower = enter(phase(folder, 4, *tiny, clients=32, output_tokens=60, acceptance=0.02))
-        (swept,) = enter(servers_to_sweep(1))[0]
         addresses = {
             "127.0.0.1:8000": server,
             "VLLM:8000": server,
@@ -77,8 +76,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
             "127.0.0.1:18200": plain,
             "127.0.0.1:18201": slower,
         }
-        world = World(addresses, [], "", "", f"http://{watching}", {})
-        yield Machine(folder / "machine", world, swept.removeprefix("http://"))
+        yield Machine(folder / "machine", Services(addresses, [], "", "", {}))
 
 
 def output_of(command: str, machine: Machine) -> str:
@@ -95,7 +93,7 @@ def output_of(command: str, machine: Machine) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("block", of(Way.TRANSCRIPT), ids=lambda block: block.where)
+@pytest.mark.parametrize("block", blocks_with(Check.TRANSCRIPT), ids=lambda block: block.where)
 def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None:
     """Every part that the page shows, in its order; advice takes some seconds to be certain.
 

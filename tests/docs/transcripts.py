@@ -38,8 +38,8 @@ def missing(printed: str, output: str) -> str:
     rest = shape(output)
     for part in re.split(rf"^ *{re.escape(_ELLIPSIS)}$", printed, flags=re.MULTILINE):
         wanted = shape(part)
-        _, found, behind = rest.partition(wanted)
-        if not found:
+        _, present, behind = rest.partition(wanted)
+        if not present:
             longest = max((n for n in range(len(wanted)) if wanted[:n] in rest), default=0)
             return f"as far as {wanted[:longest]!r}, and not {wanted[longest : longest + 80]!r}, in\n{rest}"
         rest = behind
@@ -51,7 +51,7 @@ def labels(text: str) -> list[str]:
 
     Of a sentence that goes over several lines, the first counts: how it goes on depends on the numbers.
     """
-    found, above = [], ""
+    names, above = [], ""
     for line in text.splitlines():
         goes_on = len(above) > _FULL and _indent(line) > _indent(above)
         columns = re.split(r" {2,}", line.strip())
@@ -59,10 +59,10 @@ def labels(text: str) -> list[str]:
         if goes_on or not line.strip():
             continue
         if len(columns) >= _HEAD and not _NUMBER.search(columns[-1]):
-            found.append(shape(line))
+            names.append(shape(line))
         elif label := shape(_NUMBER.split(columns[0], maxsplit=1)[0]):
-            found.append(label)
-    return found
+            names.append(label)
+    return names
 
 
 def _indent(line: str) -> int:

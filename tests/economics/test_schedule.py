@@ -12,14 +12,14 @@ from support.builders import refusal
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
 from vllm_specdec_exporter.economics.speculative_config import (
-    LARGEST_BATCH,
+    MAX_BATCH,
     ScheduleRow,
     Speculation,
     make_schedule,
     parse_schedule,
 )
 
-OFF = (ScheduleRow(1, LARGEST_BATCH, 0),)
+OFF = (ScheduleRow(1, MAX_BATCH, 0),)
 #: Mean acceptance lengths for K = 1, 2, ... of any acceptance.
 lengths = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
     lambda conditional: tuple(accumulate(survival_of(conditional), initial=1.0))[1:]
@@ -43,7 +43,7 @@ def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProf
     """No K is faster than the scheduled one, at any batch size from 1 to the largest."""
     rows = make_schedule(values, profile)
 
-    assert_that_vllm_takes(rows, LARGEST_BATCH, len(values))
+    assert_that_vllm_takes(rows, MAX_BATCH, len(values))
     for row in rows:
         # Within a row the gain of every K is a ratio of lines, but all of them are looked at.
         for batch in range(row.first, row.last + 1, max(1, (row.last - row.first) // 40)):
@@ -77,7 +77,7 @@ def test_what_is_pasted() -> None:
 
     assert document == {"method": "ngram", "num_speculative_tokens": max(k for _, _, k in rows)}
     assert rows == [[r.first, r.last, r.num_speculative_tokens] for r in advice.schedule]
-    assert_that_vllm_takes(advice.schedule, LARGEST_BATCH, 4)
+    assert_that_vllm_takes(advice.schedule, MAX_BATCH, 4)
 
 
 ROWS = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]

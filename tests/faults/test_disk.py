@@ -186,7 +186,7 @@ def test_no_room_to_write() -> None:
 def test_act_state_disk_full(tmp_path: Path) -> None:
     state, record = tmp_path / "state.json", tmp_path / "record"
     script = recorder(tmp_path / "script", record)
-    alerts = body_of(alert_document())
+    alerts = body_of(alert_document(model_name="m" * 1000))  # so that the state is longer than a warning
     with act("--execute", "--script", str(script), "--state.file", str(state)) as receiver:
         written = len(receiver.said())
         # The line on it still fits into what takes standard error, the state does not fit into its file.

@@ -16,7 +16,7 @@ from support.faulty_server import Behaviour, FaultyServer, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
 from tap import streams
-from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS
+from vllm_specdec_exporter.requests.push_schema import MAX_REQUESTS
 
 pytestmark = pytest.mark.full
 
@@ -182,6 +182,6 @@ def test_push_too_large(taking: RunningExporter) -> None:
     large = b" " * (2 << 20)
     assert post(taking, large).status == 413
     assert post(taking, gzip.compress(large), Content_Encoding="gzip").status == 415
-    assert post(taking, {"requests": [{}] * (MOST_REQUESTS + 1)}).status == 400
-    assert post(taking, {"requests": [{}] * MOST_REQUESTS}).status == 200
-    _assert_takes(taking, before + MOST_REQUESTS)
+    assert post(taking, {"requests": [{}] * (MAX_REQUESTS + 1)}).status == 400
+    assert post(taking, {"requests": [{}] * MAX_REQUESTS}).status == 200
+    _assert_takes(taking, before + MAX_REQUESTS)

@@ -13,7 +13,7 @@ from faults.rig import PROMPT, Rig, assert_alive, connect, cpu_seconds, get, mem
 from support.exporter import RunningExporter, request
 from support.faulty_server import answer
 from support.programs import eventually
-from vllm_specdec_exporter.serve.connection_limits import MOST_CONNECTIONS, REQUEST_SECONDS
+from vllm_specdec_exporter.serve.connection_limits import MAX_CONNECTIONS, REQUEST_SECONDS
 
 pytestmark = pytest.mark.full
 
@@ -47,7 +47,7 @@ def _ended(connection: socket.socket) -> bool:
 
 
 def test_never_reads(rig: Rig) -> None:
-    with _crowd(rig.exporter, 200, receive_buffer=4096) as crowd:
+    with _crowd(rig.exporter, 60, receive_buffer=4096, addresses=5) as crowd:
         for scraper in crowd:
             scraper.sendall(get("/metrics"))
         eventually(lambda: _stands_still(rig.exporter), 120)
@@ -59,7 +59,7 @@ def test_never_reads(rig: Rig) -> None:
 def test_asks_and_never_reads(rig: Rig) -> None:
     rig.server.behaviour = answer(vllm(engines=50))
     rig.exporter.wait_for(lambda m: len(m.values("drafts_total")) == 50)
-    with _crowd(rig.exporter, 8, receive_buffer=4096) as crowd:  # one address may have ten requests
+    with _crowd(rig.exporter, 8, receive_buffer=4096) as crowd:
         for scraper in crowd:
             scraper.sendall(get("/metrics") * 200)
         eventually(lambda: _stands_still(rig.exporter), 120)
@@ -69,10 +69,7 @@ def test_asks_and_never_reads(rig: Rig) -> None:
 
 
 def _stands_still(exporter: RunningExporter) -> bool:
-    """Tell whether the process answers and has little to do: the answers that nobody takes are not made.
-
-    Before that it refuses scrapes, for the requests in progress are too many.
-    """
+    """Tell whether the process answers and has little to do: the answers that nobody takes are not made."""
     if exporter.get("/metrics").status != 200:
         return False
     begin = cpu_seconds(exporter)
@@ -82,14 +79,14 @@ def _stands_still(exporter: RunningExporter) -> bool:
 
 def test_dawdling(rig: Rig) -> None:
     exporter = rig.exporter
-    with _crowd(exporter, 60) as silent, _crowd(exporter, 60) as slow:
+    with _crowd(exporter, 6) as silent, _crowd(exporter, 6) as slow:
         begin = time.monotonic()
         for client in slow:
             client.sendall(b"GET /metrics HTTP/1.1\r\nX-Padding: ")
         lasted: dict[socket.socket, float] = {}
-        while len(lasted) < 120:
+        while len(lasted) < 12:
             now = time.monotonic() - begin
-            assert now < REQUEST_SECONDS + 10, f"{120 - len(lasted)} are still there"
+            assert now < REQUEST_SECONDS + 10, f"{12 - len(lasted)} are still there"
             lasted |= {c: now for c in (*silent, *slow) if c not in lasted and _ended(c)}
             for client in slow:
                 if client not in lasted:
@@ -102,7 +99,7 @@ def test_dawdling(rig: Rig) -> None:
 
 
 def test_too_many_connections(rig: Rig) -> None:
-    with _crowd(rig.exporter, MOST_CONNECTIONS + 20) as crowd:
+    with _crowd(rig.exporter, MAX_CONNECTIONS + 20) as crowd:
         # At once, not only when they have been silent for too long.
         eventually(lambda: sum(map(_ended, crowd[:30])) >= 20, REQUEST_SECONDS / 2)
         # The newest are served; whoever waited for longest without a word had to go.
@@ -164,7 +161,7 @@ def test_aborts(rig: Rig) -> None:
 
 
 def test_stampede(rig: Rig) -> None:
-    with _crowd(rig.exporter, 500, addresses=5) as crowd:
+    with _crowd(rig.exporter, 60, addresses=5) as crowd:
         for scraper in crowd:
             scraper.sendall(get("/metrics", "Connection: close"))
         seconds: list[float] = []
@@ -174,8 +171,7 @@ def test_stampede(rig: Rig) -> None:
         asking.start()
         statuses = [int(read_answer(scraper).split(b" ")[1]) for scraper in crowd]
         asking.join()
-    assert set(statuses) <= {200, 503}
-    assert statuses.count(200) >= 40
+    assert set(statuses) == {200}
     assert seconds[0] < time.monotonic() - begin  # before all scrapes were answered
     assert_alive(rig.exporter)
     assert json.loads(rig.exporter.get("/api/v1/snapshot").body)["targets"][0]["up"] is True

@@ -74,7 +74,7 @@ def test_secrets_and_hashes_are_hidden(before: str, left: str, right: str, behin
 
 EXAMPLES = [
     ("0", "reference/cost-profiles.md"),
-    ("1", "web-configuration.md"),
+    ("1", "operations.md"),
     ("4", "reference/simulator.md"),
 ]
 

@@ -1,4 +1,4 @@
-"""The inputs of the golden files: recorded answers of servers, run through the pure pipeline."""
+"""Recorded answers of servers, run through the pure pipeline: the inputs of the golden files."""
 
 import gzip
 import json
@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from support.builders import tensorrt
+from support.builders import requests, tensorrt
 from support.copies import replace
+from support.observed import captured
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
-from vllm_specdec_exporter.commands.requests.recorded import EntryReader
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
@@ -67,7 +67,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Case:
-    """One golden file; `requests` are those that were recorded beside the answers, seen by a tap."""
+    """An exporter's servers; `requests` are those that were recorded beside the answers, seen by a tap."""
 
     name: str
     servers: tuple[Server, ...]
@@ -145,12 +145,13 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
     """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
     grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
     book = RequestAggregator(grouping, settings.thresholds, (Source.TAP, Source.PUSH))
-    reader = EntryReader(grouping.classification)
-    for number, line in enumerate(recorded("captures/ngram-phases/requests.jsonl.gz").splitlines()):
-        (found,) = reader.read(line)
+    for number, row in enumerate(requests("ngram-phases")):
         pushed = number % 5 == 0
         found = replace(
-            found, model_name="tiny-llama", request_type="completions", tenant="acme" if pushed else "else"
+            captured(row),
+            model_name="tiny-llama",
+            request_type="completions",
+            tenant="acme" if pushed else "else",
         )
         book.add(found, Source.PUSH if pushed else Source.TAP, number)
     book.push_rejected_total = 2
@@ -200,15 +201,6 @@ def _upstream(name: str) -> bytes:
     return recorded(f"upstream/{name}")
 
 
-def _rendered(name: str) -> bytes:
-    return recorded(f"captures/rendered/{name}.gz")
-
-
-def _aphrodite(name: str) -> bytes:
-    """An answer of vLLM as Aphrodite, its fork, names it; not a captured one."""
-    return _rendered(name).replace(b"vllm:", b"aphrodite:")
-
-
 def _windows(*seconds: float) -> Settings:
     windows = tuple(Window(s) for s in seconds)
     return Settings(windows=windows, judged=windows[0], speculation=_NGRAM)
@@ -224,6 +216,7 @@ _NGRAM_PROFILE = BUILTIN["llama-3.1-8b-h100-ngram"]
 _EAGLE = Speculation(
     configured=True, method="eagle3", draft_model='path/with "quotes"\\eagle', num_speculative_tokens=3
 )
+_SCHEDULE = (ScheduleRow(1, 1, 0), ScheduleRow(2, 64, 3))
 _REFUSED = PollFailure("refused", "nothing listens at the address")
 _PHASES = "ngram-phases"
 
@@ -245,7 +238,7 @@ def _torn() -> tuple[Answer, ...]:
 
 def _with(values: dict[str, float]) -> str:
     """An answer of vLLM with other values of these series."""
-    body = _rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
+    body = recorded("captures/rendered/vllm-0.32.0-1engine-k3.classic.txt.gz").decode()
     for name, value in values.items():
         body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
     return body
@@ -336,38 +329,39 @@ CASES: tuple[Case, ...] = (
         _one(polled(_PHASES, 30.0), "0.33.0"),
         _as_configured(baseline=recorded_baseline()),
     ),
+    Case(
+        "three-engines",
+        (
+            Server(polled(_PHASES, 30.0), name="http://vllm:8000", version="0.32.0"),
+            Server(from_zero(_upstream("sglang-k3.txt")), name="http://sglang:30000"),
+            Server(from_zero(_upstream("trtllm-k3.composed.txt")), name="http://trtllm:8000"),
+        ),
+        _as_configured(baseline=recorded_baseline(), memory_ratio=0.1),
+        requests=True,
+    ),
     Case("ngram-requests", _one(polled(_PHASES, 30.0), "0.32.0"), requests=True),
-    Case("steps-learned", _one(_learned(), "0.32.0"), replace(_windows(30.0, 60.0), speculation=_EAGLE)),
+    Case(
+        "steps-learned",
+        _one(_learned(), "0.32.0"),
+        replace(_windows(30.0, 60.0), speculation=replace(_EAGLE, schedule=_SCHEDULE)),
+    ),
     Case("decays-with-uptime", _one(_decayed(), "0.32.0"), _windows(3600.0, 7200.0)),
     Case("dp2", _one(polled("dp2", 30.0), "0.32.0")),
     Case("nospec", _one(polled("nospec", 12.0, 3.0), "0.32.0")),
     Case(
         "nospec-though-configured", _one(polled("nospec", 12.0, 3.0), "0.32.0"), Settings(speculation=_EAGLE)
     ),
-    Case(
-        "nospec-by-schedule",
-        _one(polled("nospec", 12.0, 3.0), "0.32.0"),
-        Settings(speculation=replace(_EAGLE, schedule=(ScheduleRow(1, 1, 0), ScheduleRow(2, 64, 3)))),
-    ),
-    Case("engines8-k5", _one(from_zero(_rendered("vllm-0.32.0-8engine-k5.classic.txt")), "0.32.0")),
-    Case("rust", _one(from_zero(_upstream("vllm-rust-k3.openmetrics.txt"), OPENMETRICS), "0.33.0")),
     Case("v0", _one(from_zero(_upstream("vllm-v0-k5.txt")))),
     Case(
         "v0-with-spec-config",
         _one(from_zero(_upstream("vllm-v0-k5.txt"))),
         Settings(speculation=replace(_NGRAM, num_speculative_tokens=5)),
     ),
-    Case("lmdeploy", _one(from_zero(_upstream("lmdeploy-k3.txt")))),
     Case("llamacpp", _one(from_zero(_upstream("llamacpp-k4.txt")))),
-    Case("llamacpp-large", _one(from_zero(_upstream("llamacpp-k4-large.txt")))),
-    Case("llamacpp-ngram", _one(from_zero(_upstream("llamacpp-ngram.txt")))),
     Case("sglang", _one(from_zero(_upstream("sglang-k3.txt")))),
-    Case("sglang-off", _one(from_zero(_upstream("sglang-off.txt")))),
     Case("sglang-without-a-batch", _one((Answer(0.0, _upstream("sglang-started.txt")),))),
-    Case("trtllm", _one(from_zero(_upstream("trtllm-k3.composed.txt")))),
     # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
     Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
-    Case("aphrodite", _one(from_zero(_aphrodite("vllm-0.32.0-1engine-k3.classic.txt")))),
     Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),

@@ -1,4 +1,4 @@
-"""`dashboards` without a Grafana: the list, JSON files, a provider, ConfigMaps, and bad usage."""
+"""`dashboards`: the list, JSON files, a provider, ConfigMaps, and bad usage."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from grafana.pusher import ALL, DEEP_DIVE, OVERVIEW, REQUESTS, TITLE, dashboard, write_dashboards
+from grafana.documents import ALL, DEEP_DIVE, OVERVIEW, REQUESTS, TITLE, dashboard, write_dashboards
 from support.commands import Outcome, run_here, wrong_refusals
 from vllm_specdec_exporter.commands.dashboards import files
 
@@ -46,7 +46,7 @@ def test_without_flags_the_dashboards_are_listed_with_their_questions(source: Pa
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
     assert lines[:6] == [line for uid in ALL for line in (f"{uid}  Title of {uid}", "    Does it pay?")]
-    for way in ("--push", "--provisioning", "--configmaps", "Import"):
+    for way in ("--provisioning", "--configmaps", "Import"):
         assert way in outcome.out
 
 
@@ -189,14 +189,11 @@ def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None
 # --- bad usage
 
 
-OUT, PUSH = ("--out", "o"), ("--push", "http://x")
-AN_ADDRESS = "allowed: http://host:port or https://host/sub/path"
+OUT = ("--out", "o")
 USAGE = [
     (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
     ((*OUT, "--path", "/x"), "--path: needs --provisioning"),
-    (("--dry-run",), "--dry-run: needs --push"),
-    (("--home",), "--home: needs --push or --out"),
-    ((*OUT, *PUSH), "--out and --push exclude each other"),
+    (("--home",), "--home: needs --out"),
     (
         (*OUT, "--configmaps", "n", "--provisioning", "p"),
         "--configmaps and --provisioning exclude each other",
@@ -206,17 +203,8 @@ USAGE = [
     ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a top-level folder, without a slash'),
     (("--select", "over"), 'unknown dashboard "over"; known: overview, deep-dive, requests'),
     ((*OUT, "--home", "--select", "deep-dive"), f"--home: {OVERVIEW} is not among the dashboards selected"),
-    (("--push", "grafana"), f'--push "grafana": {AN_ADDRESS}'),
-    (("--push", "http://x/?a=b"), AN_ADDRESS),
-    (("--push", "http://x:99999"), AN_ADDRESS),
-    (("--push", "http://u:geheim@x"), "no user and password"),
-    ((*PUSH, "--grafana.token-file", "/none"), '--grafana.token-file "/none": cannot be read'),
-    ((*PUSH, "--grafana.token-file", "/dev/null"), "not a token"),
-    (
-        ("--push", "https://x", "--grafana.ca-file", "/dev/null"),
-        '--grafana.ca-file "/dev/null": no certificates',
-    ),
-    ((*PUSH, "--grafana.timeout", "0s"), '--grafana.timeout "0s": '),
+    (("--datasource", "mine"), "--datasource: needs --out"),
+    (("--push", "http://x"), "unrecognized arguments: --push"),
     ((*OUT, "--runbooks", "wiki/specdec"), "--runbooks"),
 ]
 
@@ -224,24 +212,11 @@ USAGE = [
 def test_bad_usage_is_one_line_that_names_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2, nothing on standard output, nothing written, no password shown."""
+    """Exit code 2, nothing on standard output, nothing written."""
     monkeypatch.chdir(tmp_path)
     table = [(("--from", str(source), *words), said) for words, said in USAGE]
     assert wrong_refusals("dashboards", table) == []
-    with_password = dashboards(source, "--push", "http://u:geheim@x")
-    assert "geheim" not in with_password.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_token_file_without_one_token_is_refused(source: Path, tmp_path: Path) -> None:
-    """What is in it is not shown: it may be a secret with a typing error."""
-    file = tmp_path / "token"
-    for token, hidden in (("two words", "words"), ("ümlaut", "mlaut"), ("line\nline", "line")):
-        file.write_text(token, encoding="utf-8")
-        outcome = dashboards(source, "--push", "http://127.0.0.1:1", "--grafana.token-file", str(file))
-        assert outcome.code == 2
-        assert "not a token" in outcome.err
-        assert hidden not in outcome.err
 
 
 def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:

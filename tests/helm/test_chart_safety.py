@@ -82,7 +82,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
         "enabled": True,
         "port": 8080,
         "upstream": "http://127.0.0.1:8001",
-        "askForUsage": True,
         "drainTimeout": "1m",
         "tls": {"existingSecret": "certificate"},
     }
@@ -90,7 +89,6 @@ def test_the_tap_and_push_arrive_as_flags() -> None:
     assert container["args"][2:] == [
         "--tap.listen-address=:8080",
         "--tap.upstream=http://127.0.0.1:8001",
-        "--tap.ask-for-usage=true",
         "--tap.drain-timeout=1m",
         "--tap.cert-file=/etc/vllm-specdec-exporter/tap/tls.crt",
         "--tap.key-file=/etc/vllm-specdec-exporter/tap/tls.key",

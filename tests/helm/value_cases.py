@@ -139,7 +139,6 @@ tap:
     enabled: true
     port: 80
     upstream: https://vllm.chat:8443
-    askForUsage: true
     drainTimeout: 1500ms
     tls: {existingSecret: specdec-tap, certKey: chain.pem, keyKey: key.pem}
 
@@ -350,6 +349,10 @@ LEAVES: dict[Path, dict[str, Any]] = {
     for name, inner in level["properties"].items()
     if not _is_level(path, name, inner) and "$comment" not in inner and (path or name not in OF_HELM)
 }
+
+
+#: Paths of what the chart cannot do without: levels, and values that have no empty one.
+REQUIRED = {(*path, name) for path, level in levels() for name in level.get("required", ())}
 
 
 def value_at(values: Any, path: Path) -> Any:

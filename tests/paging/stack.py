@@ -42,14 +42,14 @@ class Stack:
 
     Attributes:
         received: what Alertmanager's receivers got.
-        log: where `act` writes its events.
+        acting: `act`, with its events in its log.
     """
 
     prometheus: PrometheusServer
     alertmanager: AlertmanagerServer
     received: Receivers
     exporter: RunningExporter
-    log: Path
+    acting: Program
 
     # --- what Alertmanager sent
 
@@ -78,8 +78,7 @@ class Stack:
 
     def actions(self) -> list[dict[str, Any]]:
         """Return the events that `act` wrote."""
-        text = self.log.read_text("utf-8") if self.log.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in self.acting.log().splitlines() if line.startswith("{")]
 
     # --- what the programs say of themselves
 
@@ -140,14 +139,13 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
     """Run everything behind a server, and take it down again.
 
     Args:
-        folder: for secrets and logs.
+        folder: for secrets.
         server: the address of vLLM, or of what looks like it.
         speculation: its speculative config.
         flags: further flags of the exporter.
     """
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
-        log = folder / "actions.jsonl"
         secrets = {
             "slack-url": f"{received.http}/slack",
             "smtp-password": "mail",
@@ -158,7 +156,7 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
         for name, secret in secrets.items():
             (folder / name).write_text(secret)
         act = [COMMAND, "act", "--web.listen-address", "{address}"]
-        act += ["--web.token-file", str(folder / "specdec-act-token"), "--log.file", str(log)]
+        act += ["--web.token-file", str(folder / "specdec-act-token")]
         acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
         config = test_config(Addresses(folder, received.http, received.smtp))
         for route in routes(config["route"]):
@@ -188,4 +186,4 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
                 flags=("--rules.alert.resend-delay=1s", "--rules.alert.for-grace-period=10s"),
             )
         )
-        yield Stack(prometheus, manager, received, exporter, log)
+        yield Stack(prometheus, manager, received, exporter, acting)

@@ -65,11 +65,6 @@ RESULTS: dict[str, RequestsResult] = {
     "summary": known((replace(CODE, requests=200, details=False),)),
     "unrecorded": known((), more=_PUSHED[:5], tap=replace(TAP, unobserved_total={"aborted": 2})),
     "nothing": known((), tap=replace(TAP, connections_total=0, requests_total=0, unobserved_total={})),
-    "unobserved": known(
-        (few(CODE, 60),),
-        tap=replace(TAP, unobserved_total={"connection": 380, "aborted": 90, "encoded": 19, "internal": 1}),
-    ),
-    "crowded": known(tuple(Kind(3, 0.92, 0.0, f"type-{place}") for place in range(30))),
     "rejected": replace(known((few(CODE, 60),)), push_rejected_total=7),
     "two-models": known((few(CODE, 100), replace(CHAT, requests=60, model="an-adapter"))),
     "many-groups": known(

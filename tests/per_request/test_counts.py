@@ -3,7 +3,6 @@
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import fields
 from fractions import Fraction
 
 import pytest
@@ -14,7 +13,7 @@ from per_request.exact import totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.requests.aggregation import HistogramAccumulator
-from vllm_specdec_exporter.requests.grouping import Bounds
+from vllm_specdec_exporter.requests.grouping import BOUNDS
 from vllm_specdec_exporter.requests.observation import DraftRecord
 from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
 from vllm_specdec_exporter.requests.result import Outcome, outcome_of
@@ -30,7 +29,7 @@ def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Histog
     found = HistogramAccumulator(bounds)
     for value in values:
         found.add(value)
-    return found.observed()
+    return found.histogram()
 
 
 def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
@@ -93,11 +92,10 @@ class TestParts:
 
 def test_the_default_bounds_have_the_zones() -> None:
     """The published thresholds are among the bounds, so that quantile queries cut where the zones do."""
-    bounds = Bounds().acceptance_ratio
+    bounds = BOUNDS["acceptance_ratio"]
     for value in (THRESHOLDS.disable_acceptance_ratio, THRESHOLDS.break_even_acceptance_ratio):
         assert bounds[bisect_left(bounds, value)] == value
-    for item in fields(Bounds):
-        found = getattr(Bounds(), item.name)
+    for found in BOUNDS.values():
         assert list(found) == sorted(set(found))
 
 

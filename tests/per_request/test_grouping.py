@@ -11,7 +11,6 @@ from vllm_specdec_exporter.requests.grouping import (
     OTHER,
     UNSET,
     Classification,
-    LabelLimiter,
     Temperatures,
     TypeRule,
     clean_model,
@@ -149,26 +148,12 @@ class TestTemperatures:
             ((1000000.0, 12345678.0), "0-1000000 1000000-12345678 12345678+"),
             ((0.1234567, 0.1234568), "0-0.1234567 0.1234567-0.1234568 0.1234568+"),
         ):
-            assert Temperatures(bounds).names == (*names.split(), UNSET)
+            assert [Temperatures(bounds).bucket(bound) for bound in (*bounds, math.inf)] == names.split()
 
     @given(BOUNDS, st.lists(st.floats(0, allow_nan=False), min_size=2))
     def test_order(self, bounds: tuple[float, ...], temperatures: list[float]) -> None:
         """Two temperatures share a bucket if and only if no bound lies between them."""
         buckets = Temperatures(bounds)
-        assert len(set(buckets.names)) == len(bounds) + 2
         for cooler, hotter in pairwise(sorted(temperatures)):
             between = any(cooler <= bound < hotter for bound in bounds)
-            places = [buckets.names.index(buckets.bucket(t)) for t in (cooler, hotter)]
-
-            assert places == sorted(places)
-            assert (places[0] != places[1]) is between
-
-
-def test_the_limit_of_labels() -> None:
-    """The first values are kept, also by a reload, later ones are `other`; given values do not count."""
-    before, after = (LabelLimiter(2, frozenset({"chat"})) for _ in range(2))
-    names = ("chat", OTHER, "a", "b", "c", "a")
-    assert [before.admit(name) for name in names] == ["chat", OTHER, "a", "b", OTHER, "a"]
-    after.adopt(before)
-
-    assert [after.admit(name) for name in "cba"] == [OTHER, "b", "a"]
+            assert (buckets.bucket(cooler) != buckets.bucket(hotter)) is between

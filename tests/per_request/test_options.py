@@ -77,19 +77,7 @@ class TestWithoutEffect:
         assert load({"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}).requests is not None
 
 
-class TestRoom:
-    def test_more_groups_than_there_is_room_for(self) -> None:
-        """A table of types and temperatures that no model's groups fit into is refused, with its numbers."""
-        bounds = [str(n / 10) for n in range(38)]
-        rules = [f"t{n}=model:m{n}" for n in range(10)]
-
-        assert load({"requests.temperature-bound": bounds, "requests.type": rules}).requests is not None
-        more = {"requests.temperature-bound": bounds, "requests.type": [*rules, "more=model:*"]}
-        assert refusal(ConfigError, load, more) == (
-            "--requests.type, --requests.temperature-bound: 16 types, with the routes and `other`, in 40 "
-            "temperature buckets are 640 groups; allowed: up to 600"
-        )
-
+class TestLimits:
     def test_the_log_tells_once_of_each_kind_of_name(self, caplog: pytest.LogCaptureFixture) -> None:
         """However many requests come with names for which there is no room, also after a reload."""
         found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)

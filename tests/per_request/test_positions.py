@@ -12,7 +12,7 @@ from vllm_specdec_exporter.requests.recent_window import StepCounts
 def positions(*records: DraftRecord) -> StepCounts:
     found = StepCounts()
     for each in records:
-        found.add(each.steps)
+        found.change(each.steps)
     return found
 
 

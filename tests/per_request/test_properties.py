@@ -9,21 +9,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from per_request.exact import counters, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.requests.aggregation import LINGER, RequestAggregator
+from vllm_specdec_exporter.requests.aggregation import RequestAggregator
 from vllm_specdec_exporter.requests.grouping import (
-    MOST_GROUPS,
-    MOST_MODELS,
-    MOST_OWN_GROUPS,
-    MOST_TYPES,
+    MAX_CLIENT_GROUPS,
+    MAX_MODELS,
+    MAX_TYPES,
     OTHER,
-    Bounds,
     Classification,
-    GroupKey,
     RequestSettings,
     Temperatures,
 )
 from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.recent_window import MOST_WORST, SLICES
+from vllm_specdec_exporter.requests.recent_window import MAX_WORST, SLICES
 from vllm_specdec_exporter.requests.routes import ROUTES
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
@@ -55,7 +52,6 @@ SETTINGS = st.builds(
     RequestSettings,
     classification=st.sets(st.sampled_from(TENANTS)).map(lambda t: Classification(tenants=frozenset(t))),
     temperatures=st.sampled_from([Temperatures(), Temperatures((0.5,)), Temperatures((0.0, 1.0), 0.7)]),
-    bounds=st.sampled_from([Bounds(), Bounds(acceptance_ratio=(0.5,)), Bounds(time_to_first_token=(1.0,))]),
     window_seconds=st.sampled_from([60.0, 1800.0]),
 )
 THRESHOLDS = st.sampled_from([Thresholds(), replace(Thresholds(), disable_acceptance_ratio=0.2)])
@@ -98,46 +94,37 @@ class Reloading(RuleBasedStateMachine):
     def reload(self, new: RequestSettings, thresholds: Thresholds) -> None:
         after = RequestAggregator(new, thresholds, (Source.TAP,))
         after.adopt(self.book)
+        if (new, thresholds) != (self.book.settings, self.book.thresholds):
+            self.before = {}  # the counts start anew
         self.book = after
         self.tenants |= new.classification.tenants
-
-    def ended(self, place: tuple[Any, ...]) -> bool:
-        """Whether a counter belongs to a removed group: one that no request can fall into any more."""
-        if len(place) < 4:
-            return False
-        key = GroupKey(*place[:3])
-        return key not in self.book._totals and not self.book._limiter.has(key)
 
     @invariant()
     def counters_never_fall_and_names_are_bounded(self) -> None:
         found = self.book.result(self.time, {})
         counted = counters(found)
         for place, value in self.before.items():
-            assert self.ended(place) or counted[place] >= value, place
+            assert counted[place] >= value, place
         self.before = counted
         assert sum(one.requests for one in found.observations) == self.seen
 
         models = {model.model_name for model in found.models} | {group.model_name for group in found.groups}
         types = {group.request_type for group in found.groups}
-        rooms = [GroupKey(g.model_name, g.temperature, g.request_type) for g in found.groups]
-        now = [key for key in rooms if self.book._limiter.has(key)]
         own = {OTHER, *ROUTES.values()}
-        assert len(models - {OTHER}) <= MOST_MODELS
-        assert len(types - own) <= MOST_TYPES
-        assert sum(key.request_type not in own for key in now) <= MOST_GROUPS
-        assert sum(key.request_type in own and key.model_name != OTHER for key in now) <= MOST_OWN_GROUPS
-        assert all(self.book._totals[key].last > self.time - LINGER for key in set(rooms) - set(now))
+        assert len(models - {OTHER}) <= MAX_MODELS
+        assert len(types - own) <= MAX_TYPES
+        assert sum(group.request_type not in own for group in found.groups) <= MAX_CLIENT_GROUPS
         assert all(len(name) <= 256 and name.isprintable() for name in models | types)
         assert {group.temperature for group in found.groups} <= BUCKETS
         assert {tenant.tenant for tenant in found.tenants} <= self.tenants
         assert {tenant.model_name for tenant in found.tenants} <= models
 
         for window in self.book._windows.values():
-            parts = window._slices.until(self.time)
+            parts = window._until(self.time)
             assert len(parts) <= SLICES
-            assert all(len(part.worst) <= MOST_WORST for part in parts)
-        assert all(len(model.worst) <= MOST_WORST for model in found.models)
-        assert all(len(positions.steps) <= 15 for positions in self.book._positions.values())
+            assert len(window.since_start.steps) <= 15
+            assert all(len(part.worst) <= MAX_WORST for part in parts)
+        assert all(len(model.worst) <= MAX_WORST for model in found.models)
 
 
 TestReloading = Reloading.TestCase
@@ -146,12 +133,12 @@ TestReloading.settings = settings(stateful_step_count=20)
 
 def sizes(book: RequestAggregator) -> dict[str, int]:
     """How much of everything a book holds."""
-    windows = [part for window in book._windows.values() for _, part in window._slices._slices]
+    windows = [part for window in book._windows.values() for _, part in window._slices]
     return {
         "groups": len(book._totals),
         "tenants": len(book._tenants),
         "models": len(book._windows),
-        "steps": sum(len(positions.steps) for positions in book._positions.values()),
+        "steps": sum(len(window.since_start.steps) for window in book._windows.values()),
         "slices": len(windows),
         "groups of slices": sum(len(part.groups) for part in windows),
         "ratios": sum(len(group.ratios) for part in windows for group in part.groups.values()),
@@ -182,5 +169,5 @@ def test_it_holds_no_more_of_more_requests() -> None:
 
     assert kept[0] == kept[1]
     assert all(kept[2][what] <= held for what, held in kept[1].items())
-    models = MOST_MODELS + 1  # with `other`
+    models = MAX_MODELS + 1  # with `other`
     assert [kept[1][what] for what in ("models", "groups", "tenants")] == [models, 2 * models, models]

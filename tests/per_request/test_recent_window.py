@@ -11,12 +11,11 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.requests.grouping import GroupKey
 from vllm_specdec_exporter.requests.observation import Observation
 from vllm_specdec_exporter.requests.recent_window import (
-    LEAST_DRAFTS,
-    MOST_WORST,
+    MAX_WORST,
+    MIN_DRAFTS,
     SLICES,
     RecentWindow,
     Slice,
-    worst_first,
 )
 from vllm_specdec_exporter.requests.result import outcome_of
 
@@ -25,16 +24,11 @@ LENGTH = 1800.0
 SLICE = LENGTH / SLICES
 
 
-def add(
-    window: RecentWindow | Slice, observation: Observation, time: float = 0.0, key: GroupKey = KEY
-) -> None:
+def add(window: RecentWindow, observation: Observation, time: float = 0.0, key: GroupKey = KEY) -> None:
     assert observation.record is not None
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
     assert outcome is not None
-    if isinstance(window, Slice):
-        window.add(key, observation, observation.record, outcome)
-    else:
-        window.add(key, observation, outcome, time)
+    window.add(key, observation, outcome, time)
 
 
 def held(found: Slice) -> int:
@@ -84,7 +78,7 @@ class TestEdges:
         window = window_of(*times)
         now = max(times)
 
-        assert len(window._slices.until(now)) <= SLICES
+        assert len(window._until(now)) <= SLICES
         assert held(window.whole(now)) >= sum(time // SLICE > now // SLICE - SLICES for time in times)
         assert held(window.whole(now + LENGTH)) == 0
 
@@ -92,24 +86,24 @@ class TestEdges:
 class TestWorst:
     def test_fields(self) -> None:
         """Its numbers and the server's identifier; not its tenant."""
-        told = {"time": 1000.0, "request_id": "chatcmpl-1", "stream": True, "completion_tokens": 32}
-        found = Slice()
-        add(found, request(12, **told, tenant="acme", tpot_seconds=0.02))
-        (worst,) = found.worst
+        told = {"time": 1000.0, "request_id": "chatcmpl-1", "completion_tokens": 32}
+        window = RecentWindow(LENGTH)
+        add(window, request(12, **told, tenant="acme", tpot_seconds=0.02))
+        (worst,) = window.whole(0.0).worst
 
         assert {name: getattr(worst, name) for name in told} == told
         assert (worst.temperature, worst.request_type, worst.tpot_seconds) == ("0", "chat", 0.02)
         assert (worst.acceptance_ratio, worst.drafts, worst.draft_tokens) == (0.12, 20, 100)
         assert "acme" not in repr(worst)
 
-    @pytest.mark.parametrize(("drafts", "kept"), [(LEAST_DRAFTS - 1, 0), (LEAST_DRAFTS, 1)])
+    @pytest.mark.parametrize(("drafts", "kept"), [(MIN_DRAFTS - 1, 0), (MIN_DRAFTS, 1)])
     def test_short_requests(self, drafts: int, kept: int) -> None:
         """Requests with few drafts are not listed."""
-        found = Slice()
-        add(found, request(0, 15, drafts))
+        window = RecentWindow(LENGTH)
+        add(window, request(0, 15, drafts))
 
-        assert len(found.worst) == kept
-        assert held(found) == 1
+        assert len(window.whole(0.0).worst) == kept
+        assert held(window.whole(0.0)) == 1
 
     @given(st.lists(st.tuples(st.integers(0, 20), st.integers(20, 40), st.integers(0, 200)), max_size=60))
     def test_against_sorting_all(self, requests: list[tuple[int, int, int]]) -> None:
@@ -120,4 +114,5 @@ class TestWorst:
         now = max((slice_ for *_, slice_ in requests), default=0)
         alive = [(a / d, -d) for a, d, slice_ in requests if slice_ > now - SLICES and a / d < 0.5]
 
-        assert sorted(map(worst_first, window.whole(now * SLICE).worst)) == sorted(alive)[:MOST_WORST]
+        worst = window.whole(now * SLICE).worst
+        assert [(one.acceptance_ratio, -one.draft_tokens) for one in worst] == sorted(alive)[:MAX_WORST]

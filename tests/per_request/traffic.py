@@ -99,7 +99,7 @@ def pairs(kinds: Iterable[Kind] = MIXED, seed: int = 1) -> Iterator[dict[str, An
             body["temperature"] = kind.temperature
         yield {
             "request": {
-                "path": "/v1/chat/completions",
+                "url": "/v1/chat/completions",
                 "headers": {"x-kind": kind.request_type, "x-tenant": kind.tenant},
                 "body": body,
             },

@@ -35,11 +35,11 @@ def reckon(
 def test_a_draft_model_caches_keys_and_values_of_its_own() -> None:
     """Llama-3.1 in BF16: 327,680 bytes a token for the 70B, 131,072 more for the 8B."""
     memory = reckon(model(LLAMA_70B), model(LLAMA_8B), Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32))
-    assert memory.before.bytes_per_token == 327_680
+    assert memory.before.kv_bytes_per_token == 327_680
     assert memory.after is not None
-    assert memory.after.bytes_per_token == 327_680 + 131_072
+    assert memory.after.kv_bytes_per_token == 327_680 + 131_072
     assert memory.draft_kv_known
-    assert memory.before.tokens == int(memory.before.budget // 327_680)
+    assert memory.before.tokens == int(memory.before.kv_budget_bytes // 327_680)
     assert memory.before.requests == memory.before.tokens // 8192 == 41
     assert memory.after.requests == 25
     assert memory.before.fits is True
@@ -50,16 +50,16 @@ def test_an_eagle_head_caches_one_layer_of_the_target() -> None:
     target = model(LLAMA_70B)
     head = estimate_head(METHODS["eagle"], target, BF16, 3)
     memory = reckon(target, head, Gpus(2, 141e9, 0.9), drafter=Drafter.HEAD)
-    assert memory.before.bytes_per_token is not None
+    assert memory.before.kv_bytes_per_token is not None
     assert memory.after is not None
-    assert memory.after.bytes_per_token == memory.before.bytes_per_token * 81 / 80
+    assert memory.after.kv_bytes_per_token == memory.before.kv_bytes_per_token * 81 / 80
 
 
 def test_what_is_not_known_stays_unknown() -> None:
     """Without dimensions there are no tokens; without the heads' size no room after."""
     memory = reckon(TARGET, None, Gpus(2, 141e9, 0.9), PlannedLoad(8192, 32), Drafter.HEAD)
     assert memory.after is None
-    assert memory.draft is None
+    assert memory.draft_weights_bytes is None
     assert memory.draft_share is None
     assert memory.before.tokens is None
     assert memory.before.fits is None
@@ -69,7 +69,7 @@ def test_a_drafts_cache_of_unknown_size_is_said_to_be_missing() -> None:
     memory = reckon(model(LLAMA_70B), DRAFT, Gpus(2, 141e9, 0.9))
     assert not memory.draft_kv_known
     assert memory.after is not None
-    assert memory.after.bytes_per_token == memory.before.bytes_per_token
+    assert memory.after.kv_bytes_per_token == memory.before.kv_bytes_per_token
 
 
 @given(batch=st.integers(1, 500), context=st.integers(1, 100_000), memory=st.floats(17e9, 3e11))

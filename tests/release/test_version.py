@@ -74,7 +74,7 @@ def test_a_version_that_was_forgotten_is_found(tree: Path) -> None:
     bump(tree, NEXT)
     done = run(python("release/version.py", "--check"), tree)
     assert done.returncode == 1
-    for name in ("docker-compose.yml", "docs/machine.md", "helm/vllm-specdec-exporter/Chart.yaml"):
+    for name in ("docker-compose.yml", "docs/deployment.md", "helm/vllm-specdec-exporter/Chart.yaml"):
         assert name in done.stderr
         assert __version__ in (tree / name).read_text("utf-8")
     assert "make generate" in done.stderr

@@ -62,7 +62,7 @@ def two_clusters() -> Iterator[tuple[Cluster, Cluster]]:
 
 @contextlib.contextmanager
 def _cluster(name: str, phase: str) -> Iterator[Cluster]:
-    flags = ("--models", MODEL, "--seed", "1")
+    flags = ("--model", MODEL, "--seed", "1")
     with simulator(*flags) as server:
         request = urllib.request.Request(
             f"{server}/simulator/phase",

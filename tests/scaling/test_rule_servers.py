@@ -93,7 +93,7 @@ def test_the_job_is_the_one_that_the_alerts_look_for() -> None:
 
 
 def test_every_sample_is_explained() -> None:
-    """docs/scaling.md links each sample, and no other."""
-    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    """docs/deployment.md links each sample, and no other."""
+    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
     linked = set(re.findall(r"\(scaling/([\w/-]+\.yml)\)", text))
     assert linked == {path.relative_to(SAMPLES).as_posix() for path in SAMPLES.rglob("*.yml")}

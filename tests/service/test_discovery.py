@@ -1,92 +1,109 @@
-"""Discovery by DNS: names in --vllm.url, answers of name servers, and the whole against a real one."""
+"""Discovery by DNS: names in --vllm.url, and what becomes of the answers of a name server."""
 
-import contextlib
-import os
-import subprocess
-import sys
-from pathlib import Path
+import socket
 
 import pytest
-from dnslib import QTYPE, RR, SRV, DNSRecord
-from hypothesis import given
-from hypothesis import strategies as st
 
-from support.programs import find_program
+from support.exporter import running_exporter
+from support.faulty_server import FaultyServer, answer, capture
+from support.programs import eventually
 from vllm_specdec_exporter.config.values import parse_servers
-from vllm_specdec_exporter.serve.dns import decode_answer, encode_query
+from vllm_specdec_exporter.serve.discovery import KEEP_SECONDS, Discovery
 
-CASES = Path(__file__).with_name("discovery_cases.py")
-#: Port 53 and the addresses of 10.0.0.0/8 for the command behind it, with name servers of its own.
-_NETWORK = """
-set -eu
-mount --bind "$1" /etc/resolv.conf
-ip link set lo up
-ip address add 10.0.0.1/8 dev lo
-ip address add fd00::ffff/64 dev lo nodad
-shift
-exec "$@"
-"""
+NAME = "vllm.llm.svc"
+V4, V6 = socket.AF_INET, socket.AF_INET6
+FAILS = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
 
-@pytest.mark.full
-def test_against_a_dns_server(tmp_path: Path) -> None:
-    """Names that appear and vanish, 200 pods, and no answer: `discovery_cases.py`."""
-    resolv_conf = tmp_path / "resolv.conf"
-    resolv_conf.write_text(
-        "search example.internal cluster.local\nnameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
-    )
-    find_program("ip", "iproute2")
-    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
-    inner = (sys.executable, "-m", "pytest", str(CASES), "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-    command = ("unshare", *user, "--net", "--mount", "sh", "-c", _NETWORK, "sh", str(resolv_conf), *inner)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
-    if "unshare: " in done.stderr:
-        pytest.skip(f"the kernel has no namespaces for this user: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stdout + done.stderr
+class Zone:
+    """A name server, and a name whose servers are discovered at the time that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.answers: dict[int, list[str] | Exception] = {}
+        self.target = parse_servers(f"dns+http://{NAME}:8000")
+        self.discovery = Discovery(lambda: self.now)
+        self.discovery.use([self.target])
+        monkeypatch.setattr(socket, "getaddrinfo", self._answer)
+
+    def _answer(self, name: str, port: int, family: int, **_: object) -> list[tuple[object, ...]]:
+        assert name == NAME
+        found = self.answers.get(family, [])
+        if isinstance(found, Exception):
+            raise found
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+
+    async def found(self) -> tuple[list[str], bool]:
+        """Resolve the name; return its servers, and whether that has worked."""
+        await self.discovery.resolve()
+        (result,) = self.discovery.results()
+        servers = [server.name for server in self.discovery.servers([self.target])]
+        assert (result.targets, result.up) == (len(servers), not result.failure)
+        return servers, result.up
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Zone:
+    return Zone(monkeypatch)
 
 
 def test_names_are_told_from_addresses() -> None:
-    """Both spellings of Thanos; what cannot be a name is refused; the rest is as without."""
+    """Prometheus' and Thanos' spelling; what cannot be a name is refused; the rest is as without."""
     for text, discovery, url in (
-        ("http://vllm:8000", "", "http://vllm:8000/metrics"),
-        ("dns+http://vllm.llm.svc:8000", "dns", "http://vllm.llm.svc:8000/metrics"),
-        ("dns+https://vllm.llm.svc/m", "dns", "https://vllm.llm.svc/m"),
-        ("dnssrv+http://_http._tcp.vllm.llm.svc", "dnssrv", "http://_http._tcp.vllm.llm.svc/metrics"),
+        ("http://vllm:8000", False, "http://vllm:8000/metrics"),
+        ("dns+http://vllm.llm.svc:8000", True, "http://vllm.llm.svc:8000/metrics"),
+        ("dns+https://vllm.llm.svc/m", True, "https://vllm.llm.svc/m"),
     ):
         target = parse_servers(text)
         assert (target.discovery, target.url) == (discovery, url)
-    for text in ("dns+unix:/tmp/x", "dnssrv+http://vllm:8000", "dns+vllm:8000", "srv+http://vllm"):
-        with pytest.raises(ValueError, match=r"name|port|address"):
+        assert target.name.startswith("dns+") is discovery
+    for text in ("dns+unix:/tmp/x", "dnssrv+http://vllm", "dns+vllm:8000", "srv+http://vllm"):
+        with pytest.raises(ValueError, match=r"name|address|allowed"):
             parse_servers(text)
 
 
-def test_answers_of_other_programs_are_read() -> None:
-    """Each record once, sorted, with names that are compressed; the root is no server."""
-    query = DNSRecord.parse(encode_query("_http._tcp.vllm.llm"))
-    assert (str(query.q.qname), QTYPE[query.q.qtype]) == ("_http._tcp.vllm.llm.", "SRV")
-    reply = query.reply()
-    for host, port in (("b.vllm.llm", 8000), ("a.vllm.llm", 8001), ("b.vllm.llm", 8000), (".", 1)):
-        reply.add_answer(RR("_http._tcp.vllm.llm", QTYPE.SRV, rdata=SRV(0, 0, port, host)))
-    whole = bytes(reply.pack())
-    sent = encode_query("_http._tcp.vllm.llm")
-    assert decode_answer(whole[:2] + sent[2:], whole) == [("a.vllm.llm", 8001), ("b.vllm.llm", 8000)]
-    for length in range(len(whole)):
-        with pytest.raises(OSError, match=r".+"):
-            decode_answer(whole, whole[:length])
+async def test_servers_come_and_go(zone: Zone) -> None:
+    """Each address is a server, once, in order; without an answer all stay for five minutes."""
+    for addresses in (["10.0.0.1"], ["10.0.0.3", "10.0.0.1", "10.0.0.1"], ["10.0.0.2"]):
+        zone.answers[V4] = addresses
+        assert await zone.found() == ([f"http://{each}:8000" for each in sorted(set(addresses))], True)
+    zone.answers.clear()
+    for seconds, kept in ((KEEP_SECONDS - 1, ["http://10.0.0.2:8000"]), (KEEP_SECONDS + 1, [])):
+        zone.now = seconds
+        assert await zone.found() == (kept, False)
+    zone.answers[V4] = FAILS
+    assert await zone.found() == ([], False)
+    zone.answers[V4] = ["10.0.0.4"]
+    assert await zone.found() == (["http://10.0.0.4:8000"], True)
 
 
-@given(st.binary(max_size=80))
-def test_hostile_answers_fail_as_answers(data: bytes) -> None:
-    """Whatever stands in it, the answer is read or refused, and nothing loops."""
-    head = b"ab\x84\x00\x00\x01\x00\x02\x00\x00\x00\x00"
-    with contextlib.suppress(OSError):
-        decode_answer(b"ab", head + data)
+async def test_one_family_that_fails_does_not_end_the_servers_of_the_other(zone: Zone) -> None:
+    """Known servers by IPv4 stay, for a bounded time; where none are known, the other family serves."""
+    v4, v6 = ["10.0.0.1", "10.0.0.2"], ["fd00::1", "fd00::2"]
+    by_ipv4 = [f"http://{address}:8000" for address in v4]
+    by_ipv6 = [f"http://[{address}]:8000" for address in v6]
+    for answers, seconds, expected in (
+        ({V4: v4, V6: FAILS}, 0.0, (by_ipv4, True)),
+        ({V4: FAILS, V6: v6}, 0.0, (by_ipv4, False)),
+        ({V4: FAILS, V6: v6}, KEEP_SECONDS + 1, (by_ipv6, True)),
+        ({V4: v4, V6: v6}, 0.0, (by_ipv4, True)),
+        # No records is an answer; of IPv4 alone it is not one of the name.
+        ({V6: v6}, 0.0, (by_ipv6, True)),
+        ({V6: FAILS}, 0.0, (by_ipv6, False)),
+    ):
+        zone.answers = dict(answers)
+        zone.now += seconds
+        assert await zone.found() == expected
 
 
-@pytest.mark.timeout(20)
-def test_a_name_that_points_into_itself_is_refused() -> None:
-    """Read on, it would never end: a label, and behind it a pointer to that label."""
-    head = b"ab\x80\0" + bytes.fromhex("0001 0000 0000 0000")
-    with pytest.raises(OSError, match="points"):
-        decode_answer(b"ab", head + b"\x01a\xc0\x0c" + bytes(4))
+@pytest.mark.full
+def test_a_name_of_this_machine() -> None:
+    """Its address is polled, with the label also as the only one."""
+    with (
+        FaultyServer(answer(capture())) as server,
+        running_exporter("--vllm.url", f"dns+http://localhost:{server.port}") as exporter,
+    ):
+        eventually(lambda: exporter.metrics().value("up", target=f"http://127.0.0.1:{server.port}") == 1.0)
+        assert exporter.metrics().value("discovery_up", name=f"dns+http://localhost:{server.port}") == 1.0

@@ -45,6 +45,17 @@ def test_a_change_is_told_once() -> None:
     assert line["recommended_num_speculative_tokens"] == 1
 
 
+def test_what_is_not_known_is_left_out() -> None:
+    """No line has `None`: a verdict that is unknown has no speedup, and a first K none before it."""
+    unknown = replace(GOOD, payoff=Payoff(PayoffVerdict.UNKNOWN, basis=Basis.MODELLED))
+    first_k = replace(GOOD, num_speculative_tokens=None)
+
+    [payoff] = told(GOOD, unknown, "payoff")
+    [k] = told(first_k, GOOD, "num_speculative_tokens changed")
+    assert (payoff["payoff"], "speedup" in payoff) == ("unknown", False)
+    assert (k["now"], "before" in k) == (4, False)
+
+
 @pytest.mark.parametrize("after", [IDLE, old_engine(), replace(GOOD, payoff=Payoff(), advice=Advice())])
 def test_that_nothing_can_be_said_any_more_is_not_told(after: EngineResult) -> None:
     """The change of activity has a line of its own."""

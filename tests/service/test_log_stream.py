@@ -1,10 +1,13 @@
 """The stream of log lines: nobody waits for what is behind standard error, and lines stay lines."""
 
+import logging
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
+
+from vllm_specdec_exporter.serve import logs
 
 _WRITES = """
 import logging, resource, sys
@@ -33,14 +36,18 @@ def test_a_paused_terminal() -> None:
         os.close(writes)
 
 
-def test_a_disk_that_fills_up_within_a_line(tmp_path: Path) -> None:
-    """The line that was cut stands alone; what comes once there is room begins anew, and tells of it."""
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Lines are lost without an error; what comes once there is room is written."""
     file = tmp_path / "log"
-    code = _WRITES + "limit(20); log.error('a line that does not fit'); limit(1000); log.error('another')"
+    code = _WRITES + "limit(0); log.error('lost'); log.handlers[0].flush(); limit(1000); log.error('another')"
     with file.open("wb") as stream:
         subprocess.run((sys.executable, "-c", code), stderr=stream, timeout=240, check=True)
-    assert file.read_text().splitlines() == [
-        "a line that does not",
-        "log lines dropped: output blocked",
-        "another",
-    ]
+    assert file.read_text().splitlines() == ["another"]
+
+
+def test_a_field_without_a_value() -> None:
+    """It is left out."""
+    record = logging.LogRecord("", logging.INFO, "", 0, "payoff", None, None)
+    record.fields = {"speedup": None, "k": 0, "why": ""}
+    assert logs.LogfmtFormatter().format(record).endswith(' level=info msg=payoff k=0 why=""')
+    assert "speedup" not in logs.JsonFormatter().format(record)

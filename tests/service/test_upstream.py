@@ -1,7 +1,6 @@
 """The client for the servers: limits, credentials, TLS, and what it never does."""
 
 import contextlib
-import gzip
 import logging
 import re
 import socket
@@ -201,25 +200,13 @@ class TestSize:
         body = BODY + b"#" * (size - len(BODY) - 1) + b"\n"
         yield body, answer(body)
         yield body, chunked(*[body[i : i + 1_000_000] for i in range(0, len(body), 1_000_000)])
-        yield body, answer(gzip.compress(body, 1), Content_Encoding="gzip")
 
     async def test_the_cap(self, server: FaultyServer) -> None:
-        """16 MiB pass, plain, in chunks and compressed, which nobody asked for; one byte more does not."""
+        """16 MiB pass, plain and in chunks; one byte more does not."""
         for body, server.behaviour in self._forms(MAX_BODY):
             assert await fetch(server.url) == body
         for _, server.behaviour in self._forms(MAX_BODY + 1):
             assert (await failure(server.url)).reason == "too_large"
-
-    @pytest.mark.parametrize("rest", [gzip.compress(BODY[9999:]), b"garbage"], ids=["member", "garbage"])
-    async def test_gzip_goes_on(self, server: FaultyServer, rest: bytes) -> None:
-        """What comes behind the end of a gzip stream is read or refused, never dropped unnoticed."""
-        server.behaviour = answer(gzip.compress(BODY[:9999]) + rest, Content_Encoding="gzip")
-        try:
-            received = await fetch(server.url)
-        except PollError as error:
-            assert error.reason == "malformed"  # noqa: PT017
-        else:
-            assert received == BODY
 
 
 class TestDeadline:

@@ -47,8 +47,8 @@ def test_slow_decay(simulation: Simulation) -> None:
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > 3.2
     assert lengths[-1] < 1.8
-    simulation.set_phase("slow_decay", over_seconds=10, end_acceptance=0.2)
-    simulation.advance(11)
+    simulation.set_phase("slow_decay", end_acceptance=0.2)
+    simulation.advance(121)
     assert length(change(simulation, 30)) == pytest.approx(1.24, abs=0.03)
 
 

@@ -36,9 +36,11 @@ def test_the_state_of_the_tap_and_requests_to_send_elsewhere_are_shown() -> None
     by_heat = known((few(CODE, 100), replace(CHAT, requests=100, request_type="code")))
     assert "Requests at temperature 1+" in show(by_heat).text
     quiet = replace(TAP, unobserved_total={}, upstream_errors_total={})
-    assert "Not looked at 0 Server not reached 0" in panel(show(known((), tap=quiet)), "Tap").text
+    assert (
+        "Not observed 0 Failed connections to the server 0" in panel(show(known((), tap=quiet)), "Tap").text
+    )
     assert "Tap" not in show(RESULTS["gaining"]).text
-    rejected = panel(show(RESULTS["rejected"]), "What answers told")
+    rejected = panel(show(RESULTS["rejected"]), "Records of speculation")
     assert "7 pushed observations could not be used." in rejected.text
 
 

@@ -43,7 +43,7 @@ ALLOWED = {
 IMPURE = frozenset(
     {
         *("aiohttp", "asyncio", "concurrent", "ctypes", "fcntl", "fileinput", "getpass", "glob", "http"),
-        *("httptools", "httpx", "importlib", "linecache", "locale", "logging", "mmap", "multiprocessing"),
+        *("httptools", "importlib", "linecache", "locale", "logging", "mmap", "multiprocessing"),
         *("os", "pathlib", "pkgutil", "platform", "queue", "resource", "runpy", "sched", "secrets"),
         *("select", "selectors", "shutil", "signal", "socket", "socketserver", "sqlite3", "ssl"),
         *("subprocess", "sys", "tempfile", "threading", "time", "urllib.request", "uuid", "webbrowser"),

@@ -163,7 +163,7 @@ async def test_an_api_key_is_sent_and_its_absence_explained(server: FakeServer, 
     file.write_text("secret\n")
     assert (await run_sweep(PLAN, endpoint(server.url, api_key_file=str(file)))).clean
     file.write_text("")
-    with pytest.raises(ConfigError, match="does not hold one line of ASCII"):
+    with pytest.raises(ConfigError, match="holds no token"):
         await run_sweep(PLAN, endpoint(server.url, api_key_file=str(file)))
 
 

@@ -1,4 +1,4 @@
-"""docs/machine.md: its commands, run with other folders, and what they installed."""
+"""docs/deployment.md: its commands, run with other folders, and what they installed."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from systemd.unit import ENVIRONMENT, UNIT, only
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "machine.md").read_text("utf-8")
+TEXT = (ROOT / "docs" / "deployment.md").read_text("utf-8")
 #: What makes the wheel, without its own set-up of a virtual environment: `make wheel` in Makefile.
 MAKE_WHEEL = "python3 -m hatchling build -t wheel -d dist"
 
@@ -70,7 +70,7 @@ def test_the_files_are_where_systemd_looks(root: Path) -> None:
 
 def test_the_prometheus_job_is_the_one_of_the_rules() -> None:
     """And the address the one that the environment file has."""
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```yaml\n# prometheus.yml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     jobs = {
         job["job_name"]: job["static_configs"][0]["targets"]
         for job in yaml.safe_load(block)["scrape_configs"]

@@ -199,7 +199,7 @@ async def tapping(
     tap = Tap(config, (lambda: trust) if trust is not None else None)
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.told.append)
-    listener.serve(tap.accept, listen)
+    listener.serve(lambda *_: tap.accept(), listen)
     tasks = asyncio.all_tasks()
     try:
         yield relay

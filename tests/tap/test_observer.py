@@ -109,14 +109,13 @@ def test_what_is_observed_of_a_stream() -> None:
 
 
 def test_what_is_observed_without_a_stream() -> None:
-    """Its times are the server's own, the queue before the first token included."""
+    """It has no times: its tokens arrive together."""
     document = chat_answer({key: value for key, value in RECORD.items() if not key.startswith("per_")})
-    document["metrics"] |= {"time_to_first_token_ms": 40.0, "queue_time_ms": 2.0, "mean_itl_ms": 5.0}
     body = {"model": "m", "prompt": "p"}
     (seen,) = observe(([request(body, COMPLETIONS)], [answer(document)])).told
     assert (seen.stream, seen.temperature, seen.request_type) == (False, None, "completions")
     assert seen.state is RecordState.SUMMARY
-    assert (seen.ttft_seconds, seen.tpot_seconds) == (0.042, 0.005)
+    assert (seen.ttft_seconds, seen.tpot_seconds) == (None, None)
 
 
 def test_times_of_a_stream() -> None:
@@ -253,7 +252,7 @@ _ODD = [
     b'{"choices":[],"metrics":{"speculative_decoding":{"num_spec_steps":"\xff"}}}',
     b'{"choices":[],"metrics":{"speculative_decoding":%s}}' % (b"[" * 3000 + b"]" * 3000),
     b'{"choices":[],"usage":{"completion_tokens":123456789012345678901234567890}}',
-    b'{"choices":[],"metrics":{"mean_itl_ms":1e999}}',
+    b'{"choices":[],"usage":{"completion_tokens":1e999}}',
 ]
 
 

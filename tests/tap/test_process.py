@@ -162,7 +162,7 @@ async def test_what_never_ends_is_cut_off_in_time() -> None:
 async def test_a_reload_keeps_counters_and_connections() -> None:
     """Requests are classified by the configuration with which they began, on open connections too.
 
-    Settings of the tap take a restart, as the log says.
+    Other rules start the counts of groups anew. Settings of the tap take a restart, as the log says.
     """
     before = "requests: {type_header: X-Type}\n"
     after = (
@@ -181,7 +181,7 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
         await running.ask(client, server, asked, ANSWERED_PLAIN)
         metrics = await running.metrics()
         labels = [(key["request_type"], key["model_name"]) for key in metrics.labels("request_drafts_total")]
-        assert sorted(labels) == [("batch", MODEL), ("chat", MODEL), ("mine", MODEL)]
+        assert sorted(labels) == [("chat", MODEL), ("mine", MODEL)]
         assert numbers(metrics, "request_observations_total") == {"detailed,tap": 3}
         assert sum(metrics.values("tenant_requests_total", tenant="blue").values()) == 1
         assert [metrics.value(name) for name in _TAP] == [2, 2, 3]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.programs import COMMAND, clean_environment
+from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.serve.configuration import load_baseline as load
 
 from .conftest import LABELLED, MEASURES, exporter, observe, scrape_when, total, wait_until_up
@@ -107,14 +107,17 @@ def watch(server: VllmServer, baseline: Path, requests: int, tokens: int) -> Tri
     with exporter(server, "--baseline.file", str(baseline), "--log.interval", "0s", *THRESHOLDS) as running:
         scrape_when(running, lambda scrape: scrape.value("up") == 1)
         told = traffic(server, requests, tokens)
-        drafts, window = truth(told).drafts, {"window": WINDOW}
-        scrape_when(
-            running,
-            lambda scrape: (
-                (scrape.value("window_drafts", **window) or 0) >= drafts
-                and (scrape.value("measured_requests", **window) or 0) >= requests
-            ),
-        )
+        drafts = truth(told).drafts
+
+        def is_counted() -> bool:
+            windows = running.snapshot()["targets"][0]["engines"][0]["windows"]
+            return any(
+                (window["drafts"] or 0) >= drafts and (window["measured"]["requests"] or 0) >= requests
+                for window in windows
+                if window["window"] == WINDOW
+            )
+
+        eventually(is_counted, 240)
         return Trial(told, running.snapshot()["targets"][0]["engines"][0])
 
 

@@ -1,4 +1,4 @@
-"""What docs/web-configuration.md shows is what happens."""
+"""What docs/operations.md shows of the web configuration is what happens."""
 
 import re
 import shlex
@@ -23,9 +23,10 @@ from webconfig.pki import Pki
 
 pytestmark = pytest.mark.full
 
-TEXT = (Path(__file__).parents[2] / "docs" / "web-configuration.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+TEXT = PAGE.partition("\n## TLS and passwords\n")[2].partition("\n## ")[0]
 BLOCKS = dict(re.findall(r"^```yaml\n# (\S+?)(?::[^\n]*)?\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
-CONFIGURATIONS = ("password", "certificates", "headers")
+CONFIGURATIONS = ("password", "certificates")
 
 
 @pytest.fixture

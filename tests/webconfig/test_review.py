@@ -13,22 +13,14 @@ from aiohttp import web
 
 from support.builders import refusal
 from vllm_specdec_exporter.observe.result import Reload
-from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter, peer_key
+from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter
 from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.web_config import fields
 from vllm_specdec_exporter.serve.web_config import middleware as guard_module
-from vllm_specdec_exporter.serve.web_config.basic_auth import (
-    MAX_OF_ONE_PEER,
-    MAX_WAITING,
-    Authenticator,
-    BackgroundThread,
-    FairQueue,
-    TooBusyError,
-)
 from vllm_specdec_exporter.serve.web_config.document import WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.middleware import WebConfigMiddleware
-from webconfig.https import MUTUAL, TLS, basic, write
+from webconfig.https import MUTUAL, TLS, write
 from webconfig.pki import Pki, hashed
 
 
@@ -46,7 +38,7 @@ class TestFollowing:
         guard = WebConfigMiddleware(source, source.load(), told.append)
         app = web.Application()
         guard.attach(app)
-        admission = ConnectionLimiter(0)
+        admission = ConnectionLimiter()
         runner = await admission.set_up(app)
         listener = await Listener.open("127.0.0.1", 0)
         await guard.start(listener, admission)
@@ -139,100 +131,3 @@ class TestFiles:
         assert parse(fields.parse_yaml(f"basic_auth_users: {{null: {one}}}".encode())).users == (
             ("null", one),
         )
-
-
-class TestWorker:
-    async def test_a_panic(self) -> None:
-        """What is no `Exception`, as a panic in Rust, is told to who asked as one; the next is served."""
-
-        class PanicError(BaseException):
-            pass
-
-        def panics(error: BaseException) -> None:
-            raise error
-
-        worker = BackgroundThread("test")
-        for error in (PanicError("oops"), SystemExit(3), KeyboardInterrupt(), StopIteration()):
-            with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
-                await asyncio.wait_for(worker.run(panics, error), 5)
-            assert caught.value.__cause__ is error
-        assert await asyncio.wait_for(worker.run(int), 5) == 0
-        worker.stop()
-
-
-class TestTurns:
-    def test_one_peer_after_the_other(self) -> None:
-        """Who asked much waits behind who asked once; who asks too much is turned away, and no other."""
-        turns = FairQueue[str]()
-        for item in ("a1", "a2", "b1", "c1", "c2"):
-            assert turns.put(item[0], item) is None
-        assert [turns.next() for _ in range(6)] == ["a1", "b1", "c1", "a2", "c2", None]
-
-        for number in range(MAX_OF_ONE_PEER):
-            turns.put("a", f"{number}")
-        with pytest.raises(TooBusyError):
-            turns.put("a", "x")
-        assert turns.put("b", "x") is None
-
-    def test_full(self) -> None:
-        """Who has none waiting takes the place of one who has more, and of nobody else."""
-        turns = FairQueue[str]()
-        for number in range(MAX_WAITING // 2):
-            turns.put(f"{number}", f"first {number}")
-            turns.put(f"{number}", f"second {number}")
-        displaced = {turns.put(f"new {number}", "new") for number in range(MAX_WAITING // 2)}
-
-        assert displaced == {f"second {number}" for number in range(MAX_WAITING // 2)}
-        with pytest.raises(TooBusyError):
-            turns.put("newest", "x")
-        with pytest.raises(TooBusyError):
-            turns.put("0", "x")
-        assert sum(turns.next() is not None for _ in range(MAX_WAITING + 1)) == MAX_WAITING
-
-    def test_peers(self) -> None:
-        """Whoever has a network of addresses is one peer all the same."""
-        peers = {
-            "192.0.2.7": "192.0.2.7",
-            "::ffff:192.0.2.7": "192.0.2.7",
-            "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
-            "fe80::1%eth0": "fe80::/64",
-            "": "",
-        }
-        assert {address: peer_key(address) for address in peers} == peers
-
-
-class TestFlood:
-    async def test_clients_that_have_gone(self) -> None:
-        """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
-        known = Authenticator(BackgroundThread("test"))
-        known.use([("alice", hashed("right", 9))])
-        checked: list[bytes] = []
-        matches = known._matches
-
-        def noted(hashed: bytes | None, password: bytes) -> bool:
-            checked.append(password)
-            return matches(hashed, password)
-
-        known._matches = noted  # type: ignore[method-assign]
-        found = await asyncio.gather(
-            known.allows(basic("alice", "first"), "a"),
-            known.allows(basic("alice", "left"), "b", lambda: True),
-            known.allows(basic("alice", "right"), "c", lambda: True),
-            known.allows(basic("alice", "right"), "d"),
-            return_exceptions=True,
-        )
-
-        assert checked == [b"first", b"right"]
-        assert [found[0], type(found[1]), *found[2:]] == [False, TooBusyError, True, True]
-
-    async def test_an_error_ends_nothing(self) -> None:
-        """A check that fails in a way nobody thought of is told, and the next is served."""
-        known = Authenticator(BackgroundThread("test"))
-        known.use([("alice", hashed("x"))])
-        known._users[b"bob"] = b"no hash at all"
-        found = await asyncio.gather(
-            known.allows(basic("bob", "x")), known.allows(basic("alice", "x")), return_exceptions=True
-        )
-
-        assert isinstance(found[0], ValueError)
-        assert found[1] is True

@@ -123,19 +123,6 @@ class TestCertificates:
         eventually(lambda: _shown(exporter, pki) == pki.serial(staged), SOON)
         assert exporter.log_lines("web configuration not reloaded") == []
 
-    def test_old_connections_end(self, serving: tuple[RunningExporter, Pki]) -> None:
-        """A connection from before ends with its next answer, so that its client sees the new certificate."""
-        exporter, pki = serving
-        connection = connect(exporter, client_context(pki))
-        connection.request("GET", "/-/ready")
-        connection.getresponse().read()
-        pki.renew()
-        eventually(lambda: _shown(exporter, pki) == pki.serial(), SOON)
-        connection.request("GET", "/-/ready")
-        last = connection.getresponse()
-        assert (last.status, last.headers["Connection"], last.read()) == (200, "close", b"ready\n")
-        assert connection.sock is None
-
     def test_an_answer_under_way_is_finished(self, pki: Pki) -> None:
         """Whoever waits for an answer while the settings change gets it, even if it is the last one."""
         good = client_context(pki, pki.clients.issue("prometheus.example"))

@@ -4,15 +4,17 @@ import asyncio
 import base64
 import itertools
 from collections.abc import Iterator
+from unittest.mock import Mock
 
+import bcrypt
 import pytest
 
 from support.exporter import RunningExporter
 from vllm_specdec_exporter.serve.web_config.basic_auth import (
     MAX_CACHED,
+    MAX_OF_ONE_PEER,
     MAX_WAITING,
     Authenticator,
-    BackgroundThread,
     TooBusyError,
     parse_header,
 )
@@ -93,7 +95,7 @@ class TestRequests:
 class TestAuthenticator:
     async def test_users_change(self) -> None:
         """Who was removed, or has another password, is let in no more: well known, or just being checked."""
-        known = Authenticator(BackgroundThread("test"))
+        known = Authenticator()
         known.use([("alice", hashed("one")), ("bob", hashed("two", 13))])
         assert await known.allows(basic("alice", "one")) is True
         check = asyncio.create_task(known.allows(basic("bob", "two")))
@@ -108,7 +110,7 @@ class TestAuthenticator:
     async def test_many_users_are_remembered_within_bounds(self) -> None:
         """However many users there are, the memory of them has an end; all are still let in."""
         names = [f"user{n}" for n in range(MAX_CACHED + 20)]
-        known = Authenticator(BackgroundThread("test"))
+        known = Authenticator()
         one = hashed("x")
         known.use([(name, one) for name in names])
         found = [await known.allows(basic(name, "x")) for name in names]
@@ -122,15 +124,15 @@ class TestAuthenticator:
 
         The hash for an unknown user has the cost of the others.
         """
-        known = Authenticator(BackgroundThread("test"))
+        known = Authenticator()
         known.use([("alice", hashed("x", 5))])
-        checked, matches = list[bytes](), known._matches
+        checked, matches = list[bytes](), bcrypt.checkpw
 
-        def noted(hashed: bytes | None, password: bytes) -> bool:
+        def checkpw(password: bytes, hashed: bytes) -> bool:
             checked.append(password)
-            return matches(hashed, password)
+            return matches(password, hashed)
 
-        monkeypatch.setattr(known, "_matches", noted)
+        monkeypatch.setattr(bcrypt, "checkpw", checkpw)
         found = await asyncio.gather(*(known.allows(basic("alice", "x")) for _ in range(10)))
         assert (found, checked) == ([True] * 10, [b"x"])
         assert await known.allows(basic("alice", "x"))
@@ -140,15 +142,56 @@ class TestAuthenticator:
         assert known._decoy.startswith(b"$2b$05$")
 
     async def test_too_busy(self) -> None:
-        """No more than so many wait; those who do not wait take no place."""
-        known = Authenticator(BackgroundThread("test"))
+        """No more than so many wait, and fewer of one client; those who do not wait take no place."""
+        known = Authenticator()
         known.use([("alice", hashed("x", 9))])
+        guesses = [known.allows(basic("alice", f"{n}"), "a") for n in range(MAX_OF_ONE_PEER + 1)]
+        found = await asyncio.gather(*guesses, return_exceptions=True)
+        assert found[:-1] == [False] * MAX_OF_ONE_PEER
+        assert isinstance(found[-1], TooBusyError)
         guesses = [known.allows(basic("alice", f"{n}"), f"{n}") for n in range(MAX_WAITING + 3)]
         found = await asyncio.gather(*guesses, return_exceptions=True)
 
         assert found[:MAX_WAITING] == [False] * MAX_WAITING
         assert [type(error) for error in found[MAX_WAITING:]] == [TooBusyError] * 3
         assert await known.allows(basic("alice", "x"))
+
+    async def test_clients_that_have_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
+        known = Authenticator()
+        known.use([("alice", hashed("right", 9))])
+        checked, matches = list[bytes](), bcrypt.checkpw
+
+        def checkpw(password: bytes, hashed: bytes) -> bool:
+            checked.append(password)
+            return matches(password, hashed)
+
+        monkeypatch.setattr(bcrypt, "checkpw", checkpw)
+        found = await asyncio.gather(
+            known.allows(basic("alice", "first"), "a"),
+            known.allows(basic("alice", "left"), "b", lambda: True),
+            known.allows(basic("alice", "right"), "c", lambda: True),
+            known.allows(basic("alice", "right"), "d"),
+            return_exceptions=True,
+        )
+
+        assert checked == [b"first", b"right"]
+        assert [found[0], type(found[1]), *found[2:]] == [False, TooBusyError, True, True]
+
+    async def test_an_error_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A check that fails, also as a panic in Rust does, is told to who asked; the next is served."""
+
+        class PanicError(BaseException):
+            pass
+
+        known = Authenticator()
+        known.use([("alice", hashed("x"))])
+        for error, told in ((ValueError("no hash"), ValueError), (PanicError("oops"), RuntimeError)):
+            with monkeypatch.context() as patch:
+                patch.setattr(bcrypt, "checkpw", Mock(side_effect=error, __name__="checkpw"))
+                with pytest.raises(told, match=str(error)):
+                    await known.allows(basic("alice", "y"))
+        assert await known.allows(basic("alice", "x")) is True
 
 
 def test_parse_header() -> None:

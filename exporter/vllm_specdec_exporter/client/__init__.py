@@ -2,17 +2,15 @@
 
 ::
 
-    api              `get_metrics`: the snapshot of a running exporter
-    reporter         queues observations and pushes them from a background thread
-    httpx_transport  observes the requests of an httpx client or transport
-    openai           observes the requests of an openai client
-    asgi             observes the requests of a server, such as a gateway or vLLM
+    api    `get_metrics`: the snapshot of a running exporter
+    push   `push_request`: one request that the caller observed
 
 It needs only `msgspec`, and sends counts, times and names, never prompts or texts.
 """
 
 from __future__ import annotations
 
-from .reporter import Reporter
+from ..requests.push_schema import PushedRequest
+from .push import PushFailedError, push_request
 
-__all__ = ["Reporter"]
+__all__ = ["PushFailedError", "PushedRequest", "push_request"]

@@ -90,6 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
     method = "Speculative method, such as eagle3: the profile is chosen for it."
     add_flag(parser, "--method NAME", method, "")
+    add_flag(parser, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
     add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
     add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
     add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
@@ -196,6 +197,7 @@ def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) 
         requests=_PER_WORKER * max(2, batch),
         max_tokens=args.max_tokens,
         model=args.model,
+        api=args.api,
         ignore_eos=True,
         allow_other_traffic=args.allow_other_traffic,
         watch=1.0,

@@ -54,6 +54,7 @@ _OF_EXPORTER = ("vllm.ca-file", "vllm.cert-file", "vllm.key-file", "vllm.insecur
 
 #: Number of polls: two are enough for values, more detect a server with failures.
 _SAMPLES = 6
+#: A window is at least a second; `serve` is for more than an hour.
 _MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
 
 

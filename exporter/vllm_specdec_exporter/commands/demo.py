@@ -117,7 +117,7 @@ def _programs(folder: Path, scenario: str, speed: str) -> Iterator[Program]:
         config, rules = folder / "prometheus.yml", folder / "rules"
         config.write_text(_prometheus_config(simulator, exporter, alerts), encoding="utf-8")
         rules.mkdir()
-        for file in next((found.glob("*.yml") for found in _RULE_FOLDERS if found.is_dir()), ()):
+        for file in next((rules_of.glob("*.yml") for rules_of in _RULE_FOLDERS if rules_of.is_dir()), ()):
             (rules / file.name).write_text(faster_rules(file.read_text("utf-8"), _SPEEDUP), encoding="utf-8")
         command = (prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'prometheus'}")
         command += (f"--web.listen-address={_HOST}:{port}", quiet)
@@ -149,17 +149,17 @@ def _prometheus_config(simulator: int, exporter: int, alertmanager: int | None) 
 
 def _port(wanted: int, taken: set[int]) -> int:
     """Return the default port, or a free one if that is in use."""
-    for port in (wanted, 0):
+    for tried in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((_HOST, port))
+                probe.bind((_HOST, tried))
             except OSError:
                 continue
-            found = int(probe.getsockname()[1])
-            if found not in taken:
-                taken.add(found)
-                return found
+            port = int(probe.getsockname()[1])
+            if port not in taken:
+                taken.add(port)
+                return port
     return _port(0, taken)
 
 
@@ -213,9 +213,8 @@ def _print_introduction(programs: list[Program], scenario: str) -> None:
     if prometheus:
         page = _alerts_page(prometheus.url)
         print(f"  {'alerts':<16}{page} (durations in the rules are divided by {_SPEEDUP})")
-        push = "dashboards --push YOUR-GRAFANA --grafana.token-file FILE"
-        print(f"  {'dashboards':<16}{_command()} {push}")
-        print(f"  {'':<16}with {prometheus.url} as its Prometheus data source")
+        print(f"  {'dashboards':<16}{_command()} dashboards --out DIR")
+        print(f"  {'':<16}to import into a Grafana with {prometheus.url} as its Prometheus data source")
     print(f"\n  try: curl -s {exporter.url}/metrics | grep -E 'payoff|speedup|recommendation'")
     print(f"       {_command()} check {programs[0].url} {shlex.join(_SIMULATED)}\n")
     sys.stdout.flush()
@@ -261,11 +260,11 @@ def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
         alerts = _get_json(f"{url}/api/v1/alerts")["data"]["alerts"]
     except OSError:
         return ""
-    found = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
+    firing = [alert["labels"] for alert in alerts if alert["state"] == "firing"]
     words = {"critical": "page", "warning": "ticket", "info": "hint"}
     parts = []
     for severity, word in words.items():
-        names = {labels["alertname"] for labels in found if labels["severity"] == severity}
+        names = {labels["alertname"] for labels in firing if labels["severity"] == severity}
         if names:
             short = sorted(name.removeprefix("VLLMSpecDecode") for name in names)
             parts.append(f"{word}: {', '.join(short)}")

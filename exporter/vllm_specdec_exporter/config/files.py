@@ -46,26 +46,26 @@ def stamp(path: str) -> tuple[int, ...]:
     if not path:
         return ()
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
-MAX_BYTES = 4 << 20  # limit of a file, in bytes
+MAX_BYTES = 4 << 20  # limit of a file, in bytes: four times what a ConfigMap may have
 
 
-def read_regular(path: str) -> tuple[bytes | None, str]:
+def read_regular(path: str, limit: int = MAX_BYTES) -> tuple[bytes | None, str]:
     """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
     try:
         with open(path, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None, "not a regular file"
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(limit + 1)
     except (OSError, ValueError) as error:
         return None, f"cannot be read: {getattr(error, 'strerror', None) or error}"
-    if len(content) > MAX_BYTES:
-        return None, f"larger than {MAX_BYTES >> 20} MiB"
+    if len(content) > limit:
+        return None, f"larger than {limit >> 20} MiB"
     return content, ""
 
 

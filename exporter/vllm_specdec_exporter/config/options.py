@@ -91,14 +91,14 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse `args`. The error for an unknown flag suggests a similar one."""
-        found, unknown = self.parse_known_args(args, namespace)
+        parsed, unknown = self.parse_known_args(args, namespace)
         if unknown:
             flag = unknown[0].partition("=")[0]
             near = nearest(flag, self._option_string_actions) if flag[:1] == "-" else ""
             self.error(
                 f"unrecognized arguments: {' '.join(unknown)}{f'; did you mean {near}?' if near else ''}"
             )
-        return found
+        return parsed
 
     def error(self, message: str) -> NoReturn:
         """Print `message` as one line and exit with 2."""
@@ -245,16 +245,16 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
     if not isinstance(document, Mapping):
         where = f"{prefix.rstrip('.')} in {file}" if prefix else file
         raise ConfigError(f"{where}: a mapping of settings is expected")
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, value in document.items():
         key = prefix + str(name).replace("-", "_")
         if key in known:
-            found[key] = value
+            values[key] = value
         elif any(option.startswith(key + ".") for option in known):
-            found.update(_flatten(value, known, file, key + "."))
+            values.update(_flatten(value, known, file, key + "."))
         else:
             near = nearest(key, known)
             hint = f"; did you mean {near}?" if near else f"; known: {', '.join(sorted(known))}"
             shown = key if key.isprintable() else json.dumps(key)
             raise ConfigError(f"{shown} in {file}: no such setting{hint}")
-    return found
+    return values

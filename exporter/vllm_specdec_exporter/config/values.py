@@ -211,6 +211,7 @@ _SECRET_PARAMETER = re.compile(
 )
 _NOT_IN_HOST = frozenset(' "<>[\\]^`{|}')
 _SOCKET_HOST = "http://localhost"
+_DISCOVERY = "dns+"  # before the address of a name
 _ALLOWED = "not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock"
 
 
@@ -222,13 +223,12 @@ class Target:
     socket: str = ""  # path of the Unix socket to connect to instead of the host in `url`; empty for none
     user: str = ""  # user name for basic authentication
     password: str = field(default="", repr=False)
-    #: How the host of `url` is resolved to servers: ``dns`` or ``dnssrv``; empty for a server.
-    discovery: str = ""
+    discovery: bool = False  # whether every address of the host in `url` is a server
 
     @property
     def name(self) -> str:
         """The address for labels and logs: without secrets, and without the default path."""
-        url = f"{self.discovery}+{mask_query(self.url)}" if self.discovery else mask_query(self.url)
+        url = f"{_DISCOVERY}{mask_query(self.url)}" if self.discovery else mask_query(self.url)
         if self.socket:
             path = url.removeprefix(_SOCKET_HOST)
             return f"unix:{self.socket}" + ("" if path == "/metrics" else f":{path}")
@@ -244,8 +244,8 @@ class Target:
     def sibling_url(self, name: str) -> str:
         """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""
         scheme, host, path, _, _ = urlsplit(self.url)
-        base, found, _ = path.rpartition("/metrics")
-        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if found else ""
+        base, metrics, _ = path.rpartition("/metrics")
+        return urlunsplit((scheme, host, f"{base}/{name}", "", "")) if metrics else ""
 
 
 def parse_target(text: str) -> Target:
@@ -287,16 +287,14 @@ def parse_target(text: str) -> Target:
 
 
 def parse_servers(text: str) -> Target:
-    """Return a target, or the servers behind a name: ``dns+http://name:port``, ``dnssrv+http://name``."""
-    discovery, plus, url = text.strip().partition("+")
-    if not plus or discovery not in ("dns", "dnssrv"):
-        return parse_target(text)
-    target = parse_target(url)
+    """Return a target, or the servers behind a name: ``dns+http://name:port``."""
+    text = text.strip()
+    target = parse_target(text.removeprefix(_DISCOVERY))
+    if not text.startswith(_DISCOVERY):
+        return target
     if target.socket:
-        raise ValueError(f"{discovery}+ needs a name, as in {discovery}+http://vllm.llm.svc")
-    if discovery == "dnssrv" and urlsplit(target.url).port is not None:
-        raise ValueError("dnssrv+ has no port: it is in the records")
-    return replace(target, discovery=discovery)
+        raise ValueError("dns+ needs a name, as in dns+http://vllm.llm.svc")
+    return replace(target, discovery=True)
 
 
 def mask_query(text: str) -> str:

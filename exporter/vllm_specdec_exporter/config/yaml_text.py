@@ -1,4 +1,4 @@
-"""YAML: reading with limits on the size, and errors that quote nothing of the text."""
+"""YAML: reading with errors that quote nothing of the text, in which there may be secrets."""
 
 from __future__ import annotations
 
@@ -7,112 +7,76 @@ from typing import Any
 
 import yaml
 
-MAX_SIZE = 1_000_000  # maximum number of nodes and characters of a document, with every alias expanded
-_MAX_BITS = 1000  # a larger integer cannot be converted to a float
-#: Surrogates, as in ``"\ud83d\ude00"``; a single one cannot be encoded.
-_SURROGATES = re.compile("[\\ud800-\\udfff]")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_INTEGER = "tag:yaml.org,2002:int"
+_MAX_INTEGER = 200  # limit of its characters: one of 309 digits cannot be converted to a float
 
 
 class YAMLTextError(ValueError):
-    """A text that is not YAML, or exceeds a limit. The message is one line."""
+    """A text that is not YAML, or not accepted here. The message is one line."""
 
 
-class StrictCharacters:
-    """Mix-in for PyYAML's loaders: joins surrogate pairs, and raises `YAMLError` for invalid characters."""
+class Strict:
+    """Mix-in for PyYAML's loaders: no aliases, no key twice in a mapping, no half characters."""
 
-    def get_single_node(self) -> Any:
-        """Return the nodes of the document."""
-        try:
-            return super().get_single_node()  # type: ignore[misc]
-        except (ValueError, OverflowError) as error:  # "\UFFFFFFFF", a version of thousands of digits
-            mark = self.get_mark()  # type: ignore[attr-defined]
-            raise yaml.scanner.ScannerError(
-                problem="found a number out of range", problem_mark=mark
-            ) from error
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node. An alias could make a short text large."""
+        if self.check_event(yaml.AliasEvent):  # type: ignore[attr-defined]
+            raise _refusal("an alias", self.peek_event())  # type: ignore[attr-defined]
+        return super().compose_node(parent, index)  # type: ignore[misc]
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Return the node of a mapping."""
+        node = super().compose_mapping_node(anchor)  # type: ignore[misc]
+        keys = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise _refusal("a key for the second time", key)
+            keys.add(str(key.value))
+        return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
-        """Return the node of a scalar, with surrogate pairs joined."""
+        """Return the node of a scalar, with surrogate pairs joined: JSON writes some characters as pairs."""
         node = super().compose_scalar_node(anchor)  # type: ignore[misc]
-        if _SURROGATES.search(node.value):
-            try:  # JSON escapes characters above U+FFFF as surrogate pairs
-                node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
-            except UnicodeDecodeError as error:
-                raise yaml.composer.ComposerError(
-                    problem="found a lone surrogate", problem_mark=node.start_mark
-                ) from error
+        if node.tag == _INTEGER and len(node.value) > _MAX_INTEGER:
+            raise _refusal("a number with too many digits", node)
+        try:
+            node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError as error:
+            raise _refusal("a lone surrogate", node) from error
         return node
 
 
-class _Loader(StrictCharacters, yaml.SafeLoader):
-    """The safe loader; every error in the conversion of a value is a `YAMLError`."""
-
+class _Loader(Strict, yaml.SafeLoader):
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         try:
-            found = super().construct_object(node, deep)
+            return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, TypeError, OverflowError) as error:
-            raise yaml.constructor.ConstructorError(
-                problem="found a value that is invalid for its type", problem_mark=node.start_mark
-            ) from error
-        if isinstance(found, int) and found.bit_length() > _MAX_BITS:
-            raise yaml.constructor.ConstructorError(
-                problem="found a number with too many digits", problem_mark=node.start_mark
-            )
-        return found
+            raise _refusal("a value that is invalid for its type", node) from error
 
 
-def read_yaml(text: str | bytes) -> Any:
-    """Return the document of a YAML text, `None` for an empty one; YAMLTextError also beyond `MAX_SIZE`."""
+def _refusal(what: str, where: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=f"found {what}", problem_mark=where.start_mark)
+
+
+def read_yaml(text: str | bytes, loader: type = _Loader) -> Any:
+    """Return the only document of a YAML text, `None` for an empty one; raise YAMLTextError."""
     try:
-        loader = _Loader(text)
-        try:
-            node = loader.get_single_node()
-            if node is None:
-                return None
-            _measure(node, {})
-            return loader.construct_document(node)
-        finally:
-            loader.dispose()
-    except (yaml.YAMLError, RecursionError) as error:
-        raise YAMLTextError(reason(error)) from None  # the cause quotes the text, which may be secret
-
-
-def reason(error: BaseException) -> str:
-    """Return an error of PyYAML as one line with its position, without quotes of the text."""
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if not isinstance(error, yaml.MarkedYAMLError):
-        return " ".join(str(error).split())  # an invalid character, as its number
-    problem = _QUOTED.sub(_hide_quote, error.problem or error.context or "it cannot be read")
-    mark = error.problem_mark or error.context_mark
-    return problem if mark is None else f"{problem} in line {mark.line + 1}, column {mark.column + 1}"
+        return yaml.load(text, Loader=loader)  # noqa: S506 - the loaders construct no Python objects
+    except RecursionError:
+        reason = "nested too deeply"
+    except yaml.MarkedYAMLError as error:
+        reason = _QUOTED.sub(_hide_quote, error.problem or error.context or "it cannot be read")
+        if mark := error.problem_mark or error.context_mark:
+            reason = f"{reason} in line {mark.line + 1}, column {mark.column + 1}"
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())  # an invalid character, as its number
+    except (ValueError, OverflowError):
+        reason = "found a number out of range"
+    raise YAMLTextError(reason)  # without a cause, which quotes the text
 
 
 def _hide_quote(match: re.Match[str]) -> str:
     """Keep quoted YAML syntax; replace quotes of the text."""
     inner = match[0][1:-1]
     return match[0] if len(inner) <= 1 or inner.startswith("<") else "…"
-
-
-def _measure(node: Any, known: dict[int, int | None]) -> int:
-    """Return the size of a node, aliases expanded; YAMLError if that is too large or recursive."""
-    if id(node) in known:
-        size = known[id(node)]
-        if size is None:
-            raise yaml.composer.ComposerError(problem="found a recursive alias", problem_mark=node.start_mark)
-        return size
-    known[id(node)] = None
-    size = 1
-    if isinstance(node, yaml.ScalarNode):
-        size += len(node.value)
-    elif isinstance(node, yaml.MappingNode):
-        size += sum(_measure(key, known) + _measure(value, known) for key, value in node.value)
-    else:
-        size += sum(_measure(item, known) for item in node.value)
-    if size > MAX_SIZE:
-        raise yaml.composer.ComposerError(
-            problem=f"found more than {MAX_SIZE} nodes and characters, with aliases expanded",
-            problem_mark=node.start_mark,
-        )
-    known[id(node)] = size
-    return size

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .sizes import Precision
 
 _CACHING = ("full_attention", "sliding_attention")  # types of layers with a KV cache
-_MOST_LAYERS = 10_000  # most layers, more than any model has
+_MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def read_architecture(document: object) -> Architecture:
     _refuse_other_layers(text)
     reader = _Reader({**family.defaults, **text})
     hidden, heads = reader.number("hidden_size"), reader.number("num_attention_heads")
-    layers = reader.number("num_hidden_layers", most=_MOST_LAYERS)
+    layers = reader.number("num_hidden_layers", most=_MAX_LAYERS)
     tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
     bias = text.get("attention_bias")
     windowed = reader.document.get("use_sliding_window") is not False
@@ -188,8 +188,8 @@ class _Reader:
 
     def first(self, *names: str, default: int | None = None) -> int:
         """Return the number of the first existing key."""
-        found = next((name for name in names if self.has(name)), names[-1])
-        return self.number(found, default)
+        name = next((name for name in names if self.has(name)), names[-1])
+        return self.number(name, default)
 
     def has(self, name: str) -> bool:
         return self.document.get(name) is not None

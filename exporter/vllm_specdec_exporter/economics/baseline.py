@@ -115,10 +115,10 @@ def decode(body: bytes) -> Baseline:
         document: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise BaselineError(f"not JSON: {error}") from error
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != FORMAT:
+    stated = document.get("format") if isinstance(document, dict) else None
+    if stated != FORMAT:
         raise BaselineError(
-            f"its format is {json.dumps(found)}, and this exporter reads {FORMAT}: record it anew"
+            f"its format is {json.dumps(stated)}, and this exporter reads {FORMAT}: record it anew"
         )
     try:
         baseline = msgspec.convert(document, Baseline)

@@ -80,30 +80,30 @@ class BaselineComparison(Struct, frozen=True):
         baseline: Baseline,
     ) -> BaselineComparison:
         """Add the requests that finished between two samples at this load; other buckets restart the sums."""
-        found, parts = increase(before, after), baseline.at(load)
-        if found is None or not parts:
+        finished, parts = increase(before, after), baseline.at(load)
+        if finished is None or not parts:
             return self if self.baseline is baseline else BaselineComparison(baseline=baseline)
         if self.baseline is baseline:
             with contextlib.suppress(ValueError):
-                return self._plus(found, parts, load, seconds)
-        return BaselineComparison(baseline=baseline)._plus(found, parts, load, seconds)
+                return self._plus(finished, parts, load, seconds)
+        return BaselineComparison(baseline=baseline)._plus(finished, parts, load, seconds)
 
     def _plus(
-        self, found: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
+        self, finished: Latencies, parts: tuple[tuple[float, LoadBucket], ...], load: float, seconds: float
     ) -> BaselineComparison:
         """Add finished requests; raise ValueError if their histogram has other buckets."""
         now: dict[str, Histogram | None] = {}
         then: dict[str, Histogram | None] = {}
         for name in _NAMES:
-            finished: Histogram | None = getattr(found, name)
+            latency: Histogram | None = getattr(finished, name)
             expected = _expected(name, parts)
             now[name], then[name] = getattr(self.latencies, name), getattr(self.baseline_latencies, name)
-            if finished is not None and expected is not None and finished.count:
-                now[name] = (now[name] or Histogram()).plus(finished)
-                then[name] = (then[name] or Histogram()).plus(expected, finished.count / expected.count)
+            if latency is not None and expected is not None and latency.count:
+                now[name] = (now[name] or Histogram()).plus(latency)
+                then[name] = (then[name] or Histogram()).plus(expected, latency.count / expected.count)
         throughput = sum(weight * bucket.generation_tokens_per_second for weight, bucket in parts)
         seen = sum(weight * bucket.requests_running for weight, bucket in parts)
-        per_token = found.time_per_output_token
+        per_token = finished.time_per_output_token
         return replace(
             self,
             latencies=Latencies(**now),
@@ -119,13 +119,13 @@ def increase(before: Latencies | None, after: Latencies | None) -> Latencies | N
     """Return the latencies of requests that finished between two samples; ``None`` if not known."""
     if before is None or after is None:
         return None
-    found: dict[str, Histogram | None] = {}
+    increases: dict[str, Histogram | None] = {}
     for name in _NAMES:
         earlier, later = getattr(before, name), getattr(after, name)
-        found[name] = None if earlier is None or later is None else later.since(earlier)
-        if later is not None and earlier is not None and found[name] is None:
+        increases[name] = None if earlier is None or later is None else later.since(earlier)
+        if later is not None and earlier is not None and increases[name] is None:
             return None
-    return Latencies(**found)
+    return Latencies(**increases)
 
 
 def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogram | None:
@@ -134,10 +134,10 @@ def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogr
     for weight, bucket in parts:
         if not weight:
             continue
-        found: Histogram | None = getattr(bucket.latencies, name)
-        if found is None or not found.count:
+        latency: Histogram | None = getattr(bucket.latencies, name)
+        if latency is None or not latency.count:
             return None
-        total = total.plus(found, weight / found.count)
+        total = total.plus(latency, weight / latency.count)
     return total
 
 
@@ -187,13 +187,13 @@ def _between(first: Latencies, last: Latencies, name: str) -> Histogram | None:
 
 
 def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]:
-    found = []
+    ratios = []
     for quantile in QUANTILES:
         here, there = now.quantile(quantile), then.quantile(quantile)
         # A quantile within a bucket that has most of the requests is too inaccurate for a ratio.
         if here and there and max(now.share_around(here), then.share_around(there)) <= _COARSE:
-            found.append(LatencyRatio(name, quantile, here / there))
-    return found
+            ratios.append(LatencyRatio(name, quantile, here / there))
+    return ratios
 
 
 def _margin(now: Histogram, then: Histogram) -> float:

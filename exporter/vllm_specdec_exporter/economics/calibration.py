@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: Relative error that 90 % of the calibrated estimates stay below: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15
 #: Least relative error of a cost from learned step times: batches and prompts are never quite alike.
-_LEAST_ERROR = 0.05
-_MOST_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
+_MIN_ERROR = 0.05
+_MAX_LOAD = 10.0  # a slope that differs from the profile's by more than this factor is not believed
 #: Methods whose drafting time does not grow with K.
 _CONSTANT = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "dflash", "dspark"})
 
@@ -118,13 +118,15 @@ def _extent(rows: Sequence[StepTime]) -> tuple[float, float]:
 def _plain(rows: Sequence[StepTime]) -> tuple[float, float, float]:
     contexts = {row.context for row in rows}
     if len(rows) > 2 and max(contexts) > 1.5 * max(1.0, min(contexts)):
-        found = least_squares([((1.0, r.batch, r.batch * r.context), r.seconds, r.seconds**-2) for r in rows])
-        if found and min(found) >= 0:
-            return found[0], found[1], found[2]
-    found = least_squares([((1.0, r.batch), r.seconds, r.seconds**-2) for r in rows])
-    if found is None or found[1] < 0:
+        solution = least_squares(
+            [((1.0, r.batch, r.batch * r.context), r.seconds, r.seconds**-2) for r in rows]
+        )
+        if solution and min(solution) >= 0:
+            return solution[0], solution[1], solution[2]
+    solution = least_squares([((1.0, r.batch), r.seconds, r.seconds**-2) for r in rows])
+    if solution is None or solution[1] < 0:
         return sum(r.seconds for r in rows) / len(rows), 0.0, 0.0
-    return found[0], found[1], 0.0
+    return solution[0], solution[1], 0.0
 
 
 def _extra(rows: Sequence[tuple[StepTime, float]], *, constant: bool) -> tuple[float, float, float]:
@@ -138,15 +140,15 @@ def _extra(rows: Sequence[tuple[StepTime, float]], *, constant: bool) -> tuple[f
     features = [(1.0, row.k, row.k * row.batch) for row, _ in rows]
     best, least = [0.0, 0.0, 0.0], math.inf
     for used in ((*head, *token) for head in heads for token in ((2,), ()) if head or token):
-        found = least_squares(
+        coefficients = least_squares(
             [
                 (tuple(x[i] for i in used), value, row.seconds**-2)
                 for x, (row, value) in zip(features, rows, strict=True)
             ]
         )
-        if found is None or min(found) < 0:
+        if coefficients is None or min(coefficients) < 0:
             continue
-        solution = [found[used.index(i)] if i in used else 0.0 for i in range(3)]
+        solution = [coefficients[used.index(i)] if i in used else 0.0 for i in range(3)]
         error = sum(
             ((sum(map(operator.mul, solution, x)) - value) / row.seconds) ** 2
             for x, (row, value) in zip(features, rows, strict=True)
@@ -201,7 +203,7 @@ def _measured(
     return replace(
         profile,
         correction=profile.correction * (cost - 1) / modelled,
-        uncertainty=max(_LEAST_ERROR, plain.error + drafting.error),
+        uncertainty=max(_MIN_ERROR, plain.error + drafting.error),
         basis=Basis.MEASURED,
         batches=batches,
         contexts=None,
@@ -215,4 +217,4 @@ def _sloped(profile: CostProfile, drafting: StepFit, drafted: float) -> CostProf
     ratio = drafting.seconds(high) / drafting.seconds(low)
     below = high_time - ratio * low_time
     load = (ratio - 1) / below if below > 0 else 0.0
-    return replace(profile, load=load) if 1 / _MOST_LOAD <= load <= _MOST_LOAD else profile
+    return replace(profile, load=load) if 1 / _MAX_LOAD <= load <= _MAX_LOAD else profile

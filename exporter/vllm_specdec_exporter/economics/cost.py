@@ -174,7 +174,7 @@ class CostProfile:
     def covers(self, batch: float) -> bool:
         """Return whether batch size and context are within reach of those that were measured, if any were."""
         context = max(self.context_tokens, _SHORT_CONTEXT)
-        least, most = (max(found, _SHORT_CONTEXT) for found in self.contexts or (context, context))
+        least, most = (max(end, _SHORT_CONTEXT) for end in self.contexts or (context, context))
         fewest, largest = self.batches or (batch, batch)
         return fewest / REACH <= batch <= largest * REACH and least / REACH <= context <= most * REACH
 
@@ -187,10 +187,6 @@ class CostProfile:
         if not share or not k or self.basis is not Basis.MODELLED:
             return self
         return replace(self, measured_draft=(share, k))
-
-    def break_even_ratio(self, k: float, batch: float) -> float:
-        """Return the acceptance ratio at break-even, for `k` above 0; above 1, no acceptance could pay."""
-        return (self.step_cost(k, batch) - 1) / k
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""

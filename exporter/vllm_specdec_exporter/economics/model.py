@@ -126,12 +126,12 @@ def parse_model(text: str) -> Model:
     """Return the model of a size, by default BF16: ``70B``, ``8B:fp8``, ``30B-A3B:int4``; or ValueError."""
     size, _, precision = text.partition(":")
     total, _, active = size.partition("-A") if "-A" in size else size.partition("-a")
-    found = parse_precision(precision) if precision else BF16
+    stored = parse_precision(precision) if precision else BF16
     parameters = parse_parameters(total)
     used = parse_parameters(active) if active else parameters
     if used > parameters:
         raise ValueError(f"a token cannot pass through {active} of {total} parameters")
-    return from_parameters(parameters, found, used)
+    return from_parameters(parameters, stored, used)
 
 
 def with_details(model: Model, details: str) -> Model:
@@ -218,7 +218,7 @@ def model_in_name(name: str) -> Model | None:
     active = _ACTIVE.search(name)
     if parameters is None or (active is None and not _DENSE.search(name)):
         return None
-    precision = next((found for pattern, found in _PRECISIONS if pattern.search(name)), "bf16")
+    precision = next((stored for pattern, stored in _PRECISIONS if pattern.search(name)), "bf16")
     return from_parameters(parameters, PRECISIONS[precision], float(active[1]) * 1e9 if active else None)
 
 

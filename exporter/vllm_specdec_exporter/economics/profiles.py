@@ -61,22 +61,22 @@ def parse_profiles(document: object) -> dict[str, CostProfile]:
     for name in profiles:
         if not str(name).isprintable() or not str(name).strip():
             raise ProfileError(f"{str(name)!r} is no name for a profile: it must be text on one line")
-    found = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
-    for profile in found.values():
+    parsed = {str(name): _profile(str(name), entry) for name, entry in profiles.items()}
+    for profile in parsed.values():
         for method in profile.methods:
             if method in taken:
                 raise ProfileError(
                     f"profile {profile.name}: method {method} belongs to profile {taken[method]} already"
                 )
             taken[method] = profile.name
-    return found
+    return parsed
 
 
 def _profile(name: str, entry: object) -> CostProfile:
-    found = _checked(name, entry, _KNOWN)
-    if "target" not in found:
+    checked = _checked(name, entry, _KNOWN)
+    if "target" not in checked:
         raise ProfileError(f"profile {name}: target is missing; its key fixed is the time of a step")
-    values = {key: _value(name, key, value) for key, value in found.items()}
+    values = {key: _value(name, key, value) for key, value in checked.items()}
     values.pop("unit", None)
     profile = CostProfile(name=name, **values)
     if profile.target.fixed <= 0:
@@ -123,8 +123,8 @@ def _checked(where: str, entry: object, known: frozenset[str]) -> Mapping[str, A
 
 def _part(name: str, key: str, value: object) -> TargetCost | DraftCost:
     part = _PARTS[key]
-    found = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
-    numbers = {item: _number(name, f"{key}.{item}", number) for item, number in found.items()}
+    checked = _checked(f"{name}, {key}", value, frozenset(f.name for f in fields(part)))
+    numbers = {item: _number(name, f"{key}.{item}", number) for item, number in checked.items()}
     if key == "target" and "fixed" not in numbers:
         raise ProfileError(f"profile {name}: target.fixed is missing: the time of a step, whatever its batch")
     return part(**numbers)
@@ -214,7 +214,7 @@ def deployed(
         method, own = printed, {profile.name: profile for profile in costs.by_method}
         costs = replace(costs, profile=meant_for(method, own))
     if costs.hardware is not None and BUILTIN.get(costs.profile.name) == costs.profile:
-        found = hardware_profile(
+        physical = hardware_profile(
             costs.profile,
             costs.hardware,
             method=method,
@@ -223,8 +223,8 @@ def deployed(
             size_ratio=costs.size_ratio,
             dated=is_dated(dialect, version),
         )
-        if found is not None:
-            return found
+        if physical is not None:
+            return physical
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
@@ -271,7 +271,7 @@ def hardware_profile(
 
 def is_dated(dialect: str, version: str) -> bool:
     """Return whether the engine is known to be older than those that the model is fitted to."""
-    first = next((found for name, found in _CURRENT.items() if dialect.startswith(name)), None)
+    first = next((release for name, release in _CURRENT.items() if dialect.startswith(name)), None)
     match = re.match(r"v?(\d+)\.(\d+)", version)
     return first is not None and match is not None and (int(match[1]), int(match[2])) < first
 
@@ -285,4 +285,4 @@ def guess_method(method: str, draft_model: str) -> str:
     # For a draft model, medusa and an MLP speculator, vLLM reads files.
     name = draft_model.lower()
     marks = {"eagle3": "eagle3", "eagle-": "eagle", "dflash": "dflash", "dspark": "dspark"}
-    return next((found for mark, found in marks.items() if mark in name), "")
+    return next((own for mark, own in marks.items() if mark in name), "")

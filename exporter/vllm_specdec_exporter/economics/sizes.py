@@ -11,14 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*"
-_PARAMETERS = re.compile(_NUMBER + r"([kKmMbBtT]?)\s*")
-_MEMORY = re.compile(_NUMBER + r"([A-Za-z]*)\s*")
+from ..config.values import memory
+
+_PARAMETERS = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*")
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-_UNITS = {"mb": 1e6, "gb": 1e9, "tb": 1e12, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40}
 #: Limits of a language model and of a GPU; a wrong unit is beyond them.
-_SMALLEST, _LARGEST = 1e6, 1e14
-_LEAST_MEMORY, _MOST_MEMORY = 1e8, 1e14
+_MIN_PARAMETERS, _MAX_PARAMETERS = 1e6, 1e14
+_MIN_MEMORY, _MAX_MEMORY = 1e8, 1e14
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +55,28 @@ _SPELLINGS = {
 def parse_precision(text: str) -> Precision:
     """Return the precision called `text`, such as ``bf16`` or ``bfloat16``; ValueError if it is unknown."""
     name = text.strip().lower().removeprefix("torch.")
-    found = PRECISIONS.get(_SPELLINGS.get(name, name))
-    if found is None:
+    precision = PRECISIONS.get(_SPELLINGS.get(name, name))
+    if precision is None:
         raise ValueError(f"allowed: {', '.join(PRECISIONS)}")
-    return found
+    return precision
 
 
 def parse_parameters(text: str) -> int:
     """Return a number of parameters: ``70B``, ``1.5b``, ``500M``, ``70e9``; ValueError for anything else."""
     match = _PARAMETERS.fullmatch(text)
     number = float(match[1]) * _SCALES[match[2].lower()] if match else math.nan
-    if not _SMALLEST <= number <= _LARGEST:
+    if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
         raise ValueError("allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from 1M to 100T")
     return round(number)
 
 
 def parse_memory(text: str) -> float:
     """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; ValueError for anything else."""
-    match = _MEMORY.fullmatch(text)
-    number = float(match[1]) * _UNITS.get(match[2].lower(), math.nan) if match else math.nan
-    if not _LEAST_MEMORY <= number <= _MOST_MEMORY:
+    try:
+        number = memory(text)
+    except ValueError:
+        number = math.nan
+    if not _MIN_MEMORY <= number <= _MAX_MEMORY:
         raise ValueError(
             "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .cost import CostProfile
 
-LARGEST_BATCH = 1024  # end of the last row; larger batches do not occur in practice
+MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ScheduleRow:
 def make_schedule(
     lengths: Sequence[float],
     profile: CostProfile,
-    largest: int = LARGEST_BATCH,
+    largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
 ) -> tuple[ScheduleRow, ...]:
@@ -160,14 +160,14 @@ def parse_schedule(rows: object) -> tuple[ScheduleRow, ...]:
         raise ValueError(
             f"{_SCHEDULE} is a list of rows [{', '.join(_ROW)}], such as [[1, 64, 3], [65, 512, 0]]"
         )
-    found = tuple(ScheduleRow(*row) for row in rows)
-    if any(not 1 <= row.first <= row.last or row.num_speculative_tokens < 0 for row in found) or any(
-        row.last >= after.first for row, after in pairwise(found)
+    schedule = tuple(ScheduleRow(*row) for row in rows)
+    if any(not 1 <= row.first <= row.last or row.num_speculative_tokens < 0 for row in schedule) or any(
+        row.last >= after.first for row, after in pairwise(schedule)
     ):
         raise ValueError(
             f"{_SCHEDULE}: rows go from a first to a last batch size, from 1 up, rise and do not overlap"
         )
-    return found
+    return schedule
 
 
 def _is_row(row: object) -> bool:

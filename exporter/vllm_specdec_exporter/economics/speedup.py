@@ -32,7 +32,7 @@ def expected_tokens(acceptance: float, k: int) -> float:
     return float((1 - acceptance ** (k + 1)) / (1 - acceptance))
 
 
-LEAST_COVERED = 0.5  # least coverage at which the speedup of all tokens says enough about tokens from drafts
+MIN_COVERED = 0.5  # least coverage at which the speedup of all tokens says enough about tokens from drafts
 
 
 class Estimate(Struct, frozen=True):
@@ -70,7 +70,7 @@ def of_drafts(speedup: float, covered: float | None) -> float | None:
     if covered is None:
         return speedup
     left = 1 / speedup - (1 - covered)
-    return covered / left if covered >= LEAST_COVERED and left > 0 else None
+    return covered / left if covered >= MIN_COVERED and left > 0 else None
 
 
 def estimate(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..engines.reading import Counters, Steps
 
-_LEAST_REQUESTS = 10  # requests that a mean context needs
+_MIN_REQUESTS = 10  # requests that a mean context needs
 HALF_LIFE = 1800.0  # seconds after which an interval counts half
 OUTLIER = 0.5  # largest relative difference from its bin that an interval counts with
 #: Seconds for which a line is kept while intervals come in, and while none comes in.
@@ -32,10 +32,10 @@ _REFRESH, _KEEP = 60.0, 600.0
 _RESOLUTION = 2  # bins per doubling of the batch size
 #: Largest share of the tokens of an interval that may be prompts: prefill makes steps long.
 PREFILL_SHARE = 0.2
-_LEAST_WEIGHT = 0.5  # bins below this weight (intervals, aged) are not used
-LEAST_SPREAD = 2.0  # a line needs bins whose batch sizes differ by this factor at least
+_MIN_WEIGHT = 0.5  # bins below this weight (intervals, aged) are not used
+MIN_SPREAD = 2.0  # a line needs bins whose batch sizes differ by this factor at least
 #: Above this relative error the engine's step time depends on something else, such as throttling.
-LARGEST_ERROR = 0.15
+MAX_ERROR = 0.15
 #: The KV cache has a coefficient of its own only where its use varies by this factor between bins.
 _KV_SPREAD = 1.5
 
@@ -57,7 +57,7 @@ def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) 
     requests = _increase(first_steps.requests, last_steps.requests)
     prompts = _increase(first_steps.prompt_tokens, last_steps.prompt_tokens)
     generated = _increase(first.generation_tokens, last.generation_tokens)
-    if prompts is None or generated is None or requests is None or requests < _LEAST_REQUESTS:
+    if prompts is None or generated is None or requests is None or requests < _MIN_REQUESTS:
         return None
     return (prompts + generated / 2) / requests
 
@@ -172,24 +172,24 @@ class StepRegression(Struct, frozen=True):
         return self._fit(time)
 
     def _fit(self, time: float) -> StepFit | str:
-        found = [
-            (bin_, min(weight, 20.0)) for _, bin_ in self.bins if (weight := bin_.aged(time)) >= _LEAST_WEIGHT
+        bins = [
+            (bin_, min(weight, 20.0)) for _, bin_ in self.bins if (weight := bin_.aged(time)) >= _MIN_WEIGHT
         ]
-        if not found:
+        if not bins:
             return self.refused or "no steps observed"
-        least, most = min(b.batch for b, _ in found), max(b.batch for b, _ in found)
-        if most < LEAST_SPREAD * least:
+        least, most = min(b.batch for b, _ in bins), max(b.batch for b, _ in bins)
+        if most < MIN_SPREAD * least:
             return f"only batch sizes of {least:.1f} to {most:.1f} observed"
-        fixed, per_request, per_kv = _solve(found)
+        fixed, per_request, per_kv = _solve(bins)
         if fixed <= 0 or per_request < 0:
             return "step time does not rise with the batch"
         line = StepFit(fixed, per_request, per_kv, 0.0, (least, most))
         errors = [
             (weight, line.seconds(bin_.batch, bin_.kv_cache or 0.0) / bin_.seconds - 1)
-            for bin_, weight in found
+            for bin_, weight in bins
         ]
         error = math.sqrt(sum(w * e * e for w, e in errors) / sum(w for w, _ in errors))
-        if error > LARGEST_ERROR:
+        if error > MAX_ERROR:
             return f"step times differ by {error:.0%} from a line over the batch size"
         return replace(line, error=error)
 
@@ -212,7 +212,7 @@ class EngineSteps(Struct, frozen=True):
 
 def _joined(bin_: StepBin | None, interval: StepInterval, time: float) -> StepBin:
     weight = bin_.aged(time) if bin_ else 0.0
-    if bin_ is None or weight < _LEAST_WEIGHT / 2:
+    if bin_ is None or weight < _MIN_WEIGHT / 2:
         return StepBin(1.0, interval.seconds, interval.batch, interval.kv_cache, time)
     bound = OUTLIER * bin_.seconds
     seconds = min(max(interval.seconds, bin_.seconds - bound), bin_.seconds + bound)
@@ -227,16 +227,16 @@ def _joined(bin_: StepBin | None, interval: StepInterval, time: float) -> StepBi
     return StepBin(total, mean(bin_.seconds, seconds), mean(bin_.batch, interval.batch), kv_cache, time)
 
 
-def _solve(found: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
+def _solve(bins: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
     """Return the coefficients with the least weighted relative squares."""
-    known = [bin_.kv_cache for bin_, _ in found if bin_.kv_cache]
-    if len(known) == len(found) > 3 and max(known) > _KV_SPREAD * min(known):
+    known = [bin_.kv_cache for bin_, _ in bins if bin_.kv_cache]
+    if len(known) == len(bins) > 3 and max(known) > _KV_SPREAD * min(known):
         solution = least_squares(
-            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in found]
+            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in bins]
         )
         if solution is not None and min(solution) >= 0:
             return solution[0], solution[1], solution[2]
-    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in found])
+    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in bins])
     return (solution[0], solution[1], 0.0) if solution else (0.0, 0.0, 0.0)
 
 

@@ -29,14 +29,14 @@ _SELECTION = Selection(_NAMES)
 _WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
 
-def read(body: bytes, content_type: str = "", *, latencies: bool = False, life: str = "") -> Reading:
+def read(body: bytes, content_type: str = "", *, latencies: bool = False, process: str = "") -> Reading:
     """Parse one response of a server in any dialect.
 
     Args:
         body: the body of the response.
         content_type: its Content-Type; OpenMetrics must end with ``# EOF``, otherwise it was truncated.
         latencies: whether to read the latency histograms as well.
-        life: what tells this process of the server from others, if the response has it.
+        process: what tells this process of the server from others, if the response has it.
 
     Raises MalformedExposition for anything but an exposition, and Unrecognized for one without a series of a
     supported server, its subclass ReadingEmptiesError for the queue of TensorRT-LLM's /metrics.
@@ -55,7 +55,7 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, life: 
     seen = {line.name for line in lines}
     for dialect in DIALECTS:
         if dialect.recognises(seen):
-            reading = normalise(dialect, lines, life)
+            reading = normalise(dialect, lines, process)
             return read_latencies(dialect, lines, reading) if latencies else reading
     raise Unrecognized(
         "no series of a known server; is this the /metrics of a supported server, and does the server run "

@@ -11,7 +11,7 @@ from .reading import VLLM, Counters, Drafting, Latencies, Lifetime, Load, Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-MAX_POSITIONS = 256  # limit of positions, which become label values
+MAX_POSITIONS = 256  # positions become label values; the deepest drafts in use have some 30
 #: The counters with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 DRAFTED_PER_POSITION = "drafted_tokens_per_position"
@@ -114,8 +114,8 @@ class Dialect:
 
     def names(self) -> frozenset[str]:
         """Return every sample name to read, without those of histograms."""
-        found = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
-        return found | frozenset(self.category_fields)
+        names = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
+        return names | frozenset(self.category_fields)
 
     def recognises(self, seen: set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""

@@ -87,16 +87,16 @@ def _whole(text: str) -> float | None:
 
 def _padded(v: Mapping[str, Any]) -> tuple[float, ...]:
     """Return the accepted tokens of every position: TensorRT-LLM does not print a count of 0."""
-    found: tuple[float, ...] = v.get(PER_POSITION, ())
+    accepted: tuple[float, ...] = v.get(PER_POSITION, ())
     k = max(len(v[DRAFTED_PER_POSITION]), min(int(v.get("num_speculative_tokens", 0)), MAX_POSITIONS))
-    return found + (0.0,) * (k - len(found))
+    return accepted + (0.0,) * (k - len(accepted))
 
 
 def _tensorrt_drafts(v: Mapping[str, Any]) -> float | None:
     """Return the drafts. Without any, the other counters show whether the server counts them."""
     if DRAFTED_PER_POSITION in v:
-        found: float = v[DRAFTED_PER_POSITION][0]
-        return found
+        drafts: float = v[DRAFTED_PER_POSITION][0]
+        return drafts
     return 0.0 if "generation_tokens" in v and not v.get("drafted_in_iterations") else None
 
 

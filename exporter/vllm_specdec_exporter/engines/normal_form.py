@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections import defaultdict
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,21 +26,20 @@ from .dialect import (
 from .reading import Counters, Drafting, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..exposition.text import SampleLine
     from .dialect import Dialect
 
 Labels = tuple[tuple[str, str], ...]
-#: Limits of a response. Engines become label values, so they bound the cardinality.
+#: Engines become label values, so they bound the cardinality; large deployments have 64 ranks.
 MAX_ENGINES = 256
-#: Positions of all engines together: each becomes ten series. With more, none is read.
+#: Positions of all engines together, 32 of each of 64: each becomes ten series. With more, none is read.
 MAX_ALL_POSITIONS = 2048
-MAX_LABEL = 1024
-MAX_DEFECTS = 10  # reported defects per engine
-#: Largest count; sums of larger ones may overflow.
-MAX_VALUE = 1e18
-_MAX_QUOTED = 400  # characters of a series' labels in an error
+MAX_LABEL = 1024  # characters; model names are paths of some 100
+MAX_DEFECTS = 10  # reported defects per engine: enough to see what is wrong
+MAX_VALUE = 1e18  # a million tokens a second for 30,000 years; squares of more may overflow
+_MAX_QUOTED = 400  # characters of a series' labels in an error: four long ones
 
 _PER_POSITION = frozenset({PER_POSITION, DRAFTED_PER_POSITION})
 
@@ -50,83 +50,111 @@ _GAUGE_MAXIMUM: Mapping[str, float] = {
     "draft_steps": MAX_POSITIONS,
 }
 
-#: How to merge series of one engine that differ only in ignored labels, such as ``pid``. Others are added.
-_MERGE: Mapping[str, Callable[[float, float], float]] = {
-    "kv_cache_usage_ratio": max,
-    "created": max,
-    "lifetime_acceptance_ratio": max,
-    "lifetime_efficiency": max,
-    "verified_tokens": max,
-    "draft_steps": max,
-}
+#: Of series of one engine that differ only in ignored labels, such as ``pid``, the largest of these counts.
+#: Others are added.
+_MERGED_BY_MAXIMUM = frozenset(
+    {
+        *("kv_cache_usage_ratio", "created", "lifetime_acceptance_ratio", "lifetime_efficiency"),
+        *("verified_tokens", "draft_steps"),
+    }
+)
 
 #: The values of an engine: by field and preference among its names, then by position (or None).
-_Found = dict[tuple[str, int], dict[int | None, float]]
+_Values = dict[tuple[str, int], dict[int | None, float]]
 
 
-def normalise(dialect: Dialect, lines: Iterable[SampleLine], life: str = "") -> Reading:
+def normalise(dialect: Dialect, lines: Iterable[SampleLine], process: str = "") -> Reading:
     """Return the normal form of the samples of one response.
 
     Raises MalformedExposition for a counter that is negative or not finite, a duplicate series, an invalid
     position, and beyond a limit.
     """
-    engines: dict[EngineKey, _Found] = {}
-    seen: set[tuple[tuple[str, int], Labels]] = set()
-    defects: dict[EngineKey, list[str]] = {}
     lines = tuple(lines)
     infos, passive = _said_in_labels(dialect, lines) if dialect.derived else ({}, set())
+    collected = _Collected(dialect)
     for line in _of_first_rank(dialect, lines) if dialect.ranks else lines:
-        entry = dialect.fields.get(line.name) or _of_category(dialect, line)
-        if entry is None:
-            continue
-        series = (entry, line.labels)  # without the name: two spellings of one series must not be added
-        if series in seen:
-            raise MalformedExposition(f"duplicate series {line.name}{_show(line.labels)}")
-        seen.add(series)
-        attribute = entry[0]
-        key, position = _identify(line.labels, dialect.position_label)
-        if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
-            raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
-        if key not in engines and len(engines) >= MAX_ENGINES:
-            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response")
-        values = engines.setdefault(key, {}).setdefault(entry, {})
-        if attribute in LIFETIME_GAUGES and math.isnan(line.value):
-            continue  # V0 before its first draft
-        if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
-            if attribute in COUNTERS or attribute in dialect.terms:
-                series_text = f"{line.name}{_show(line.labels)}"
-                raise MalformedExposition(
-                    f"{series_text} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}"
-                )
-            defects.setdefault(key, []).append(f"{line.name} is {line.value}")
-            continue
-        if attribute not in _PER_POSITION:
-            position = None
-        elif position is None:
-            raise MalformedExposition(f"{line.name}{_show(line.labels)} has no valid position label")
-        if position in values:
-            merge = _MERGE.get(attribute)
-            values[position] = merge(values[position], line.value) if merge else values[position] + line.value
-        else:
-            values[position] = line.value
-    _limit_positions(engines, defects)
+        collected.add(line)
+    collected.limit_positions()
     return Reading(
         dialect=dialect.name,
         engines=tuple(
             _engine(
                 key,
-                engines[key],
-                defects.get(key, []),
+                values,
+                collected.defects[key],
                 dialect,
                 infos.get(key, {}),
                 _PASSIVE if key in passive else dialect.uncounted,
             )
-            for key in sorted(engines)
+            for key, values in sorted(collected.engines.items(), key=itemgetter(0))
         ),
         speculative=dialect.speculative,
         server=dialect.server,
-        life=life,
+        process=process,
     )
+
+
+class _Collected:
+    """The values and defects of every engine in one response."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.engines: dict[EngineKey, _Values] = {}
+        self.defects: defaultdict[EngineKey, list[str]] = defaultdict(list)
+        self._dialect = dialect
+        self._seen: set[tuple[tuple[str, int], Labels]] = set()
+
+    def add(self, line: SampleLine) -> None:
+        """Add a sample, if the dialect reads it; series that differ only in ignored labels are merged."""
+        entry = self._dialect.fields.get(line.name) or _of_category(self._dialect, line)
+        if entry is None:
+            return
+        series = (entry, line.labels)  # without the name: two spellings of one series must not be added
+        if series in self._seen:
+            raise MalformedExposition(f"duplicate series {line.name}{_show(line.labels)}")
+        self._seen.add(series)
+        attribute = entry[0]
+        key, position = _identify(line.labels, self._dialect.position_label)
+        values = self._values_of(key, line).setdefault(entry, {})
+        if attribute in LIFETIME_GAUGES and math.isnan(line.value):
+            return  # V0 before its first draft
+        if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
+            self._reject(key, attribute, line)
+            return
+        if attribute not in _PER_POSITION:
+            position = None
+        elif position is None:
+            raise MalformedExposition(f"{line.name}{_show(line.labels)} has no valid position label")
+        if attribute in _MERGED_BY_MAXIMUM:
+            values[position] = max(values.get(position, 0.0), line.value)
+        else:
+            values[position] = values.get(position, 0.0) + line.value
+
+    def _values_of(self, key: EngineKey, line: SampleLine) -> _Values:
+        """Return the values of an engine, within the limits of a response."""
+        if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
+            raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
+        if key not in self.engines and len(self.engines) >= MAX_ENGINES:
+            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response")
+        return self.engines.setdefault(key, {})
+
+    def _reject(self, key: EngineKey, attribute: str, line: SampleLine) -> None:
+        """Refuse the response for an impossible counter; of a gauge, only note it."""
+        if attribute in COUNTERS or attribute in self._dialect.terms:
+            series = f"{line.name}{_show(line.labels)}"
+            raise MalformedExposition(f"{series} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}")
+        self.defects[key].append(f"{line.name} is {line.value}")
+
+    def limit_positions(self) -> None:
+        """Drop the values per position of all engines if there are too many."""
+        engines = self.engines
+        places = [(key, entry) for key in engines for entry in engines[key] if entry[0] in _PER_POSITION]
+        if sum(len(engines[key][entry]) for key, entry in places) <= MAX_ALL_POSITIONS:
+            return
+        for key, entry in places:
+            del engines[key][entry]
+            self.defects[key].append(
+                f"more than {MAX_ALL_POSITIONS} positions in one response: per-position values ignored"
+            )
 
 
 def _of_category(dialect: Dialect, line: SampleLine) -> tuple[str, int] | None:
@@ -175,29 +203,17 @@ def _of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> Iterable[Sa
         gauge = dialect.fields.get(line.name, ("",))[0] in LOAD
         if by_name.pop("priority", None) == "" and gauge:
             totals.add((line.name, tuple(by_name.items())))
-    found = []
+    first = []
     for (name, labels), (_, line) in kept.items():
         without = tuple(pair for pair in labels if pair[0] != "priority")
         if (name, without) not in totals or ("priority", "") in labels:
-            found.append(line)
-    return found + duplicates
-
-
-def _limit_positions(engines: dict[EngineKey, _Found], defects: dict[EngineKey, list[str]]) -> None:
-    """Drop the values per position of all engines if there are too many."""
-    places = [(key, entry) for key, found in engines.items() for entry in found if entry[0] in _PER_POSITION]
-    if sum(len(engines[key][entry]) for key, entry in places) <= MAX_ALL_POSITIONS:
-        return
-    for key, entry in places:
-        del engines[key][entry]
-        defects.setdefault(key, []).append(
-            f"more than {MAX_ALL_POSITIONS} positions in one response: per-position values ignored"
-        )
+            first.append(line)
+    return first + duplicates
 
 
 def _engine(
     key: EngineKey,
-    found: _Found,
+    values: _Values,
     defects: list[str],
     dialect: Dialect,
     infos: Mapping[str, str],
@@ -205,18 +221,18 @@ def _engine(
 ) -> EngineReading:
     scalars: dict[str, Any] = {}
     gap = ""
-    for (attribute, _), values in sorted(found.items(), key=lambda item: item[0], reverse=True):
+    for (attribute, _), by_position in sorted(values.items(), key=itemgetter(0), reverse=True):
         # The preferred name comes last and overwrites the others.
         if attribute in _PER_POSITION:
-            present = sorted(p for p in values if p is not None)
+            present = sorted(p for p in by_position if p is not None)
             if present == list(range(len(present))):
-                scalars[attribute] = tuple(values[p] for p in present)
+                scalars[attribute] = tuple(by_position[p] for p in present)
             else:
                 shown = ", ".join(map(str, present))
                 gap = f"positions with gaps ({shown}): per-position values ignored"
                 defects.append(gap)
-        elif None in values:
-            scalars[attribute] = values[None]
+        elif None in by_position:
+            scalars[attribute] = by_position[None]
     if gap:
         for attribute in _PER_POSITION:
             scalars.pop(attribute, None)
@@ -239,7 +255,7 @@ def _engine(
         load=Load(**part(LOAD)),
         steps=Steps(**part(STEPS)),
         lifetime=Lifetime(**part(LIFETIME_GAUGES))
-        if any(attribute in LIFETIME_GAUGES for attribute, _ in found)
+        if any(attribute in LIFETIME_GAUGES for attribute, _ in values)
         else None,
         counts_finished_requests=dialect.counts_finished_requests,
         defects=tuple(defects[:MAX_DEFECTS]),
@@ -284,7 +300,8 @@ _COUNT, _SUM = -1.0, -2.0
 
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
     """Return `reading` with the latencies in `lines`; MalformedExposition for impossible values."""
-    found: dict[EngineKey, dict[str, _Parts]] = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    by_engine: defaultdict[EngineKey, defaultdict[str, _Parts]]
+    by_engine = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     for line in lines:
         entry = dialect.histogram_fields.get(line.name)
         if entry is None:
@@ -296,9 +313,9 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
         key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
         place = {"count": _COUNT, "sum": _SUM}.get(part)
         # Series that differ only in ignored labels, such as pid, are added.
-        found[key][attribute][_bound(line, labels) if place is None else place] += line.value
+        by_engine[key][attribute][_bound(line, labels) if place is None else place] += line.value
     engines = tuple(
-        replace(engine, latencies=_latencies(found.get(engine.key, {}))) for engine in reading.engines
+        replace(engine, latencies=_latencies(by_engine.get(engine.key, {}))) for engine in reading.engines
     )
     return replace(reading, engines=engines)
 
@@ -313,8 +330,8 @@ def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
     return bound
 
 
-def _latencies(found: Mapping[str, _Parts]) -> Latencies:
-    return Latencies(**{attribute: _histogram(parts) for attribute, parts in found.items()})
+def _latencies(histograms: Mapping[str, _Parts]) -> Latencies:
+    return Latencies(**{attribute: _histogram(parts) for attribute, parts in histograms.items()})
 
 
 def _histogram(parts: _Parts) -> Histogram:

@@ -167,7 +167,7 @@ class Reading(Struct, frozen=True):
     engines: tuple[EngineReading, ...]  # one reading per engine, sorted by key
     speculative: bool = True  # false for diffusion models, whose counters do not count speculative decoding
     server: Server = VLLM  # the kind of server
-    life: str = ""  # what tells this process of the server from others, empty if it is not known
+    process: str = ""  # what tells this process of the server from others, empty if it is not known
 
     @property
     def vllm(self) -> bool:

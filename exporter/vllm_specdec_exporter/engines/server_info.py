@@ -15,7 +15,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from .reading import EngineReading, Reading
 
-MAX_BODY = 8 * 1024 * 1024  # the longest response that is read; one of a few KiB is usual
+MAX_BODY = 8 * 1024 * 1024  # bytes of a response; a few KiB are usual, long chat templates included
 
 #: Methods as vLLM names them, by SGLang's algorithms. Another algorithm is not shown.
 _METHODS = {
@@ -28,7 +28,7 @@ _METHODS = {
     "DFLASH": "dflash",
     "DSPARK": "dspark",
 }
-_LONGEST_VERSION = 64
+_MAX_VERSION = 64  # characters; versions with the commit of a build have some 40
 #: What msgspec raises for invalid JSON. It checks UTF-8 late, and not always itself.
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -70,13 +70,13 @@ class ServerInfo:
 def read_server_info(body: bytes) -> ServerInfo | None:
     """Return what is picked of a response, ``None`` if it is not SGLang's. Nothing quotes the response."""
     try:
-        found = _DECODER.decode(body)
+        picked = _DECODER.decode(body)
     except UNREADABLE:
         return None
-    topk, version = found.speculative_eagle_topk, found.version or ""
-    if not version.isascii() or not version.isprintable() or len(version) > _LONGEST_VERSION:
+    topk, version = picked.speculative_eagle_topk, picked.version or ""
+    if not version.isascii() or not version.isprintable() or len(version) > _MAX_VERSION:
         version = ""
-    method = _METHODS.get((found.speculative_algorithm or "").upper(), "")
+    method = _METHODS.get((picked.speculative_algorithm or "").upper(), "")
     return ServerInfo(method, topk if topk is not None and topk >= 1 else None, version)
 
 

@@ -32,9 +32,9 @@ _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _SPACE = re.compile(r"\s*")
 #: Limits of the selected lines; 64 engines with K=16 have 2,000 lines of 200 bytes.
 MAX_LINES = 20_000
-MAX_LINE = 16 * 1024
+MAX_LINE = 16 * 1024  # bytes, of a label block mostly
 
-_MAX_QUOTED = 120  # characters of a malformed line in an error
+_MAX_QUOTED = 120  # characters of a malformed line in an error, which is one line itself
 
 
 class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's reason label

@@ -60,7 +60,7 @@ def of_payoff(
     """Return the findings on payoff and advice, and those that explain an apparent contradiction."""
     if payoff.verdict is None:
         return []
-    found = []
+    findings = []
     if payoff.verdict is PayoffVerdict.UNKNOWN:
         return hint(
             f"it is not known whether speculation pays: {payoff.speedup_low:.2f} to "
@@ -69,20 +69,20 @@ def of_payoff(
             "hardware with --cost.hardware.",
         )
     if payoff.verdict is PayoffVerdict.HARMFUL:
-        found += problem(
+        findings += problem(
             f"speculation costs more than it gains: {payoff.reasons[0]}", _against_harm(case, payoff, advice)
         )
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
-        found += hint(f"another K would pay better: {advice.reason}", _paste(case, advice))
+        findings += hint(f"another K would pay better: {advice.reason}", _paste(case, advice))
     elif advice.action is Action.SWITCH_METHOD:
-        found += hint(
+        findings += hint(
             f"another method may pay better: {advice.reason}",
             "Start a second server with another, send it the same traffic, and run "
             "vllm-specdec-exporter compare on both.",
         )
     elif advice.action is Action.DISABLE:
-        found += hint(f"speculation may not pay: {advice.reason}", _against_harm(case, payoff, advice))
-    return found + _contradiction(payoff, quality, measures)
+        findings += hint(f"speculation may not pay: {advice.reason}", _against_harm(case, payoff, advice))
+    return findings + _contradiction(payoff, quality, measures)
 
 
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:
@@ -157,16 +157,16 @@ def find(
 ) -> tuple[Finding, ...]:
     """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
-    found = (
+    findings = (
         _of_activity(activity, case.server)
         if case.speculative
         else hint(activity.reason, "Nothing is to be done: no acceptance can be derived.")
     )
     if measures is not None and quality.level is not None:
-        found += of_payoff(case, payoff, quality, advice, measures)
-        found += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
+        findings += of_payoff(case, payoff, quality, advice, measures)
+        findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
-            found += hint(
+            findings += hint(
                 "the method is not known, and the costs of a draft model of 1:9 are assumed",
                 f"{_how_to_know_method(case.server)}, or a profile by name as --cost.profile.",
             )
@@ -180,26 +180,26 @@ def find(
         case.speculation.tree,
     )
     for known in known_problems(setup) if case.vllm else ():
-        found += hint(known.text, f"{known.action} ({known.reference}.)")
+        findings += hint(known.text, f"{known.action} ({known.reference}.)")
     if case.mismatch:
-        found += hint(case.mismatch, "Until then, speedup is estimated instead of measured.")
+        findings += hint(case.mismatch, "Until then, speedup is estimated instead of measured.")
     positions = len(case.counters.accepted_tokens_per_position)
     configured_k = case.speculation.num_speculative_tokens
     if positions and configured_k is not None and configured_k != positions:
-        found += hint(
+        findings += hint(
             f"the server counts {positions} positions, but --spec.config says K={configured_k}",
             "Give the exporter the JSON that the server was started with; if that is so already, look "
             "for counters of an earlier server in PROMETHEUS_MULTIPROC_DIR.",
         )
     if case.defects:
-        found += hint(
+        findings += hint(
             f"inconsistent sample: {'; '.join(case.defects)}",
             "A single one is harmless: counters were read at different times. If they go on, "
             "compare the server's /metrics with its version.",
         )
     if activity.state is ActivityState.ACTIVE:
-        found += _of_uptime(case.uptime)
-    return tuple(sorted(found, key=lambda f: f.severity is not Severity.PROBLEM))
+        findings += _of_uptime(case.uptime)
+    return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
 
 
 def _how_to_know_method(server: Server) -> str:
@@ -250,7 +250,7 @@ def _of_activity(activity: Activity, server: Server) -> list[Finding]:
 def _of_acceptance(
     quality: Quality, measures: Measures, thresholds: Thresholds, payoff: Payoff, advice: Advice
 ) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     pays = payoff.verdict in (PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL)
     report = hint if pays else problem
     # Advice on K rests on more than the decline over positions.
@@ -258,54 +258,54 @@ def _of_acceptance(
     met = {c.measure for c in quality.criteria if c.level is QualityLevel.POOR and c.met}
     positions = measures.position_acceptance_ratio
     if "position_0_acceptance_ratio" in met:
-        found += report(
+        findings += report(
             f"the first drafted token is rejected in {1 - positions[0]:.0%} of the drafts",
             "The drafter does not fit the target or the traffic: check that both share family, "
             "tokenizer and revision, whether the target was quantized or changed, and at which "
             "temperature requests run; then consider another method.",
         )
     elif "position_decay_ratio" in met and not advised:
-        found += report(
+        findings += report(
             "acceptance falls off steeply behind the first position",
             f"The last of the K={len(positions)} positions rarely pay: try a smaller num_speculative_tokens.",
         )
     rarely = thresholds.lower_k_last_position_acceptance_ratio
     worthwhile = sum(ratio >= rarely for ratio in positions)
     if met == {"acceptance_ratio"} and 0 < worthwhile < len(positions) and not advised:
-        found += report(
+        findings += report(
             f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
             f"fewer than {100 * rarely:.3g}% of the drafts",
             f"Try num_speculative_tokens={worthwhile}: it would have given "
             f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
             f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
         )
-    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not found and payoff.speedup is None:
-        found += problem(
+    elif met & {"mean_acceptance_length", "acceptance_ratio"} and not findings and payoff.speedup is None:
+        findings += problem(
             f"acceptance is poor: {', '.join(quality.reasons)}",
             "Compare the time per output token with speculation switched off, at real load, "
             "before keeping it on.",
         )
     ratio, covered = measures.acceptance_ratio, measures.coverage_ratio
     if ratio is not None and ratio > thresholds.abnormal_acceptance_ratio:
-        found += hint(
+        findings += hint(
             f"{ratio:.1%} of the drafted tokens are accepted, abnormally many",
             "Look whether answers repeat themselves (finish reason repetition, answers cut at their "
             "longest): loops are easy to draft, and say nothing of other traffic.",
         )
     if measures.drafts_vary:
-        found += hint(
+        findings += hint(
             f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
             "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
             "by the last of them. The lengths for smaller K stay exact.",
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:
-        found += hint(
+        findings += hint(
             f"only {covered:.0%} of the generated tokens came out of drafts",
             "The rest was decoded plainly: drafting finds nothing, a K schedule switches it off "
             "at times, or answers are very short.",
         )
-    return found
+    return findings
 
 
 def _of_uptime(uptime: Uptime) -> list[Finding]:

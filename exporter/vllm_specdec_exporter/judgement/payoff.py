@@ -56,40 +56,50 @@ class Payoff(Struct, frozen=True):
 def judge_payoff(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, unmeasured: str = ""
 ) -> Payoff:
-    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives no speedup."""
-    estimate, measured, covered = measures.estimate, measures.measured, measures.coverage_ratio
-    if measured.speedup is None and estimate.speedup is None:
+    """Judge whether speculation pays in a window; `unmeasured` is why a baseline gives no speedup.
+
+    A measured speedup decides, else the estimate.
+    """
+    if measures.measured.speedup is not None:
+        return _by_measurement(measures, measures.measured.speedup, profile, thresholds)
+    if measures.estimate.speedup is None:
         return Payoff(reasons=(why_unknown(measures),))
-    reasons = []
-    if measured.speedup is not None:
-        reasons.append(
-            f"measured {measured.speedup:.2f} times as fast per output token as the baseline at the same "
-            f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
-            f"{measured.requests:,.0f} requests)"
-        )
-    if estimate.speedup is not None:
-        reasons += _of_estimate(measures, profile)
-    if measured.speedup is not None:
-        if estimate.speedup is not None:
-            whole = of_all(estimate.speedup, covered)
-            if abs(measured.speedup / whole - 1) > thresholds.disagreement_ratio:
-                reasons.append(
-                    f"the cost profile {profile.name} does not fit this deployment: "
-                    "what is measured counts, and advice on K is corrected by it"
-                )
-        verdict = _verdict(measured.speedup, thresholds)
-        return Payoff(
-            verdict,
-            measured.speedup,
-            measured.speedup_low,
-            measured.speedup_high,
-            Basis.MEASURED,
-            tuple(reasons),
-        )
+    reasons = _of_estimate(measures, profile)
     if unmeasured:
         reasons.append(f"not measured: {unmeasured}")
+    return _by_estimate(measures, profile, thresholds, reasons)
+
+
+def _by_measurement(
+    measures: Measures, speedup: float, profile: CostProfile, thresholds: Thresholds
+) -> Payoff:
+    measured, estimated = measures.measured, measures.estimate.speedup
+    text = (
+        f"measured {speedup:.2f} times as fast per output token as the baseline at the same "
+        f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
+        f"{measured.requests:,.0f} requests)"
+    )
+    reasons = [text]
+    if estimated is not None:
+        reasons += _of_estimate(measures, profile)
+        whole = of_all(estimated, measures.coverage_ratio)
+        if abs(speedup / whole - 1) > thresholds.disagreement_ratio:
+            reasons.append(
+                f"the cost profile {profile.name} does not fit this deployment: "
+                "what is measured counts, and advice on K is corrected by it"
+            )
+    verdict = _verdict(speedup, thresholds)
+    low, high = measured.speedup_low, measured.speedup_high
+    return Payoff(verdict, speedup, low, high, Basis.MEASURED, tuple(reasons))
+
+
+def _by_estimate(
+    measures: Measures, profile: CostProfile, thresholds: Thresholds, reasons: list[str]
+) -> Payoff:
+    """Judge by the estimate, weighted with coverage; a model whose interval includes 1 decides nothing."""
+    estimate = measures.estimate
     speedup, low, high = (
-        of_all(value or 1.0, covered)
+        of_all(value or 1.0, measures.coverage_ratio)
         for value in (estimate.speedup, estimate.speedup_low, estimate.speedup_high)
     )
     if estimate.basis is Basis.MODELLED and low < 1 < high:
@@ -109,20 +119,20 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
         f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"
     )
-    found = [text]
+    reasons = [text]
     if covered is not None and estimate.speedup is not None:
         of_drafts, of_all_tokens = f"{estimate.speedup:.2f}", f"{of_all(estimate.speedup, covered):.2f}"
         if of_drafts != of_all_tokens:
-            found.append(
+            reasons.append(
                 f"{covered:.0%} of the tokens came out of drafts, so over all tokens {of_all_tokens} times"
             )
     if profile.basis is Basis.CALIBRATED and estimate.basis is Basis.MODELLED and profile.batches:
         least, most = profile.contexts or (profile.context_tokens, profile.context_tokens)
-        found.append(
+        reasons.append(
             f"calibrated with {profile.batches[0]:g} to {profile.batches[1]:g} requests a batch and "
             f"{least:,.0f} to {most:,.0f} tokens of context: beyond that it is extrapolated"
         )
-    return found
+    return reasons
 
 
 def _how_to_know(profile: CostProfile) -> str:

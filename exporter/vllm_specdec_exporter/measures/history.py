@@ -1,10 +1,12 @@
 """History: the counter samples of one engine, and the increases between two of them. Pure.
 
-A reset of the counters is seen when any counter falls, or when the creation time that the server prints
-changes. No window spans a reset. Nor does a window span:
+Two things end the samples that a window may span:
 
-- a time in which the server was unreachable: a restarted process may exceed its old values by then;
-- a response without a series that had counted before: its increase is unknown.
+- a *reset*: the counters started anew, because a counter fell or the creation time that the server prints
+  changed (`counters_reset`). What was learned of the engine starts anew with them;
+- an *interruption*: a failed poll, a clock that was set back, or a response without a series that had counted
+  before, so that its increase is unknown. After it, a bucket that fell shows a reset too: a restarted process
+  may exceed its old totals by then.
 
 Times are seconds of a monotonic clock and come with the samples.
 """
@@ -75,8 +77,8 @@ class History(Struct, frozen=True):
 
     #: As far back as the longest window needs; empty after a response that lacked a series.
     samples: tuple[Sample, ...] = ()
-    resets: int = 0  # number of counter resets seen, which also numbers the lives
-    interrupted: bool = False  # whether the server was unreachable since the newest sample
+    resets: int = 0  # number of counter resets seen
+    interrupted: bool = False  # whether a poll failed since the newest sample
 
     @property
     def newest(self) -> Sample | None:
@@ -105,9 +107,7 @@ class History(Struct, frozen=True):
         previous = self.newest
         if previous is None:
             return replace(self, samples=(sample,), interrupted=False)
-        if counters_reset(previous.counters, sample.counters) or (
-            self.interrupted and _buckets_fell(previous.counters, sample.counters)
-        ):
+        if counters_reset(previous.counters, sample.counters, interrupted=self.interrupted):
             return History(samples=(sample,), resets=self.resets + 1)
         if _lost_series(previous.counters, sample.counters):
             # Otherwise the next response would show the whole counter as an increase.
@@ -118,11 +118,16 @@ class History(Struct, frozen=True):
         return History(samples=(*kept, sample.after(previous)), resets=self.resets)
 
 
-def counters_reset(previous: Counters, current: Counters) -> bool:
-    """Return whether the counters were reset between two samples of one engine."""
+def counters_reset(previous: Counters, current: Counters, *, interrupted: bool = False) -> bool:
+    """Return whether the counters were reset between two samples of one engine.
+
+    `interrupted` is whether a poll failed between them.
+    """
     if None not in (previous.created, current.created) and previous.created != current.created:
         return True
-    return any(after < before for before, after in _counter_pairs(previous, current))
+    if any(after < before for before, after in _counter_pairs(previous, current)):
+        return True
+    return interrupted and _buckets_fell(previous, current)
 
 
 def _counter_pairs(previous: Counters, current: Counters) -> Iterator[tuple[float, float]]:
@@ -183,14 +188,14 @@ def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latenc
     """Return the latencies of requests that finished between two samples; empty if unknown."""
     if before is None or after is None:
         return ()
-    found = []
+    latencies = []
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
         between = later.since(earlier) if later is not None and earlier is not None else None
         if between is None or between.mean is None:
             continue
-        found.append(
+        latencies.append(
             Latency(
                 name=name,
                 requests=between.count,
@@ -201,7 +206,7 @@ def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latenc
                 p99_seconds=between.quantile(0.99),
             )
         )
-    return tuple(found)
+    return tuple(latencies)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -302,7 +307,7 @@ def _position_increases(before: Counters, after: Counters, name: str) -> tuple[f
 
 def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     """Return descriptions of inconsistent counters in `current`, compared with the sample before it."""
-    found = []
+    texts = []
     step = delta(previous, current)
     positions = step.accepted_tokens_per_position
     tolerance = current.counters.resolution * (current.counters.draft_tokens or 0.0)
@@ -310,21 +315,21 @@ def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
     for position, accepted in enumerate(positions):
         if accepted > bound + tolerance:
             of = "drafts" if position == 0 else f"accepted at position {position - 1}"
-            found.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
+            texts.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
         bound = accepted
     had = step.drafted_tokens_per_position
     over = (i for i, accepted in enumerate(positions[: len(had)]) if accepted > had[i] + tolerance)
-    found += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
+    texts += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
     total, drafted = step.accepted_tokens, step.draft_tokens
     if total is not None and drafted is not None and total > drafted + tolerance:
-        found.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+        texts.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
     most = len(positions) * (step.drafts or 0.0)
     if positions and step.drafts is not None and drafted is not None and drafted > most + tolerance:
-        found.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
+        texts.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
     before, now = _surplus(previous), _surplus(current)
     if positions and min(abs(before), abs(now)) > tolerance and (before > 0) is (now > 0):
-        found.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
-    return tuple(found)
+        texts.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
+    return tuple(texts)
 
 
 def _surplus(sample: Sample) -> float:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.baseline_match import Measured, measured_speedup
-from ..economics.speedup import Estimate, Return, estimate
+from ..economics.speedup import Estimate, Return, estimate, of_drafts, return_on_speculation
 from .history import Latency
 
 if TYPE_CHECKING:
@@ -89,6 +89,14 @@ class DraftShape(Struct, frozen=True):
             return self.mean_lengths[k - 1]
         before = self.mean_lengths[-2] if len(self.mean_lengths) > 1 else 0.0
         return self.mean_length + (k - len(self.mean_lengths)) * (self.mean_length - before)
+
+
+def counted_shape(delta: Delta | None) -> DraftShape | None:
+    """Return the draft lengths by K of a server that counts drafted tokens by position."""
+    drafted = delta.drafted_tokens_per_position if delta else ()
+    if not drafted or not drafted[0]:
+        return None
+    return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))
 
 
 #: If the mean draft is shorter than this share of K, the ratios of deep positions are understated.
@@ -164,11 +172,16 @@ def _vary(draft_length: float | None, k: int) -> bool:
 
 
 def derive(
-    window: str, delta: Delta, profile: CostProfile | None = None, minimum_requests: float = math.inf
+    window: str,
+    delta: Delta,
+    profile: CostProfile | None = None,
+    minimum_requests: float = math.inf,
+    memory_ratio: float | None = None,
 ) -> Measures:
     """Return the measures of `delta`, the increases within the window of this name.
 
     The gain is estimated if there is a cost profile, and measured from at least `minimum_requests` requests.
+    The return is that of a draft model with this share of the memory of the GPUs.
     """
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
@@ -181,7 +194,7 @@ def derive(
     drafted = _mean(draft_tokens, drafts, k)
     costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
     emitted = None if drafts is None or accepted is None else drafts + accepted
-    return Measures(
+    measures = Measures(
         window=window,
         span_seconds=delta.span,
         drafts=drafts or 0.0,
@@ -204,6 +217,18 @@ def derive(
         measured=measured_speedup(*delta.matches, minimum_requests),
         latencies=delta.latencies,
     )
+    return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
+
+
+def returns_of(measures: Measures, memory_ratio: float) -> Return:
+    """Return the return on speculation; a measured speedup takes precedence over the estimate."""
+    whole = measures.measured.speedup
+    speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
+    length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
+    if not speedup or length is None or generated is None:
+        return Return()
+    rate = measures.measured.baseline_tokens_per_second or generated / speedup
+    return return_on_speculation(length, length / speedup, memory_ratio, rate)
 
 
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
@@ -264,11 +289,11 @@ def reaching(delta: Delta) -> tuple[float, ...]:
     accepted, drafted = delta.accepted_tokens_per_position, delta.drafted_tokens_per_position
     before = (delta.drafts or 0.0, *accepted)
     longer = (*drafted, *(0.0 for _ in accepted[len(drafted) :]))
-    found = []
+    drafts = []
     for kept, had_before, had, here in zip(before, (before[0], *longer), longer, accepted, strict=False):
         likely = kept * had / had_before if had_before > 0 else 0.0
-        found.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
-    return tuple(found)
+        drafts.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
+    return tuple(drafts)
 
 
 def _where_drafted(delta: Delta) -> tuple[float | None, ...]:

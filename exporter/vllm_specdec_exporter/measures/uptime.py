@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _HOUR = 3600.0
 #: Drafts of an hour that counts. With fewer, the length of an hour is known within a few percent only.
-_LEAST_DRAFTS = 5000
+_MIN_DRAFTS = 5000
 #: An hour with too few drafts is joined with the next; after this many seconds it is begun anew.
-_LONGEST = 4 * _HOUR
+_MAX_JOINED = 4 * _HOUR
 #: Hours of the reference and of the present, and the most that are kept beside the reference.
 _COMPARED, _KEPT = 2, 24
 #: Relative fall of the length that counts, and the largest share of it that one hour may have.
@@ -70,16 +70,16 @@ class Uptime(Struct, frozen=True):
     lengths: tuple[float, float] | None = None
     decayed: bool = False  # whether the length was seen to fall little by little, and did not recover
 
-    def add(self, sample: Sample | None, *, unbroken: bool) -> Uptime:
-        """Return the uptime after `sample`; `unbroken` is whether no gap precedes it."""
+    def add(self, sample: Sample | None, *, interrupted: bool) -> Uptime:
+        """Return the uptime after `sample`; `interrupted` is whether an interruption precedes it."""
         begun = self.begun
-        if sample is None or begun is None or not unbroken:
+        if sample is None or begun is None or interrupted:
             return replace(self, begun=_bare(sample))
         if sample.time - begun.time < _HOUR:
             return self
         hour = _hour(begun, sample)
         if hour is None:
-            late = sample.time - begun.time >= _LONGEST
+            late = sample.time - begun.time >= _MAX_JOINED
             return replace(self, begun=_bare(sample)) if late else self
         if len(self.first) < _COMPARED:
             return replace(self, begun=_bare(sample), first=(*self.first, hour))
@@ -112,14 +112,14 @@ def _bare(sample: Sample | None) -> Sample | None:
 
 
 def _hour(first: Sample, last: Sample) -> Hour | None:
-    found = delta(first, last)
-    if (found.drafts or 0.0) < _LEAST_DRAFTS or found.accepted_tokens is None or not found.draft_tokens:
+    within = delta(first, last)
+    if (within.drafts or 0.0) < _MIN_DRAFTS or within.accepted_tokens is None or not within.draft_tokens:
         return None
-    if found.batch_size is None or found.context_tokens is None:
+    if within.batch_size is None or within.context_tokens is None:
         return None
-    drafts = found.drafts or 0.0
-    length = found.draft_tokens / drafts
-    return Hour(drafts, found.accepted_tokens, length, found.batch_size, found.context_tokens)
+    drafts = within.drafts or 0.0
+    length = within.draft_tokens / drafts
+    return Hour(drafts, within.accepted_tokens, length, within.batch_size, within.context_tokens)
 
 
 def _pooled(hours: Iterable[Hour]) -> Hour:

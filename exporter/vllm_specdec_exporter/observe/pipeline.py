@@ -1,9 +1,13 @@
-"""The pipeline: from the state and the newest reading of an engine to its published result."""
+"""The pipeline: from the state and the newest reading of an engine to its published result.
+
+For each engine of a response, `process_reading` does four steps: totals that only rise, the state with the
+new sample, the judgement of what follows from the window (`PolledEngine`), and the result.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import accumulate
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -12,15 +16,14 @@ from ..config.values import format_duration
 from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
-from ..economics.speedup import Return, of_drafts, return_on_speculation
 from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
-from ..measures.measures import DraftShape, Measures, derive, derive_lifetime
+from ..measures.measures import DraftShape, Measures, counted_shape, derive, derive_lifetime
 from .result import Deployment, EngineResult, LearnedSteps
-from .state import DEFAULT_WINDOWS, EngineState, Settings, settle, why_no_advice
+from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, with_rising_totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from ..economics.cost import CostProfile
     from ..economics.step_time import EngineSteps
     from ..engines.reading import EngineKey, EngineReading, Reading
-    from .state import Derivation
+    from ..judgement.judge import Judgement
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
 _FULL = 0.9  # a window filled to this share counts as full
@@ -66,25 +69,15 @@ def process_reading(
     server = PolledServer(reading, upstream_version, shapes or {})
     after: dict[EngineKey, EngineState] = {}
     results = []
-    for read in reading.engines:
-        engine, key = read, read.key
-        state = states.get(key, EngineState()).of_life(reading.life)
-        if engine.derived:
-            newest = state.history.newest
-            engine, derivation = settle(engine, state.derivation, newest.counters if newest else None, time)
-            state = replace(state, derivation=derivation)
-        baseline = None if server.mismatch(key.model_name, settings) else settings.baseline
-        sample = Sample(
-            time,
-            engine.counters,
-            engine.load.requests_running,
-            latencies=engine.latencies,
-            steps=engine.steps,
-            kv_cache=engine.load.kv_cache_usage_ratio,
-        )
-        state = state.add_sample(sample, keep, engine.defects, baseline)
-        after[key], result = assess(engine, state, time, settings, server)
-        results.append(result)
+    for as_read in reading.engines:
+        earlier = states.get(as_read.key, EngineState()).of_process(reading.process)
+        engine, earlier = with_rising_totals(as_read, earlier, time)
+        baseline = None if server.mismatch(engine.key.model_name, settings) else settings.baseline
+        state = earlier.add_sample(_sample(engine, time), keep, engine.defects, baseline)
+        polled = PolledEngine(engine, state, time, settings, server)
+        judgement, advice = judge(polled.case, state.current_advice, time, settings.judged.seconds)
+        after[engine.key] = replace(state, current_advice=advice)
+        results.append(_result(polled, judgement))
     return after, tuple(results)
 
 
@@ -93,77 +86,145 @@ def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, Engine
     return {key: state.interrupt() for key, state in states.items()}
 
 
-def assess(
-    engine: EngineReading, state: EngineState, time: float, settings: Settings, server: PolledServer
-) -> tuple[EngineState, EngineResult]:
-    """Return the state with the advice in force, and the result; `state` includes the reading at `time`."""
-    spec, reading = settings.speculation, server.reading
-    deltas = [window_delta(state.history, window, settings.slack) for window in settings.windows]
-    judged_delta = deltas[settings.windows.index(settings.judged)]
-    drafting = engine.drafting or Drafting()
-    profile = deployed(
-        settings.costs, spec, engine.key.model_name, reading.dialect, server.version, drafting.method
+def _sample(engine: EngineReading, time: float) -> Sample:
+    return Sample(
+        time,
+        engine.counters,
+        engine.load.requests_running,
+        latencies=engine.latencies,
+        steps=engine.steps,
+        kv_cache=engine.load.kv_cache_usage_ratio,
     )
-    if judged_delta is not None:
-        profile = profile.at_context(judged_delta.context_tokens)
-        profile = profile.with_measured_draft(judged_delta.draft_share, drafting.num_speculative_tokens)
-    profile = correct_by_steps(profile, state.steps, *_drafting(judged_delta), time)
-    windows = [
-        _measures(window, delta, profile, settings)
-        for window, delta in zip(settings.windows, deltas, strict=True)
-        if delta is not None
-    ]
-    k = len(engine.counters.accepted_tokens_per_position) or spec.num_speculative_tokens
-    if drafting.num_speculative_tokens is not None:
-        k = int(drafting.num_speculative_tokens)
-    if engine.lifetime is not None:
-        lifetime = engine.lifetime
-        windows = [replace(measures, drafts=None) for measures in windows]  # V0 does not say
-        windows.append(derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, k))
-    judged = next((m for m in windows if m.window == settings.judged.name), None)
-    mismatch = server.mismatch(engine.key.model_name, settings)
-    case = Case(
-        activity=_undrafted(engine, state.derivation, time, settings)
-        or _activity(
-            engine,
-            judged_delta,
-            settings,
+
+
+@dataclass(frozen=True)
+class PolledEngine:
+    """One engine at one poll, and what follows from its windows, each computed once."""
+
+    engine: EngineReading
+    state: EngineState  # with the sample of this reading
+    time: float  # of the poll, in seconds
+    settings: Settings
+    server: PolledServer
+
+    @property
+    def model_name(self) -> str:
+        """The served name."""
+        return self.engine.key.model_name
+
+    @property
+    def drafting(self) -> Drafting:
+        """How it drafts now, as far as its gauges say."""
+        return self.engine.drafting or Drafting()
+
+    @cached_property
+    def deltas(self) -> dict[Window, Delta]:
+        """The increase within each window that holds two samples."""
+        history, slack = self.state.history, self.settings.slack
+        deltas = {window: window_delta(history, window, slack) for window in self.settings.windows}
+        return {window: delta for window, delta in deltas.items() if delta is not None}
+
+    @property
+    def judged_delta(self) -> Delta | None:
+        """The increase within the judged window, ``None`` before it holds two samples."""
+        return self.deltas.get(self.settings.judged)
+
+    @cached_property
+    def profile(self) -> CostProfile:
+        """The cost of steps: of the method, at the measured context, corrected by what the engine shows."""
+        settings, server, delta = self.settings, self.server, self.judged_delta
+        profile = deployed(
+            settings.costs,
+            settings.speculation,
+            self.model_name,
+            server.reading.dialect,
+            server.version,
+            self.drafting.method,
+        )
+        if delta is not None:
+            profile = profile.at_context(delta.context_tokens)
+            profile = profile.with_measured_draft(delta.draft_share, self.drafting.num_speculative_tokens)
+        return correct_by_steps(profile, self.state.steps, *_draft_and_batch(delta), self.time)
+
+    @cached_property
+    def k(self) -> int | None:
+        """The present K: as a gauge says, or the number of positions, or as configured."""
+        k = self.drafting.num_speculative_tokens
+        if k is not None:
+            return int(k)
+        positions = len(self.engine.counters.accepted_tokens_per_position)
+        return positions or self.settings.speculation.num_speculative_tokens
+
+    @cached_property
+    def windows(self) -> tuple[Measures, ...]:
+        """The measures of each window, and of the whole life of a vLLM V0."""
+        least, memory = self.settings.thresholds.measurement_minimum_requests, self.settings.memory_ratio
+        windows = tuple(
+            derive(window.name, delta, self.profile, least, memory) for window, delta in self.deltas.items()
+        )
+        lifetime = self.engine.lifetime
+        if lifetime is None:
+            return windows
+        whole_life = derive_lifetime(lifetime.lifetime_acceptance_ratio, lifetime.lifetime_efficiency, self.k)
+        # V0 has no usable counter of drafts.
+        return (*(replace(measures, drafts=None) for measures in windows), whole_life)
+
+    @cached_property
+    def judged(self) -> Measures | None:
+        """The measures of the judged window."""
+        return next((m for m in self.windows if m.window == self.settings.judged.name), None)
+
+    @cached_property
+    def activity(self) -> Activity:
+        """Whether it speculates: by its gauges if they decide it, else by its counters."""
+        return _activity_by_gauges(self) or _activity_by_counters(self)
+
+    @cached_property
+    def case(self) -> Case:
+        """All that the judgement looks at."""
+        settings, server, state, judged = self.settings, self.server, self.state, self.judged
+        reading, speculation, model_name = server.reading, settings.speculation, self.model_name
+        mismatch = server.mismatch(model_name, settings)
+        return Case(
+            activity=self.activity,
+            measures=judged,
+            counters=self.engine.counters,
+            k=self.k,
+            method=guess_method(speculation.method, speculation.draft_model) or self.drafting.method,
+            profile=self.profile,
+            thresholds=settings.thresholds,
+            other_windows=tuple(m for m in self.windows if m is not judged),
+            speculation=speculation,
+            batch_sizes=state.history.batch_sizes(self.time - settings.judged.seconds - settings.slack),
+            settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+            model_name=model_name,
+            version=server.version,
+            server=reading.server,
+            vllm=reading.vllm,
+            unadvisable=why_no_advice(self.engine, state.derivation) if self.engine.derived else "",
+            engines=sum(other.key.model_name == model_name for other in reading.engines),
+            shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
             speculative=reading.speculative,
-            first_tokens=_first_tokens(engine, state, settings),
-        ),
-        measures=judged,
-        counters=engine.counters,
-        k=k,
-        method=guess_method(spec.method, spec.draft_model) or drafting.method,
-        profile=profile,
-        thresholds=settings.thresholds,
-        other_windows=tuple(m for m in windows if m is not judged),
-        speculation=spec,
-        batch_sizes=state.history.batch_sizes(time - settings.judged.seconds - settings.slack),
-        settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
-        model_name=engine.key.model_name,
-        version=server.version,
-        server=reading.server,
-        vllm=reading.vllm,
-        unadvisable=why_no_advice(engine, state.derivation) if engine.derived else "",
-        engines=sum(other.key.model_name == engine.key.model_name for other in reading.engines),
-        shape=server.shapes.get(engine.key.model_name) or _counted_shape(judged_delta),
-        speculative=reading.speculative,
-        defects=state.latest_defects,
-        mismatch=mismatch,
-        unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
-        uptime=state.uptime,
-    )
-    judgement, advice = judge(case, state.current_advice, time, settings.judged.seconds)
-    return replace(state, current_advice=advice), EngineResult(
+            defects=state.latest_defects,
+            mismatch=mismatch,
+            unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
+            uptime=state.uptime,
+        )
+
+
+def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
+    """Return what is published of an engine."""
+    engine, state, settings, server = polled.engine, polled.state, polled.settings, polled.server
+    speculates = server.reading.speculative and polled.activity.state is not ActivityState.OFF
+    return EngineResult(
         model_name=engine.key.model_name,
         engine=engine.key.engine,
         deployment=Deployment(
-            method=spec.method or drafting.method,
-            draft_model=spec.draft_model,
-            dialect=reading.dialect,
+            method=settings.speculation.method or polled.drafting.method,
+            draft_model=settings.speculation.draft_model,
+            dialect=server.reading.dialect,
             upstream_version=server.version,
-            cost_profile=profile.name,
+            cost_profile=polled.profile.name,
         ),
         activity=judgement.activity,
         quality=judgement.quality,
@@ -171,16 +232,14 @@ def assess(
         advice=judgement.advice,
         findings=judgement.findings,
         judged_window=settings.judged.name,
-        num_speculative_tokens=k
-        if reading.speculative and case.activity.state is not ActivityState.OFF
-        else None,
-        scheduled_num_speculative_tokens=spec.scheduled_k(engine.load.requests_running),
+        num_speculative_tokens=polled.k if speculates else None,
+        scheduled_num_speculative_tokens=settings.speculation.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
         load=engine.load,
         drafts_reaching_position=state.reaching,
         accepted_tokens_per_draft=state.distribution,
-        windows=tuple(windows),
-        steps=_learned(state.steps, time),
+        windows=polled.windows,
+        steps=_learned(state.steps, polled.time),
         uptime_decay_ratio=state.uptime.decay_ratio,
         engine_resets_total=state.history.resets,
         inconsistent_samples_total=state.inconsistent_samples,
@@ -197,19 +256,11 @@ def _learned(steps: EngineSteps, time: float) -> LearnedSteps:
     return LearnedSteps(times.k, fit)
 
 
-def _drafting(delta: Delta | None) -> tuple[float | None, float | None]:
+def _draft_and_batch(delta: Delta | None) -> tuple[float | None, float | None]:
     """Return the tokens per draft and the batch size of the judged window."""
     if delta is None or not delta.drafts or delta.draft_tokens is None:
         return None, None
     return delta.draft_tokens / delta.drafts, delta.batch_size
-
-
-def _measures(window: Window, delta: Delta, profile: CostProfile, settings: Settings) -> Measures:
-    """Return everything derived from a window, its speedup included."""
-    measures = derive(window.name, delta, profile, settings.thresholds.measurement_minimum_requests)
-    if settings.memory_ratio is None:
-        return measures
-    return replace(measures, returns=_returns(measures, settings.memory_ratio))
 
 
 def _why_unmeasured(measures: Measures, settings: Settings) -> str:
@@ -221,35 +272,16 @@ def _why_unmeasured(measures: Measures, settings: Settings) -> str:
     return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
 
 
-def _returns(measures: Measures, memory_ratio: float) -> Return:
-    """Return the return on speculation; a measured speedup takes precedence over the estimate."""
-    whole = measures.measured.speedup
-    speedup = (of_drafts(whole, measures.coverage_ratio) if whole else None) or measures.estimate.speedup
-    length, generated = measures.mean_acceptance_length, measures.generation_tokens_per_second
-    if not speedup or length is None or generated is None:
-        return Return()
-    rate = measures.measured.baseline_tokens_per_second or generated / speedup
-    return return_on_speculation(length, length / speedup, memory_ratio, rate)
-
-
-def _counted_shape(delta: Delta | None) -> DraftShape | None:
-    """Return the draft lengths by K of a server that counts drafted tokens by position."""
-    drafted = delta.drafted_tokens_per_position if delta else ()
-    if not drafted or not drafted[0]:
-        return None
-    return DraftShape(int(drafted[0]), tuple(total / drafted[0] for total in accumulate(drafted)))
-
-
-def _undrafted(engine: EngineReading, seen: Derivation, time: float, settings: Settings) -> Activity | None:
+def _activity_by_gauges(polled: PolledEngine) -> Activity | None:
     """Return the activity that the gauges of an engine alone decide, ``None`` if its counters do."""
-    drafting = engine.drafting
-    if drafting is not None and drafting.verified_tokens == 0:
+    engine, settings, paused_at = polled.engine, polled.settings, polled.state.derivation.paused_at
+    if engine.drafting is not None and engine.drafting.verified_tokens == 0:
         return Activity(ActivityState.OFF, "the server says that it does not speculate")
     if engine.uncounted:
         return Activity(None, engine.uncounted)
     if engine.derived and not engine.shows_speculation and not settings.speculation.configured:
         return Activity(None, "no batch has run so far, so the server does not show whether it speculates")
-    if seen.paused_at is not None and time - seen.paused_at <= settings.judged.seconds:
+    if paused_at is not None and polled.time - paused_at <= settings.judged.seconds:
         return Activity(
             ActivityState.BYPASSED,
             f"the server chose to draft nothing in the last {settings.judged.name} (--speculative-adaptive)",
@@ -257,27 +289,10 @@ def _undrafted(engine: EngineReading, seen: Derivation, time: float, settings: S
     return None
 
 
-def _first_tokens(engine: EngineReading, state: EngineState, settings: Settings) -> float:
-    """Return the first tokens of the requests in the judged window, if an engine counts them with the others.
-
-    They come from prefill, so they need no draft. Of other engines they are too few to matter.
-    """
-    newest = state.history.newest
-    if not engine.derived or newest is None:
-        return 0.0
-    first = state.history.since(newest.time - settings.judged.seconds - settings.slack)[0]
-    return (newest.steps.requests or 0.0) - (first.steps.requests or 0.0)
-
-
-def _activity(
-    engine: EngineReading,
-    delta: Delta | None,
-    settings: Settings,
-    *,
-    speculative: bool,
-    first_tokens: float = 0.0,
-) -> Activity:
-    if not speculative:
+def _activity_by_counters(polled: PolledEngine) -> Activity:
+    """Return the activity of the judged window, with what the kind of server makes of it."""
+    engine, delta, settings = polled.engine, polled.judged_delta, polled.settings
+    if not polled.server.reading.speculative:
         return Activity(
             ActivityState.OFF, "a diffusion model: its denoising steps are not speculative decoding"
         )
@@ -287,7 +302,11 @@ def _activity(
         window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
     )
-    if activity.state is ActivityState.BYPASSED and delta and delta.generation_tokens == first_tokens:
+    if (
+        activity.state is ActivityState.BYPASSED
+        and delta
+        and delta.generation_tokens == _first_tokens(polled)
+    ):
         words = "all requests ended with their first token, which needs no draft"
         activity = Activity(ActivityState.IDLE, words)
     if (
@@ -305,6 +324,18 @@ def _activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
         )
     return activity
+
+
+def _first_tokens(polled: PolledEngine) -> float:
+    """Return the first tokens of the requests in the judged window, if an engine counts them with the others.
+
+    They come from prefill, so they need no draft. Of other engines they are too few to matter.
+    """
+    history, settings = polled.state.history, polled.settings
+    if not polled.engine.derived or history.newest is None:
+        return 0.0
+    first = history.since(history.newest.time - settings.judged.seconds - settings.slack)[0]
+    return (history.newest.steps.requests or 0.0) - (first.steps.requests or 0.0)
 
 
 def _period(window: Window, delta: Delta | None) -> str:

@@ -16,7 +16,7 @@ from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..engines.dialect import MAX_POSITIONS
 from ..judgement.advice import CurrentAdvice
-from ..measures.history import History, Window, defects, delta, running_between
+from ..measures.history import History, Window, counters_reset, defects, delta, running_between
 from ..measures.measures import Distribution, reaching, recover
 from ..measures.uptime import Uptime
 
@@ -68,51 +68,57 @@ class EngineState(Struct, frozen=True):
     current_advice: CurrentAdvice = CurrentAdvice()
     steps: EngineSteps = EngineSteps()  # step times that were learned since the reset
     derivation: Derivation = Derivation()  # of an engine with derived totals, what earlier polls showed
-    life: str = ""  # what tells the process of the server from others, empty if it is not known
+    process: str = ""  # what tells the process of the server from others, empty if it is not known
     uptime: Uptime = Uptime()  # the hours since the reset
 
-    def of_life(self, life: str) -> EngineState:
-        """Return the state for a response of the process `life`: another process has other counters."""
-        if not self.life or not life or life == self.life:
-            return replace(self, life=life) if life != self.life else self
+    def of_process(self, process: str) -> EngineState:
+        """Return the state for a response of this process: another process has reset counters."""
+        if not self.process or not process or process == self.process:
+            return replace(self, process=process) if process != self.process else self
         started = History(resets=self.history.resets + 1)
-        return EngineState(history=started, inconsistent_samples=self.inconsistent_samples, life=life)
+        return EngineState(history=started, inconsistent_samples=self.inconsistent_samples, process=process)
 
     def add_sample(
-        self, sample: Sample, keep: float, found: tuple[str, ...], baseline: Baseline | None = None
+        self, sample: Sample, keep: float, in_reading: tuple[str, ...], baseline: Baseline | None = None
     ) -> EngineState:
-        """Return the state after `sample` with the defects `found` in its reading; `keep` is in seconds."""
+        """Return the state after `sample`, in whose reading these defects were; `keep` is in seconds."""
         before = self.history.newest
         if baseline is not None:
             sample = _matched(before, sample, baseline)
         history = self.history.add(sample, keep)
-        lives_on = before is not None and history.resets == self.history.resets
+        reset = history.resets > self.history.resets
+        continued = before is not None and not reset
+        known = self if continued else self._started_anew(reset=reset)
+        latest_defects, steps = in_reading, known.steps
         if before is not None and sample.time <= before.time:
-            found = (*found, "the clock did not advance since the sample before")
-        if lives_on and before is not None and not self.history.interrupted:
-            found = (*found, *defects(before, sample))
-        recovered = recover(sample.counters, self.distribution if lives_on else None)
-        steps = self.steps if lives_on or not history.resets > self.history.resets else EngineSteps()
-        if lives_on and before is not None and not self.history.interrupted:
-            shown = step_interval(
-                (before.counters, before.steps),
-                (sample.counters, sample.steps),
-                running_between(before, sample),
-                sample.kv_cache,
-            )
-            steps = steps if shown is None else steps.add(*shown, sample.time)
-        uptime = self.uptime if lives_on else Uptime()
+            latest_defects = (*latest_defects, "the clock did not advance since the sample before")
+        if before is not None and continued and not self.history.interrupted:
+            latest_defects = (*latest_defects, *defects(before, sample))
+            steps = _with_interval(steps, before, sample)
         return EngineState(
             history=history,
-            inconsistent_samples=self.inconsistent_samples + bool(found),
-            distribution=recovered or (self.distribution if lives_on else None),
-            reaching=self._reaching(before if lives_on else None, sample),
-            latest_defects=found,
-            current_advice=self.current_advice if lives_on else CurrentAdvice(),
+            inconsistent_samples=self.inconsistent_samples + bool(latest_defects),
+            distribution=recover(sample.counters, known.distribution) or known.distribution,
+            reaching=known._reaching(before if continued else None, sample),
+            latest_defects=latest_defects,
+            current_advice=known.current_advice,
             steps=steps,
+            derivation=known.derivation,
+            process=known.process,
+            uptime=known.uptime.add(history.newest, interrupted=len(history.samples) <= 1),
+        )
+
+    def _started_anew(self, *, reset: bool) -> EngineState:
+        """Return the state without what was learned since the last reset.
+
+        Step times outlast a response without a series, which is no reset. Totals by position go on, because
+        they must not fall.
+        """
+        return EngineState(
+            reaching=self.reaching,
+            steps=EngineSteps() if reset else self.steps,
             derivation=self.derivation,
-            life=self.life,
-            uptime=uptime.add(history.newest, unbroken=len(history.samples) > 1),
+            process=self.process,
         )
 
     def _reaching(self, before: Sample | None, sample: Sample) -> tuple[float, ...]:
@@ -131,6 +137,17 @@ class EngineState(Struct, frozen=True):
         """
         derivation = replace(self.derivation, k=None) if self.derivation.k else self.derivation
         return replace(self, history=self.history.interrupt(), derivation=derivation)
+
+
+def _with_interval(steps: EngineSteps, before: Sample, sample: Sample) -> EngineSteps:
+    """Return the step times with those of the interval between two adjacent samples, if it has any."""
+    shown = step_interval(
+        (before.counters, before.steps),
+        (sample.counters, sample.steps),
+        running_between(before, sample),
+        sample.kv_cache,
+    )
+    return steps if shown is None else steps.add(*shown, sample.time)
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
@@ -155,7 +172,18 @@ def _generated(previous: Sample, sample: Sample) -> bool:
 # tokens are drafts times K, which holds while K does not change.
 
 
-def settle(
+def with_rising_totals(
+    engine: EngineReading, state: EngineState, time: float
+) -> tuple[EngineReading, EngineState]:
+    """Return the reading with totals that only rise, and the state with what the next poll needs."""
+    if not engine.derived:
+        return engine, state
+    newest = state.history.newest
+    settled, derivation = _settle(engine, state.derivation, newest.counters if newest else None, time)
+    return settled, replace(state, derivation=derivation)
+
+
+def _settle(
     engine: EngineReading, earlier: Derivation, previous: Counters | None, time: float
 ) -> tuple[EngineReading, Derivation]:
     """Return the reading with totals that only rise, and what the next poll needs.
@@ -164,7 +192,7 @@ def settle(
     `time` is that of the poll, in seconds.
     """
     now, drafting = engine.counters, engine.drafting
-    if previous is not None and _restarted(previous, now):
+    if previous is not None and counters_reset(_counted(previous), _counted(now)):
         earlier, previous = Derivation(), None
     seen = _of_k(earlier, drafting, time)
     draft_tokens = None if seen.changed else now.draft_tokens
@@ -189,9 +217,9 @@ def settle(
     return replace(engine, counters=counters, defects=defects), seen
 
 
-def _restarted(previous: Counters, now: Counters) -> bool:
-    pairs = ((previous.drafts, now.drafts), (previous.generation_tokens, now.generation_tokens))
-    return any(before is not None and after is not None and after < before for before, after in pairs)
+def _counted(counters: Counters) -> Counters:
+    """Return the counters without the totals that are derived, which may fall without a reset."""
+    return replace(counters, draft_tokens=None, accepted_tokens=None)
 
 
 def _of_k(earlier: Derivation, drafting: Drafting | None, time: float) -> Derivation:

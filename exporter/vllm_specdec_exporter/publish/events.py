@@ -14,7 +14,7 @@ from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..observe.result import EngineResult, ExporterResult, TargetResult
     from ..requests.result import ModelRequests
@@ -28,7 +28,7 @@ _MEASURES = (
     "generation_tokens_per_second",
 )
 
-_MOST_LINES = 24  # more changes than this in one poll are reported in one line
+_MAX_LINES = 24  # of one poll, three for each of eight engines; more changes are reported in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def changes(before: TargetResult, after: TargetResult) -> Iterator[Event]:
             yield Event(level, message, {**target, "reason": reason, "error": after.failure.message})
     known = {engine.key: engine for engine in before.engines}
     events = [e for engine in after.engines for e in _engine_changes(known.get(engine.key), engine, target)]
-    if len(events) > _MOST_LINES:
+    if len(events) > _MAX_LINES:
         events = [Event(logging.INFO, "many engines changed", {**target, "changes": len(events)})]
     yield from events
 
@@ -75,7 +75,7 @@ def _engine_changes(
     verdict = after.payoff.verdict
     if verdict is not None and (before is None or before.payoff.verdict is not verdict):
         why = "; ".join(after.payoff.reasons)
-        yield Event(logging.INFO, "payoff", {**fields, **_payoff(after), "why": why})
+        yield Event(logging.INFO, "payoff", {**fields, **_present(_payoff(after)), "why": why})
     if _has_new_advice(before, after):
         yield Event(logging.INFO, "recommendation", {**fields, **_advice(after), "why": after.advice.reason})
     if before is None:
@@ -84,7 +84,7 @@ def _engine_changes(
         yield Event(logging.INFO, "counters reset", fields)
     if before.num_speculative_tokens != after.num_speculative_tokens is not None:
         k = {"before": before.num_speculative_tokens, "now": after.num_speculative_tokens}
-        yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **k})
+        yield Event(logging.INFO, "num_speculative_tokens changed", {**fields, **_present(k)})
 
 
 def _has_new_advice(before: EngineResult | None, after: EngineResult) -> bool:
@@ -154,7 +154,7 @@ def _values(engine: EngineResult) -> dict[str, object]:
     return _present(fields)
 
 
-def _present(fields: dict[str, object]) -> dict[str, object]:
+def _present(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields that have a value, rounded to four decimals."""
     return {
         name: round(value, 4) if isinstance(value, float) else value

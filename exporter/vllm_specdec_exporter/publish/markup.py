@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from dataclasses import dataclass
@@ -13,8 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup, escape
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+#: Text that is HTML already.
+Html = Markup
 
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
 _VOID = frozenset({"link", "meta", "rect"})
@@ -22,24 +26,14 @@ _VOID = frozenset({"link", "meta", "rect"})
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-class Html(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
 def text(value: str) -> Html:
     """Return `value` escaped, for the content of an element or an attribute in quotes."""
-    return (
-        value
-        if isinstance(value, Html)
-        else Html(html.escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value)))
-    )
+    return value if isinstance(value, Html) else escape(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", value))
 
 
 def join(*parts: str) -> Html:
     """Return the concatenated `parts`, each escaped unless it is HTML."""
-    return Html("".join(map(text, parts)))
+    return Html("").join(map(text, parts))
 
 
 def element(name: str, /, *children: str, **attributes: str) -> Html:
@@ -240,7 +234,7 @@ def page(title: str, sections: Iterable[Section], *, subtitle: str = "", lead: S
         *(element("p", words, class_="lead") for words in lead),
     )
     main = element("main", *map(_section, sections))
-    return "<!doctype html>\n" + element("html", head, element("body", header, main), lang="en") + "\n"
+    return f"<!doctype html>\n{element('html', head, element('body', header, main), lang='en')}\n"
 
 
 def _section(part: Section) -> Html:

@@ -9,7 +9,7 @@ import platform
 import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..economics.step_time import StepFit
     from ..judgement.payoff import Payoff
     from ..observe.result import Deployment, Discovered
-    from ..requests.result import ObservationCount, TapResult
+    from ..requests.result import ObservationCount
 
     #: Values of a metric's own labels, and the sample's value.
     Samples = Iterable[tuple[tuple[str, ...], float]]
@@ -94,13 +94,20 @@ class Metric:
         """The HELP text, which ends with the upstream series."""
         return f"{self.help} From {', '.join(self.upstream)}." if self.upstream else self.help
 
-    def value(self, result: object) -> Any:
-        """Return the value of this metric in an object of its scope."""
-        return attrgetter(self.field)(result)
+    @cached_property
+    def value(self) -> Callable[[object], Any]:
+        """The function that returns the value of this metric in an object of its scope."""
+        return attrgetter(self.field)
+
+    @cached_property
+    def _holder(self) -> Callable[[object], Any]:
+        """The function that returns the object that has the value as an attribute."""
+        path = self.field.rpartition(".")[0]
+        return attrgetter(path) if path else lambda result: result
 
     def samples(self, result: object) -> Samples:
-        """Return the samples of this metric in an object of its scope."""
-        return self.expand(self.value(result))
+        """Return the samples of this metric in an object of its scope; none if it lacks that part."""
+        return () if self._holder(result) is None else self.expand(self.value(result))
 
 
 def _one(value: float | None) -> Samples:
@@ -121,10 +128,10 @@ def _one_hot(states: type[StrEnum]) -> Callable[[StrEnum | None], Samples]:
     return lambda present: [((state.value,), float(state is present)) for state in states]
 
 
-def _by_basis(found: Payoff | Estimate) -> Samples:
-    if found.speedup is None or found.basis is None:
+def _by_basis(judged: Payoff | Estimate) -> Samples:
+    if judged.speedup is None or judged.basis is None:
         return ()
-    return [((found.basis.value,), found.speedup)]
+    return [((judged.basis.value,), judged.speedup)]
 
 
 def _interval(payoff: Payoff) -> Samples:
@@ -137,10 +144,6 @@ def _terms(fit: StepFit | None) -> Samples:
     if fit is None:
         return ()
     return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
-
-
-def _fit_error(fit: StepFit | None) -> Samples:
-    return () if fit is None else [((), fit.error)]
 
 
 def _speedups(options: Iterable[CandidateK]) -> Samples:
@@ -189,7 +192,6 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "basis": (("basis",), _by_basis),
     "interval": (("bound",), _interval),
     "step_fit": (("term",), _terms),
-    "step_fit_error": ((), _fit_error),
     "options": (("num_speculative_tokens",), _speedups),
     "schedule": (("batch_size",), _schedule),
     # Not "quantile": promtool rejects that label outside summaries.
@@ -209,13 +211,8 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
 }
 
 
-def _of_tap(attribute: str, expand: Callable[[Any], Samples]) -> Callable[[TapResult | None], Samples]:
-    """Return a function from the tap to the samples of an attribute: none without a tap."""
-    return lambda tap: () if tap is None else expand(getattr(tap, attribute))
-
-
 #: The keys of a metric in `metrics.toml`.
-_KEYS = {"scope", "help", "field", "by", "tap", "kind", "upstream"}
+_KEYS = {"scope", "help", "field", "by", "kind", "upstream"}
 
 
 def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
@@ -223,8 +220,6 @@ def parse_metric(name: str, entry: Mapping[str, Any]) -> Metric:
     if unknown := entry.keys() - _KEYS:
         raise ValueError(f"{name}: unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(_KEYS))}")
     labels, expand = BREAKDOWNS[entry.get("by", "")]
-    if "tap" in entry:
-        expand = _of_tap(entry["tap"], expand)
     kind = Kind(entry.get("kind", Kind.COUNTER if name.endswith("_total") else Kind.GAUGE))
     field, upstream = entry.get("field", name), tuple(entry.get("upstream", ()))
     return Metric(name, kind, Scope(entry["scope"]), entry["help"], field, expand, labels, upstream)

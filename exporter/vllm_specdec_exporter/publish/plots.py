@@ -4,7 +4,7 @@ They are drawn with matplotlib, the optional extra ``reports``, which the first 
 give the same bytes: there is no date and no random identifier, and matplotlibrc files are ignored.
 
 Text and axes have the colour of the text around the plot (``currentColor``), for light and dark pages.
-Series differ in marker and dash too, and have their names beside them.
+Series differ in marker and dash too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle, pairwise
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError
@@ -36,7 +36,6 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5
 #: Replaced by ``currentColor`` in the SVG.
 _INK = "#010203"
 _WIDTH, _HEIGHT = 6.0, 3.4
-_LABEL_GAP = 0.065  # between two names of series, as a share of the height
 _RC: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -104,7 +103,7 @@ def lines(
     """
     shown = [one for one in series if one.points]
     with _drawing() as (figure, axes):
-        for one, (colour, marker, dash) in zip(shown, _styles(), strict=False):
+        for one, colour, marker, dash in zip(shown, *map(cycle, (PALETTE, _MARKERS, _DASHES)), strict=False):
             _line(axes, one, colour, marker, dash)
         ticks = sorted({point.x for one in shown for point in one.points})
         if 1 < len(ticks) <= 12:
@@ -113,7 +112,8 @@ def lines(
         axes.set_ylabel(printable(y_label))
         axes.set_ylim(bottom=y_range[0], top=y_range[1])
         axes.grid(visible=True, axis="y", color=_INK, alpha=0.15, linewidth=0.6)
-        _names(axes, shown)
+        if len(shown) > 1:
+            figure.legend(loc="outside upper left", ncols=2, frameon=False)
         return _svg(figure, title, description)
 
 
@@ -124,37 +124,31 @@ def bars_with_intervals(
     x_label: str,
     description: str = "",
     form: str = "{:.2f}",
-    reference: tuple[float, str] | None = None,
+    reference: float | None = None,
 ) -> Html:
     """Return horizontal bars with their values beside them, as an ``<svg>`` element.
 
     `title` and `description` are for screen readers; a bar without a value is labelled "none"; `reference` is
-    a value to draw a line at, such as 1 for break-even, and its name. Raises ConfigError without matplotlib.
+    a value to draw a line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
-    height = max(1.6, 0.9 + 0.42 * len(bars))
-    with _drawing(height) as (figure, axes):
+    with _drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
         for place, bar in enumerate(bars):
             end = bar.value or 0.0
             axes.barh(place, end, height=0.55, color=PALETTE[0])
-            if bar.value is not None and bar.low is not None and bar.high is not None:
+            if bar.low is not None and bar.high is not None:
                 reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
                 axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=_INK, capsize=4, linewidth=1.2)
                 end = max(end, bar.high)
             words = "none" if bar.value is None else form.format(bar.value)
-            axes.annotate(
-                words, (max(end, 0.0), place), (6, 0), textcoords="offset points", verticalalignment="center"
-            )
+            beside: Any = {"textcoords": "offset points", "verticalalignment": "center"}
+            axes.annotate(words, (max(end, 0.0), place), (6, 0), **beside)
         axes.set_yticks(range(len(bars)), [printable(bar.name) for bar in bars])
         axes.set_xlabel(printable(x_label))
         axes.margins(x=0.12)
-        axes.set_ylim(len(bars) - 0.4, -0.6 if reference is None else -0.95)
+        axes.set_ylim(len(bars) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         if reference is not None:
-            value, name = reference
-            axes.axvline(value, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
-            axes.annotate(
-                printable(name), (value, -0.9), (4, -2), textcoords="offset points", verticalalignment="top"
-            )
+            axes.axvline(reference, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
         return _svg(figure, title, description)
 
 
@@ -176,52 +170,16 @@ def _drawing(height: float = _HEIGHT) -> Iterator[tuple[Figure, Axes]]:
         yield figure, figure.add_subplot()
 
 
-def _styles() -> Iterator[tuple[str, str, Any]]:
-    """Return colours, markers and dashes; the first 84 combinations differ."""
-    return zip(cycle(PALETTE), cycle(_MARKERS), cycle(_DASHES), strict=False)
-
-
 def _line(axes: Axes, series: Series, colour: str, marker: str, dash: Any) -> None:
     xs, ys = [point.x for point in series.points], [point.y for point in series.points]
-    axes.plot(xs, ys, color=colour, marker=marker, linestyle=dash, linewidth=1.8, markersize=5.5)
+    look: Any = {"color": colour, "marker": marker, "linestyle": dash, "linewidth": 1.8, "markersize": 5.5}
+    name = printable(series.name)
+    # matplotlib leaves names that begin with an underscore out of the legend.
+    axes.plot(xs, ys, label=f" {name}" if name.startswith("_") else name, **look)
     for point in series.points:
         if point.low is not None and point.high is not None:
             reach = [[max(0.0, point.y - point.low)], [max(0.0, point.high - point.y)]]
             axes.errorbar(point.x, point.y, yerr=reach, fmt="none", ecolor=colour, capsize=3.5, linewidth=1.2)
-
-
-def _names(axes: Axes, series: Sequence[Series]) -> None:
-    """Write each line's name at its end, without overlaps."""
-    if len(series) < 2:
-        return
-    bottom, top = axes.get_ylim()
-    ends = [(one.points[-1].y - bottom) / (top - bottom) for one in series]
-    heights = _spread(ends)
-    for one, end, height, (colour, _, _) in zip(series, ends, heights, _styles(), strict=False):
-        axes.annotate(
-            printable(one.name),
-            (one.points[-1].x, bottom + end * (top - bottom)),
-            (1.03, height),
-            textcoords="axes fraction",
-            verticalalignment="center",
-            fontsize=9,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 4},
-        )
-
-
-def _spread(heights: Sequence[float]) -> list[float]:
-    """Return the heights moved up or down until neighbours are at least `_LABEL_GAP` apart."""
-    placed = list(heights)
-    order = sorted(range(len(placed)), key=placed.__getitem__)
-    for below, above in pairwise(order):
-        placed[above] = max(placed[above], placed[below] + _LABEL_GAP)
-    too_high = max(placed, default=0.0) - 1.0
-    if too_high > 0:
-        placed[order[-1]] -= too_high
-        for above, below in pairwise(reversed(order)):
-            placed[below] = min(placed[below], placed[above] - _LABEL_GAP)
-    return placed
 
 
 def _svg(figure: Figure, title: str, description: str) -> Html:

@@ -41,7 +41,7 @@ _STYLES = {
     RequestsVerdict.BREAK_EVEN: YELLOW,
     RequestsVerdict.UNKNOWN: YELLOW,
 }
-_MOST_GROUPS = 20  # those with most requests
+_MAX_GROUPS = 20  # groups of a model, those with most requests: a screen has about 40 lines
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
 #: The flag with which vLLM records speculation in its responses.
 FLAG = "--per-request-spec-decode-metrics detailed"
@@ -58,8 +58,6 @@ class Costs:
 def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | None = None) -> Iterator[str]:
     """Yield the lines of the report, wrapped at 100 columns; without `costs`, no speedups of other K."""
     yield from _records(requests)
-    for finding in requests.findings:
-        yield from finding_lines(finding, f"  {finding.severity:<10}", 12, paint)
     for model in requests.models:
         yield from _verdict(model, paint)
     for model in requests.models:
@@ -96,7 +94,7 @@ def _records(requests: RequestsResult) -> Iterator[str]:
 def _tap(tap: TapResult) -> str:
     words = f"{tap.address} before {tap.upstream}: {count(tap.connections)} connections open, "
     words += f"{count(tap.requests_total)} requests passed on"
-    for label, reasons in (("not looked at", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
+    for label, reasons in (("not observed", tap.unobserved_total), ("failed", tap.upstream_errors_total)):
         words += f"; {label}: {counts(reasons)}" if any(reasons.values()) else ""
     return words
 
@@ -175,7 +173,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     heads = ["temp", "type", "requests", "share", "accepted", "P10", "P50", "outcome", "losing", "rejected"]
     heads += ["speedup"] if speedups else []
     rows = []
-    for group in groups[:_MOST_GROUPS]:
+    for group in groups[:_MAX_GROUPS]:
         outcome = (group.outcome or DASH).replace("_", "-") if group.judged else "too few"
         row = [group.temperature, group.request_type, count(group.requests)]
         row += [shown(group.requests_ratio, WHOLE_PERCENT), shown(group.acceptance_ratio, PERCENT)]
@@ -187,23 +185,21 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
         row += [shown(group.estimated_speedup, TIMES)] if speedups else []
         rows.append(row)
     yield from table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
-    rest = groups[_MOST_GROUPS:]
+    rest = groups[_MAX_GROUPS:]
     if rest:
         yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
 
 
 def _positions(model: ModelRequests) -> Iterator[str]:
     every = position_acceptances(model)
-    rows = []
-    for place, p in enumerate(every):
-        bias = round(100 * p.bias, 1) + 0.0  # not -0.0
-        rows.append([str(place), percent(p.where_drafted), percent(p.of_all_drafts), f"{bias:.1f} points"])
-    yield from table(("position", "accepted where drafted", "of all drafts", "bias"), rows)
-    worst = min(every, key=lambda position: position.bias)
-    if worst.bias < -_BIASED:
+    rows = [[str(at), percent(p.where_drafted), percent(p.of_all_drafts)] for at, p in enumerate(every)]
+    yield from table(("position", "accepted where drafted", "of all drafts"), rows)
+    differences = [position.where_drafted - position.of_all_drafts for position in every]
+    if max(differences) > _BIASED:
+        place = differences.index(max(differences))
         words = (
-            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {every.index(worst)} "
-            f"looks {-100 * worst.bias:.1f} points worse than it is."
+            f"Drafts vary in length. Counted over all drafts, as on /metrics, position {place} "
+            f"looks {100 * differences[place]:.1f} points worse than it is."
         )
         yield from paragraph(words, 4)
 

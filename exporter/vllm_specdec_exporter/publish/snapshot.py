@@ -168,8 +168,8 @@ def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:
-    # A judgement is kept whole: a state with its reason, a level with its criteria.
-    if len(path) == 1 or path[0] in ("activity", "quality", "payoff", "advice"):
+    # Kept whole: a judgement (a state with its reason, a level with its criteria), and the tap.
+    if len(path) == 1 or path[0] in ("activity", "quality", "payoff", "advice", "tap"):
         target[path[0]] = source[path[0]]
     else:
         target.setdefault(path[0], {})[path[1]] = source[path[0]][path[1]]

@@ -49,7 +49,7 @@ DASH = "–"
 WIDTH = 100
 
 _PASTE = re.compile(r"--speculative-config '.*'")
-_LEAST_COLUMN = 8  # width of a column that is shortened
+_MIN_COLUMN = 8  # width of a column that is shortened
 _GLUE = "\0"  # replaces spaces at which a line must not be broken
 
 
@@ -158,7 +158,7 @@ def table(
     if shorten:
         place = heads.index(shorten)
         room = WIDTH - len(indent) - 2 * (len(heads) - 1) - sum(widths) + widths[place]
-        widths[place] = min(widths[place], max(_LEAST_COLUMN, room))
+        widths[place] = min(widths[place], max(_MIN_COLUMN, room))
         for line in lines:
             line[place] = _cut(line[place], widths[place])
     for line in lines:

@@ -1,20 +1,18 @@
 """The records of speculation of every engine, in one form.
 
-An engine is told by the names of the counts in its record, so a push and a file may have any of them where
-vLLM's record is expected. Sections of a response that have other contents, such as timings, are no record
-without these names.
+An engine is recognised by the names of the counts in its record, so a push and a file may have any of them
+where vLLM's record is expected. Sections of a response that have other contents, such as timings, are no
+record without these names.
 """
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..engines.server_info import UNREADABLE
-from .observation import MOST_DRAFTED, DraftRecord, RecordError, check, count_of, histogram_of, parse_record
+from .observation import MAX_DRAFTED, DraftRecord, RecordError, check, count_of, histogram_of, parse_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,17 +42,8 @@ class _Counts(msgspec.Struct):
     draft_rounds: int | None = None
     accepted_prediction_tokens: int | None = None
     rejected_prediction_tokens: int | None = None
-    total_draft_tokens: int | None = None
-    total_accepted_draft_tokens: int | None = None
-    num_spec_steps: int | None = None
-    acceptance_histogram: list[int] | None = None
 
 
-class _Choice(msgspec.Struct):
-    speculative_decoding: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_CHOICES = msgspec.json.Decoder(list[_Choice])
 _COUNTS = msgspec.json.Decoder(_Counts)
 
 
@@ -83,16 +72,6 @@ def find_record(*sections: msgspec.Raw) -> tuple[DraftRecord | None, bool]:
     return None, False
 
 
-def record_in_choice(choices: msgspec.Raw) -> msgspec.Raw:
-    """Return the section of the only choice in which TensorRT-LLM has its record, ``null`` without one."""
-    if b'"total_draft_tokens"' in bytes(choices):
-        with contextlib.suppress(*UNREADABLE):
-            found = _CHOICES.decode(choices)
-            if len(found) == 1:
-                return found[0].speculative_decoding
-    return msgspec.Raw(b"null")
-
-
 def tokens_in(raw: msgspec.Raw) -> int | None:
     """Return the generated tokens in a section of a response, ``None`` if it has none."""
     try:
@@ -104,46 +83,22 @@ def tokens_in(raw: msgspec.Raw) -> int | None:
 def _of_sglang(document: dict[str, Any]) -> DraftRecord:
     """Read `meta_info` or `sglext.spec_tokens_details`: verifications, and how many tokens each accepted.
 
-    SGLang computes what was proposed from the configured number of tokens, whatever was drafted.
+    SGLang computes what was proposed from the configured number of tokens, whatever was drafted. All drafts
+    of a request have the same length, unless K changes meanwhile: then there are no steps.
     """
+    drafts = count_of(document, "spec_verify_ct")
+    drafted = count_of(document, "spec_num_proposed_drafts")
+    accepted = count_of(document, "spec_num_correct_drafts")
     newer = document.get("spec_correct_drafts_histogram") is not None
-    record = _of_equal_drafts(
-        document,
-        drafts="spec_verify_ct",
-        proposed="spec_num_proposed_drafts",
-        accepted="spec_num_correct_drafts",
-        histogram="spec_correct_drafts_histogram" if newer else "spec_accept_histogram",
-    )
-    return replace(record, configured_k=True)
-
-
-def _of_tensorrt(document: dict[str, Any]) -> DraftRecord:
-    """Read the record of TensorRT-LLM's choices, as proposed in its issue 19311, which no release has yet."""
-    return _of_equal_drafts(
-        document,
-        drafts="num_spec_steps",
-        proposed="total_draft_tokens",
-        accepted="total_accepted_draft_tokens",
-        histogram="acceptance_histogram",
-    )
-
-
-def _of_equal_drafts(
-    document: dict[str, Any], *, drafts: str, proposed: str, accepted: str, histogram: str
-) -> DraftRecord:
-    """Read the counts of these names.
-
-    All drafts of a request have the same length, unless K changes meanwhile: then there are no steps.
-    """
-    verified, drafted, taken = (count_of(document, name) for name in (drafts, proposed, accepted))
-    lengths = histogram_of(document, histogram, verified, taken)
-    _check_totals(taken, drafted)
-    check(verified or not drafted, "the record has drafted tokens, but no verification")
-    k, rest = divmod(drafted, verified) if verified else (0, 0)
+    name = "spec_correct_drafts_histogram" if newer else "spec_accept_histogram"
+    histogram = histogram_of(document, name, drafts, accepted)
+    _check_totals(accepted, drafted)
+    check(drafts or not drafted, "the record has drafted tokens, but no verification")
+    k, rest = divmod(drafted, drafts) if drafts else (0, 0)
     steps = {}
-    if 0 < k <= MOST_DRAFTED and not rest and 0 < len(lengths) <= k + 1:
-        steps = {(k, length): number for length, number in enumerate(lengths) if number}
-    return DraftRecord(verified, drafted, taken, lengths, steps)
+    if 0 < k <= MAX_DRAFTED and not rest and 0 < len(histogram) <= k + 1:
+        steps = {(k, length): number for length, number in enumerate(histogram) if number}
+    return DraftRecord(drafts, drafted, accepted, histogram, steps, configured_k=True)
 
 
 def _of_timings(document: dict[str, Any]) -> DraftRecord:
@@ -169,5 +124,4 @@ _ADAPTERS: dict[str, Callable[[dict[str, Any]], DraftRecord]] = {
     "spec_num_proposed_drafts": _of_sglang,
     "draft_n": _of_timings,
     "accepted_prediction_tokens": _of_usage,
-    "total_draft_tokens": _of_tensorrt,
 }

@@ -11,27 +11,27 @@ A type comes from the configured header, else from the first matching rule, else
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from .routes import ROUTES, route_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from .observation import Observation
     from .openai_api import RequestFields
 
+T = TypeVar("T")
 
 #: A valid type. Headers of clients are not trusted, and labels are not for free text.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}")
-#: Limit of a model's name, which may be a path, in characters.
-_LONGEST_MODEL = 256
+#: Limit of a model's name, in characters: it may be a path, and file systems allow 255 for a part of one.
+_MAX_MODEL = 256
 _WHERE = re.compile(r"model|path|field|header\.[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 #: Default header with the type of a request.
@@ -117,7 +117,7 @@ def clean_type(text: str) -> str:
 
 def clean_model(name: str) -> str:
     """Return a model's name from a client: unchanged if it is valid as a label, else `OTHER`."""
-    return name if len(name) <= _LONGEST_MODEL and name.isprintable() else OTHER
+    return name if len(name) <= _MAX_MODEL and name.isprintable() else OTHER
 
 
 #: Bucket of requests without a temperature, if the server's default is not configured.
@@ -126,13 +126,12 @@ UNSET = "unset"
 #: The default buckets: greedy; low; medium; up to vLLM's default of 1; above.
 TEMPERATURE_BOUNDS = (0.0, 0.5, 0.7, 1.0)
 
-MOST_MODELS = 20
-MOST_TYPES = 20
-#: Limit of groups with types that only clients name (no rule, no route), of all models together.
-MOST_GROUPS = 100
-#: Limit of groups of all other types: it bounds the number of models, so that each model has room for all of
-#: these groups.
-MOST_OWN_GROUPS = 600
+#: Limit of models: an exporter has one or a few servers, each with its adapters.
+MAX_MODELS = 20
+#: Limit of types that only clients name: no rule and no route has them.
+MAX_TYPES = 20
+#: Limit of the groups of these types, of all models together: a group is about 60 series.
+MAX_CLIENT_GROUPS = 100
 
 
 class GroupKey(NamedTuple):
@@ -162,41 +161,10 @@ class Temperatures:
             lower = bound
         return f"{_text(lower)}+"
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every bucket, ascending."""
-        return (*map(self.bucket, (*self.bounds, math.inf)), UNSET)
-
 
 def _text(bound: float) -> str:
     # All digits: two bounds must not have the same name.
     return repr(abs(bound)).removesuffix(".0")
-
-
-@dataclass(slots=True)
-class LabelLimiter:
-    """Admits the first values of a label; all later ones become `OTHER`."""
-
-    limit: int  # how many values are admitted
-    always: frozenset[str] = frozenset()  # values that are admitted in any case and do not count
-    _known: set[str] = field(default_factory=set)
-
-    def admit(self, value: str) -> str:
-        """Return the value, or `OTHER` if the limit is reached."""
-        if self.is_admitted(value):
-            return value
-        if len(self._known) >= self.limit:
-            return OTHER
-        self._known.add(value)
-        return value
-
-    def is_admitted(self, value: str) -> bool:
-        """Return whether a value was admitted before, or is `OTHER`."""
-        return value in self._known or value in self.always or value == OTHER
-
-    def adopt(self, earlier: LabelLimiter) -> None:
-        """Admit the values that `earlier` has admitted."""
-        self._known |= earlier._known
 
 
 class GroupOverflow(StrEnum):
@@ -206,70 +174,51 @@ class GroupOverflow(StrEnum):
     TYPE = "type"
 
 
-def own_types(classification: Classification) -> frozenset[str]:
-    """Return the types that need no admission: those of rules and routes."""
-    return frozenset({*(rule.name for rule in classification.rules), *ROUTES.values(), OTHER})
-
-
-def most_models(classification: Classification, temperatures: Temperatures) -> int:
-    """Return the limit of models; 0 if the groups of one model exceed `MOST_OWN_GROUPS`."""
-    own = len(own_types(classification)) * len(temperatures.names)
-    return min(MOST_MODELS, MOST_OWN_GROUPS // own)
-
-
 class GroupLimiter:
-    """Assigns every request to a group, within the limits."""
+    """Assigns every request to a group, within the limits: later values of a label become `OTHER`."""
 
     def __init__(self, classification: Classification, temperatures: Temperatures) -> None:
-        self._own = own_types(classification)
+        self._own = {*(rule.name for rule in classification.rules), *ROUTES.values(), OTHER}
         self._temperatures = temperatures
-        self._buckets = frozenset(temperatures.names)
-        self._models = LabelLimiter(most_models(classification, temperatures))
-        self._types = LabelLimiter(MOST_TYPES, self._own)
-        self._named: set[GroupKey] = set()  # groups of types that only clients name
-
-    def adopt(self, earlier: GroupLimiter, groups: Iterable[GroupKey]) -> None:
-        """Admit the labels that `earlier` has admitted; `groups` are those with counts."""
-        self._models.adopt(earlier._models)
-        self._types.adopt(earlier._types)
-        self._named = {key for key in groups if key.request_type not in self._own and self.has(key)}
-
-    def has(self, key: GroupKey) -> bool:
-        """Return whether requests may still fall into this group."""
-        return key.temperature in self._buckets and self._types.is_admitted(key.request_type)
+        self._models: set[str] = {OTHER}
+        self._types: set[str] = set()  # those that only clients name
+        self._groups: set[GroupKey] = set()  # of these types
 
     def place(self, observation: Observation) -> tuple[GroupKey, tuple[GroupOverflow, ...]]:
         """Return the group of a request, and its labels that became `OTHER` because a limit is reached."""
         overflow = []
-        named, kind = clean_model(observation.model_name), clean_type(observation.request_type)
-        model, shown = self._models.admit(named), self._types.admit(kind)
-        if model != named:
+        model, request_type = clean_model(observation.model_name), clean_type(observation.request_type)
+        if not _admit(model, self._models, MAX_MODELS + 1):  # with `OTHER`
+            model = OTHER
             overflow.append(GroupOverflow.MODEL)
-        key = GroupKey(model, self._temperatures.bucket(observation.temperature), shown)
-        if shown not in self._own and key not in self._named:
-            if len(self._named) < MOST_GROUPS:
-                self._named.add(key)
-            else:
-                key = key._replace(request_type=OTHER)
-        if key.request_type != kind:
+        key = GroupKey(model, self._temperatures.bucket(observation.temperature), request_type)
+        if request_type not in self._own and not (
+            _admit(request_type, self._types, MAX_TYPES) and _admit(key, self._groups, MAX_CLIENT_GROUPS)
+        ):
+            key = key._replace(request_type=OTHER)
             overflow.append(GroupOverflow.TYPE)
         return key, tuple(overflow)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Upper bounds of the classic histograms: ratios with the published thresholds, tokens, and seconds."""
+def _admit(value: T, admitted: set[T], limit: int) -> bool:
+    """Return whether a value is admitted, which it is if it was before or the limit is not reached."""
+    if value not in admitted and len(admitted) < limit:
+        admitted.add(value)
+    return value in admitted
 
-    acceptance_ratio: tuple[float, ...] = (
-        *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
-    )
-    accepted_tokens_per_draft: tuple[float, ...] = (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16)
-    time_to_first_token: tuple[float, ...] = (
+
+#: Upper bounds of the histograms: ratios with the published thresholds, tokens up to the largest usual K, and
+#: seconds as vLLM has them.
+BOUNDS: dict[str, tuple[float, ...]] = {
+    "acceptance_ratio": (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95, 1.0),
+    "accepted_tokens_per_draft": (0.25, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 12, 16),
+    "time_to_first_token_seconds": (
         *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160),
-    )
-    time_per_output_token: tuple[float, ...] = (
+    ),
+    "time_per_output_token_seconds": (
         *(0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5),
-    )
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,5 +227,4 @@ class RequestSettings:
 
     classification: Classification = Classification()  # how types and tenants are assigned
     temperatures: Temperatures = Temperatures()  # buckets of temperature
-    bounds: Bounds = Bounds()  # upper bounds of histograms
-    window_seconds: float = 1800.0  # length of the judged window
+    window_seconds: float = 1800.0  # length of the judged window, infinite for all requests of a file

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..economics.choice import choose
 from ..economics.speedup import estimate
 from .findings import route, with_findings
-from .recent_window import GroupStats, worst_first
+from .recent_window import GroupStats
 from .result import GroupWindow, ModelRequests, Outcome, outcome_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def judge(
     """Return the judged requests of a model; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
-        whole.merge(group)
+        whole.change(group)
     groups = tuple(
         _group(key, group, whole, thresholds, load)
         for key, group in sorted(recent.groups.items(), key=lambda item: (-item[1].count, item[0]))
@@ -57,7 +57,7 @@ def judge(
     mixed = None
     if losing is not None and gaining is not None and whole.count >= thresholds.minimum_requests:
         mixed = min(losing, gaining) >= thresholds.mixed_requests_ratio
-    found = ModelRequests(
+    requests = ModelRequests(
         model_name=model,
         window=window,
         window_requests=whole.count,
@@ -73,23 +73,22 @@ def judge(
         drafted_per_position=positions.drafted,
         accepted_per_position=positions.accepted,
         groups=groups,
-        worst=tuple(sorted(recent.worst, key=worst_first)),
+        worst=tuple(recent.worst),
     )
     routing = route(recent.groups, whole, groups, thresholds, partial(_speedup, load))
-    return with_findings(found, routing, thresholds)
+    return with_findings(requests, routing, thresholds)
 
 
 def _group(
     key: GroupKey, group: GroupStats, whole: GroupStats, thresholds: Thresholds, load: BatchCost | None
 ) -> GroupWindow:
-    ratio, tokens = group.acceptance_ratio, whole.tokens.total()
-    rejected, drafts = whole.draft_tokens - whole.accepted_tokens, group.counted_drafts
+    ratio, drafts = group.acceptance_ratio, group.counted_drafts
+    rejected = whole.draft_tokens - whole.accepted_tokens
     return GroupWindow(
         temperature=key.temperature,
         request_type=key.request_type,
         requests=group.count,
         requests_ratio=group.count / whole.count,
-        tokens_ratio=group.tokens.total() / tokens if tokens else None,
         acceptance_ratio=ratio,
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),
@@ -116,24 +115,20 @@ class PositionAcceptance:
     """The acceptance of a position, by two denominators."""
 
     where_drafted: float  # over the drafts that had it drafted, 0 to 1
-    of_all_drafts: float  # over all drafts, as in vLLM's `/metrics`, 0 to 1
-
-    @property
-    def bias(self) -> float:
-        """The difference, -1 to 0: over all drafts, a position that is not always drafted looks worse."""
-        return self.of_all_drafts - self.where_drafted
+    #: Over all drafts, as in vLLM's `/metrics`, 0 to 1: a position that is not always drafted looks worse.
+    of_all_drafts: float
 
 
 #: Drafts that are expected to accept one more position, of which none did: e^-10 by chance.
 _EXPECTED = 10
 
 
-def ends_early(found: ModelRequests) -> bool:
+def ends_early(requests: ModelRequests) -> bool:
     """Return whether drafts are shorter than recorded: many reach one position, and none the next."""
-    reached = [float(count) for count in found.accepted_per_position if count]
-    if not reached or len(reached) == len(found.accepted_per_position):
+    reached = [float(count) for count in requests.accepted_per_position if count]
+    if not reached or len(reached) == len(requests.accepted_per_position):
         return False
-    *_, before, last = [float(found.drafted_per_position[0]), *reached]
+    *_, before, last = [float(requests.drafted_per_position[0]), *reached]
     return last * last / before >= _EXPECTED
 
 
@@ -146,29 +141,29 @@ class SmallerK:
     acceptance_length: float  # mean tokens per draft, 1 to 1 + K
 
 
-def position_acceptances(found: ModelRequests) -> tuple[PositionAcceptance, ...]:
+def position_acceptances(requests: ModelRequests) -> tuple[PositionAcceptance, ...]:
     """Return both acceptances of every position; empty without detailed records."""
-    reached = [here - before for before, here in pairwise((0.0, *found.mean_draft_length_at))]
+    reached = [here - before for before, here in pairwise((0.0, *requests.mean_draft_length_at))]
     return tuple(
         PositionAcceptance(ratio or 0.0, (ratio or 0.0) * share)
-        for ratio, share in zip(found.position_acceptance_ratio, reached, strict=True)
+        for ratio, share in zip(requests.position_acceptance_ratio, reached, strict=True)
     )
 
 
-def every_k(found: ModelRequests) -> tuple[SmallerK, ...]:
+def every_k(requests: ModelRequests) -> tuple[SmallerK, ...]:
     """Return the lengths for every K up to the current one; empty without detailed records."""
-    lengths = accumulate((position.of_all_drafts for position in position_acceptances(found)), initial=1.0)
-    pairs = zip(found.mean_draft_length_at, list(lengths)[1:], strict=True)
+    lengths = accumulate((position.of_all_drafts for position in position_acceptances(requests)), initial=1.0)
+    pairs = zip(requests.mean_draft_length_at, list(lengths)[1:], strict=True)
     return tuple(SmallerK(k, *pair) for k, pair in enumerate(pairs, 1))
 
 
-def choice_at(found: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
+def choice_at(requests: ModelRequests, profile: CostProfile, batch: float) -> Choice | None:
     """Return the speedup of every K up to the current one, ``None`` without detailed records."""
-    survival = [position.of_all_drafts for position in position_acceptances(found)]
+    survival = [position.of_all_drafts for position in position_acceptances(requests)]
     if not survival:
         return None
 
     def cost(k: int) -> float:
-        return profile.step_cost(found.mean_draft_length_at[k - 1], batch)
+        return profile.step_cost(requests.mean_draft_length_at[k - 1], batch)
 
-    return choose(survival, found.drafted_per_position[0], cost, reach=len(survival))
+    return choose(survival, requests.drafted_per_position[0], cost, reach=len(survival))

@@ -14,9 +14,9 @@ from operator import gt, mul
 from typing import Any
 
 #: Limit of the steps that are read of a record, above what requests have: reading blocks traffic, ~15 ms.
-_MOST_STEPS = 65_536
+_MAX_STEPS = 65_536
 #: Limit of drafted tokens in one step; vLLM's largest K is far below.
-MOST_DRAFTED = 128
+MAX_DRAFTED = 128
 
 
 class RecordError(ValueError):
@@ -96,13 +96,13 @@ def _steps(
     check(totals == (drafts, draft_tokens, accepted), "the record's steps do not add up to its totals")
     too_many = any(map(gt, of_accepted, of_drafted))
     check(not too_many, "a step of the record has more tokens accepted than drafted")
-    limit = f"a step of the record has more than {MOST_DRAFTED} drafted tokens"
-    check(max(of_drafted) <= MOST_DRAFTED, limit)
+    limit = f"a step of the record has more than {MAX_DRAFTED} drafted tokens"
+    check(max(of_drafted) <= MAX_DRAFTED, limit)
     return dict(Counter(zip(of_drafted, of_accepted, strict=True)))
 
 
 def _is_long(values: object) -> bool:
-    return isinstance(values, list) and len(values) > _MOST_STEPS
+    return isinstance(values, list) and len(values) > _MAX_STEPS
 
 
 def count_of(document: dict[str, Any], name: str) -> int:
@@ -147,7 +147,7 @@ RECORD_STATES = {
     RecordState.DETAILED: "a record with the drafted and accepted tokens of each step",
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
-    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request wanted "
+    RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request had "
     "several choices, it streamed without include_usage, or SGLang drafts trees or changes K itself",
     RecordState.MALFORMED: "a record that contradicts itself",
 }

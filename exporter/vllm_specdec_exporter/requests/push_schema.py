@@ -11,23 +11,20 @@ where ``speculative_decoding`` is vLLM's record, copied from the response. Unkno
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from .engine_records import read_record
-from .observation import DraftRecord, Observation, RecordError
-from .openai_api import MAX_SECONDS
+from .observation import Observation, RecordError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+#: Limit of observations in one push: as many of usual size are below the 1 MiB of a body.
+MAX_REQUESTS = 1000
 
-
-#: Limit of plausible temperatures.
-_MAX_TEMPERATURE = 1000.0
-
-#: Limit of observations in one push.
-MOST_REQUESTS = 1000
+#: A plausible temperature (OpenAI's API allows up to 2), at most a day, and a count that a float can hold.
+_Temperature = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 class PushError(ValueError):
@@ -51,17 +48,17 @@ class PushedRequest(msgspec.Struct, kw_only=True):
         time_to_first_token_seconds: from the end of the request to the first token.
         time_per_output_token_seconds: from the first token to the last, over the tokens after the first.
         speculative_decoding: the record of the response, if it has one: `metrics.speculative_decoding` of
-            vLLM, or that of another engine (docs/push.md).
+            vLLM, or that of another engine (docs/requests.md).
     """
 
     model: str = ""
-    temperature: float | None = None
+    temperature: _Temperature | None = None
     request_type: str = ""
     tenant: str = ""
     stream: bool = False
-    completion_tokens: int | None = None
-    time_to_first_token_seconds: float | None = None
-    time_per_output_token_seconds: float | None = None
+    completion_tokens: _Count | None = None
+    time_to_first_token_seconds: _Seconds | None = None
+    time_per_output_token_seconds: _Seconds | None = None
     speculative_decoding: dict[str, Any] | None = None
 
 
@@ -86,26 +83,30 @@ def read_push(body: bytes, wall: float) -> Pushed:
     """Return the contents of a push whose requests ended at the Unix time `wall`, or raise PushError."""
     try:
         items = _PUSH.decode(body).requests
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise PushError(f'not {{"requests": [...]}}: {error}') from error
-    if len(items) > MOST_REQUESTS:
-        words = f"{len(items)} requests in one push; allowed: up to {MOST_REQUESTS}"
+    if len(items) > MAX_REQUESTS:
+        words = f"{len(items)} requests in one push; allowed: up to {MAX_REQUESTS}"
         raise PushError(words, len(items))
     observations, errors, warnings = [], [], []
     for place, item in enumerate(items):
         try:
-            observation, warning = _observation(_REQUEST.decode(item), wall)
-            observations.append(observation)
-            if warning:
-                warnings.append((place, warning))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            observation, warning = read_pushed(item, wall)
+        except (ValueError, RecursionError) as error:
             errors.append((place, str(error)))
+            continue
+        observations.append(observation)
+        if warning:
+            warnings.append((place, warning))
     return Pushed(tuple(observations), tuple(errors), tuple(warnings))
 
 
-def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
-    """Return the observation, and a warning, which may be empty."""
-    record, malformed, warning = None, False, ""
+def read_pushed(body: bytes | msgspec.Raw, wall: float) -> tuple[Observation, str]:
+    """Return the observation of one request of a push, and a warning, which may be empty.
+
+    ValueError or RecursionError if it cannot be used.
+    """
+    item, record, malformed, warning = _REQUEST.decode(body), None, False, ""
     if not item.model:
         warning = "model is missing: its served name is needed to match the request with its engine"
     if item.speculative_decoding is not None:
@@ -116,116 +117,14 @@ def _observation(item: PushedRequest, wall: float) -> tuple[Observation, str]:
     observation = Observation(
         time=wall,
         model_name=item.model,
-        temperature=_number(item.temperature, "temperature", _MAX_TEMPERATURE),
+        temperature=item.temperature,
         request_type=item.request_type,
         tenant=item.tenant,
         stream=item.stream,
-        completion_tokens=_tokens(item.completion_tokens),
+        completion_tokens=item.completion_tokens,
         record=record,
         malformed=malformed,
-        ttft_seconds=_number(item.time_to_first_token_seconds, "time_to_first_token_seconds", MAX_SECONDS),
-        tpot_seconds=_number(
-            item.time_per_output_token_seconds, "time_per_output_token_seconds", MAX_SECONDS
-        ),
+        ttft_seconds=item.time_to_first_token_seconds,
+        tpot_seconds=item.time_per_output_token_seconds,
     )
     return observation, warning
-
-
-def _number(value: float | None, name: str, most: float) -> float | None:
-    if value is not None and not 0 <= value <= most:
-        raise ValueError(f"{name} is {value:g}; a number from 0 to {most:g} is expected")
-    return value
-
-
-def _tokens(value: int | None) -> int | None:
-    if value is not None and not 0 <= value < 2**53:
-        raise ValueError(f"completion_tokens is {value}; a count is expected")
-    return value
-
-
-#: Limit of one request in a push, in bytes. Larger ones are sent without their steps.
-MAX_REQUEST = 256 * 1024
-#: Limit of a push, in bytes: below the limits of the exporter and of most proxies (1 MB).
-MAX_PUSH = 768 * 1024
-
-#: Sent for a record that contradicts itself, so that the exporter counts it as malformed.
-_MALFORMED: dict[str, Any] = {}
-
-
-def encode(item: Observation | PushedRequest) -> bytes:
-    """Return the JSON of one request, of a record only its counts; ValueError if it cannot be sent."""
-    request = _of_observation(item) if isinstance(item, Observation) else _cleaned(item)
-    try:
-        text = _encode(request)
-    except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
-        raise ValueError(f"invalid request: {error}") from error
-    if len(text) > MAX_REQUEST and request.speculative_decoding:
-        kept = request.speculative_decoding.items()
-        totals = {name: value for name, value in kept if not name.startswith("per_step_")}
-        text = _encode(msgspec.structs.replace(request, speculative_decoding=totals))
-    if len(text) > MAX_REQUEST:
-        raise ValueError(f"a request of {len(text)} bytes; allowed: up to {MAX_REQUEST}")
-    return text
-
-
-def join(requests: Iterable[bytes]) -> bytes:
-    """Return the push with these requests."""
-    return b'{"requests":[' + b",".join(requests) + b"]}"
-
-
-def _of_observation(observation: Observation) -> PushedRequest:
-    """Return an observation for a push, without its time and the server's identifier."""
-    record: dict[str, Any] | None = None
-    if observation.malformed:
-        record = _MALFORMED
-    elif observation.record is not None:
-        record = of_record(observation.record)
-    return PushedRequest(
-        model=observation.model_name,
-        temperature=observation.temperature,
-        request_type=observation.request_type,
-        tenant=observation.tenant,
-        stream=observation.stream,
-        completion_tokens=observation.completion_tokens,
-        time_to_first_token_seconds=observation.ttft_seconds,
-        time_per_output_token_seconds=observation.tpot_seconds,
-        speculative_decoding=record,
-    )
-
-
-def of_record(record: DraftRecord) -> dict[str, Any]:
-    """Return a record in vLLM's format, or without a number of steps in that of OpenAI's usage.
-
-    The order of its steps is not kept.
-    """
-    if record.draft_tokens and not record.drafts:
-        accepted = record.accepted_tokens
-        rejected = record.draft_tokens - accepted
-        return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
-    document: dict[str, Any] = {
-        "num_spec_steps": record.drafts,
-        "num_draft_tokens": record.draft_tokens,
-        "num_accepted_draft_tokens": record.accepted_tokens,
-    }
-    if record.histogram:
-        document["acceptance_histogram"] = list(record.histogram)
-    if record.steps:
-        steps = [step for step, count in record.steps.items() for _ in range(count)]
-        document["per_step_drafted"] = [drafted for drafted, _ in steps]
-        document["per_step_accepted"] = [accepted for _, accepted in steps]
-    return document
-
-
-def _cleaned(request: PushedRequest) -> PushedRequest:
-    if request.speculative_decoding is None:
-        return request
-    try:
-        record = of_record(read_record(request.speculative_decoding))
-    except RecordError:
-        record = _MALFORMED
-    return msgspec.structs.replace(request, speculative_decoding=record)
-
-
-def _encode(request: PushedRequest) -> bytes:
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return msgspec.json.encode({name: value for name, value in fields.items() if value not in (None, "")})

@@ -5,39 +5,39 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..measures.measures import DraftShape
 from .result import Outcome, WorstRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from .grouping import GroupKey
     from .observation import DraftRecord, Observation
 
 T = TypeVar("T")
 
-#: Slices of a window: its resolution in time.
+#: Slices of a window: its resolution in time, half a minute by default.
 SLICES = 60
 
-#: Limit of losing requests that are listed, those with the lowest acceptance.
-MOST_WORST = 10
+#: Limit of losing requests that are listed: as many as an operator looks up in a log.
+MAX_WORST = 10
 
 #: With fewer drafts, a low acceptance ratio says little about a request.
-LEAST_DRAFTS = 5
+MIN_DRAFTS = 5
 
 #: Acceptance ratios are kept in steps of 1 / `RESOLUTION`, rounded down: so a quantile is below a threshold
 #: of three digits if and only if its request is.
 RESOLUTION = 1000
 
 
-def _subtract(counts: Counter[T], others: Mapping[T, int]) -> None:
-    """Subtract `others`, and delete what becomes 0."""
-    counts.subtract(others)
-    for name in others:
+def _change(counts: Counter[T], others: Mapping[T, int], sign: int) -> None:
+    """Add `others`, or with `sign` -1 subtract them, and delete what becomes 0."""
+    for name, count in others.items():
+        counts[name] += sign * count
         if not counts[name]:
             del counts[name]
 
@@ -75,22 +75,11 @@ class GroupStats(RequestCounts):
         RequestCounts.add(self, record, outcome, tokens)
         self.ratios[record.accepted_tokens * RESOLUTION // record.draft_tokens] += 1
 
-    def merge(self, other: GroupStats) -> None:
-        """Add the counts of `other`."""
-        for mine, others in self._counters(other):
-            mine.update(others)
-        self._change_totals(other, 1)
-
-    def subtract(self, other: GroupStats) -> None:
-        """Subtract the counts of `other`, all of which were added before."""
-        for mine, others in self._counters(other):
-            _subtract(mine, others)
-        self._change_totals(other, -1)
-
-    def _counters(self, other: GroupStats) -> Iterable[tuple[Counter[Any], Counter[Any]]]:
-        return (self.requests, other.requests), (self.tokens, other.tokens), (self.ratios, other.ratios)
-
-    def _change_totals(self, other: GroupStats, sign: int) -> None:
+    def change(self, other: GroupStats, sign: int = 1) -> None:
+        """Add the counts of `other`, or with `sign` -1 subtract them, all of which were added before."""
+        _change(self.requests, other.requests, sign)
+        _change(self.tokens, other.tokens, sign)
+        _change(self.ratios, other.ratios, sign)
         self.drafts += sign * other.drafts
         self.uncounted += sign * other.uncounted
         self.draft_tokens += sign * other.draft_tokens
@@ -135,13 +124,9 @@ class StepCounts:
 
     steps: Counter[tuple[int, int]] = field(default_factory=Counter)
 
-    def add(self, steps: Mapping[tuple[int, int], int]) -> None:
-        """Add these steps."""
-        self.steps.update(steps)
-
-    def subtract(self, steps: Mapping[tuple[int, int], int]) -> None:
-        """Subtract these steps, which were added before."""
-        _subtract(self.steps, steps)
+    def change(self, steps: Mapping[tuple[int, int], int], sign: int = 1) -> None:
+        """Add these steps, or with `sign` -1 subtract them, all of which were added before."""
+        _change(self.steps, steps, sign)
 
     @property
     def drafts(self) -> int:
@@ -162,8 +147,8 @@ class StepCounts:
     @property
     def accepted(self) -> tuple[int, ...]:
         """At index i, the drafts that had position i accepted."""
-        found = self._reaching(1)
-        return found + (0,) * (len(self.drafted) - len(found))
+        counts = self._reaching(1)
+        return counts + (0,) * (len(self.drafted) - len(counts))
 
     @property
     def ratios(self) -> tuple[float | None, ...]:
@@ -190,107 +175,97 @@ class Slice:
 
     groups: dict[GroupKey, GroupStats] = field(default_factory=dict)
     positions: StepCounts = field(default_factory=StepCounts)  # their steps
-    #: Losing requests with the lowest acceptance, unordered.
+    #: Losing requests with the lowest acceptance, the worst first.
     worst: list[WorstRequest] = field(default_factory=list)
     unrecorded: int = 0  # requests whose responses had no record
 
-    def add(self, key: GroupKey, observation: Observation, record: DraftRecord, outcome: Outcome) -> None:
+    def add(self, key: GroupKey, record: DraftRecord, outcome: Outcome, tokens: int) -> None:
         """Count a request for which something was drafted."""
-        self.groups.setdefault(key, GroupStats()).add(record, outcome, observation.completion_tokens or 0)
-        self.positions.add(record.steps)
-        ratio = record.acceptance_ratio
-        if ratio is not None and record.drafts >= LEAST_DRAFTS and outcome is Outcome.LOSES:
-            request = WorstRequest(
-                time=observation.time,
-                request_id=observation.request_id,
-                temperature=key.temperature,
-                request_type=key.request_type,
-                stream=observation.stream,
-                acceptance_ratio=ratio,
-                drafts=record.drafts,
-                draft_tokens=record.draft_tokens,
-                completion_tokens=observation.completion_tokens,
-                tpot_seconds=observation.tpot_seconds,
-            )
-            self.worst = _worst_of([*self.worst, request])
+        self.groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
+        self.positions.change(record.steps)
+
+    def subtract(self, other: Slice) -> None:
+        """Subtract the counts of `other`, all of which were added before."""
+        for key, group in other.groups.items():
+            self.groups[key].change(group, -1)
+            if not self.groups[key].count:
+                del self.groups[key]
+        self.positions.change(other.positions.steps, -1)
+        self.unrecorded -= other.unrecorded
+
+
+def _listed(key: GroupKey, observation: Observation, record: DraftRecord) -> WorstRequest:
+    return WorstRequest(
+        time=observation.time,
+        request_id=observation.request_id,
+        temperature=key.temperature,
+        request_type=key.request_type,
+        acceptance_ratio=record.acceptance_ratio or 0.0,
+        drafts=record.drafts,
+        draft_tokens=record.draft_tokens,
+        completion_tokens=observation.completion_tokens,
+        tpot_seconds=observation.tpot_seconds,
+    )
 
 
 def _worst_of(requests: Iterable[WorstRequest]) -> list[WorstRequest]:
-    return heapq.nsmallest(MOST_WORST, requests, key=worst_first)
-
-
-def worst_first(request: WorstRequest) -> tuple[float, int]:
-    """Return the sort key of losing requests: by acceptance, then by most drafted tokens."""
-    return request.acceptance_ratio, -request.draft_tokens
-
-
-class Slices(Generic[T]):
-    """The last `seconds`, in slices that are dropped one by one. Times are those of a monotonic clock.
-
-    `create` makes an empty slice; `drop` is called with each slice that is dropped.
-    """
-
-    def __init__(
-        self, seconds: float, create: Callable[[], T], drop: Callable[[T], None] = lambda _: None
-    ) -> None:
-        self._length = seconds / SLICES
-        self._create, self._drop = create, drop
-        self._slices: deque[tuple[int, T]] = deque()
-
-    def at(self, time: float) -> T:
-        """Return the slice of `time`, in seconds; the newest one if that is later."""
-        number = int(time // self._length)
-        if not self._slices or self._slices[-1][0] < number:
-            self.until(time)
-            self._slices.append((number, self._create()))
-        return self._slices[-1][1]
-
-    def until(self, time: float) -> list[T]:
-        """Return the slices of the window that ends at `time`, in seconds, the oldest first."""
-        while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
-            self._drop(self._slices.popleft()[1])
-        return [part for _, part in self._slices]
+    """Return those with the lowest acceptance, then with most drafted tokens."""
+    return heapq.nsmallest(MAX_WORST, requests, key=lambda one: (one.acceptance_ratio, -one.draft_tokens))
 
 
 class RecentWindow:
-    """The last `seconds` of one model's requests.
+    """The last `seconds` of one model's requests, in slices that are dropped one by one.
 
-    The sum of all slices is maintained incrementally: adding them up for each result would block traffic.
+    Times are those of a monotonic clock. The sum of all slices is maintained incrementally: adding them up
+    for each result would block traffic.
+
+    Attributes:
+        since_start: all steps, also those before the window.
     """
 
     def __init__(self, seconds: float) -> None:
-        self._slices = Slices(seconds, Slice, self._subtract)
-        self._groups: dict[GroupKey, GroupStats] = {}
-        self._positions = StepCounts()
+        self.since_start = StepCounts()
+        self._length = seconds / SLICES
+        self._slices: deque[tuple[int, Slice]] = deque()
+        self._sum = Slice()  # of all slices, without their worst requests
 
     def add(self, key: GroupKey, observation: Observation, outcome: Outcome, time: float) -> None:
-        """Count a request that ended at `time`, in seconds of a monotonic clock."""
+        """Count a request with drafted tokens that ended at `time`."""
         record = observation.record
         if record is None or not record.draft_tokens:
             return
-        self._slices.at(time).add(key, observation, record, outcome)
-        tokens = observation.completion_tokens or 0
-        self._groups.setdefault(key, GroupStats()).add(record, outcome, tokens)
-        self._positions.add(record.steps)
+        newest = self._at(time)
+        for part in (newest, self._sum):
+            part.add(key, record, outcome, observation.completion_tokens or 0)
+        self.since_start.change(record.steps)
+        if outcome is Outcome.LOSES and record.drafts >= MIN_DRAFTS:
+            newest.worst = _worst_of([*newest.worst, _listed(key, observation, record)])
 
     def add_unrecorded(self, time: float) -> None:
         """Count a request without a record that ended at `time`."""
-        self._slices.at(time).unrecorded += 1
+        for part in (self._at(time), self._sum):
+            part.unrecorded += 1
 
     def whole(self, time: float) -> Slice:
         """Return the sum of the window at `time`. Later requests change it; callers must not."""
-        parts = self._slices.until(time)
-        worst = _worst_of(request for part in parts for request in part.worst)
-        return Slice(self._groups, self._positions, worst, sum(part.unrecorded for part in parts))
+        worst = _worst_of(request for part in self._until(time) for request in part.worst)
+        return replace(self._sum, worst=worst)
 
     def shape(self, time: float) -> DraftShape:
         """Return the lengths of the drafts in the window at `time`."""
-        self._slices.until(time)
-        return self._positions.shape
+        self._until(time)
+        return self._sum.positions.shape
 
-    def _subtract(self, old: Slice) -> None:
-        for key, group in old.groups.items():
-            self._groups[key].subtract(group)
-            if not self._groups[key].count:
-                del self._groups[key]
-        self._positions.subtract(old.positions.steps)
+    def _at(self, time: float) -> Slice:
+        """Return the slice of `time`; the newest one if that is later."""
+        number = int(time // self._length)
+        if not self._slices or self._slices[-1][0] < number:
+            self._until(time)
+            self._slices.append((number, Slice()))
+        return self._slices[-1][1]
+
+    def _until(self, time: float) -> list[Slice]:
+        """Return the slices of the window that ends at `time`, the oldest first, and drop those before."""
+        while self._slices and self._slices[0][0] <= int(time // self._length) - SLICES:
+            self._sum.subtract(self._slices.popleft()[1])
+        return [part for _, part in self._slices]

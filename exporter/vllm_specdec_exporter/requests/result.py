@@ -81,7 +81,6 @@ class GroupWindow:
         request_type: the type of request.
         requests: requests for which something was drafted.
         requests_ratio: share of the model's requests.
-        tokens_ratio: share of the model's generated tokens, ``None`` if not known.
         acceptance_ratio: accepted over drafted tokens of all its requests together.
         p10: acceptance ratio that nine of ten requests reach.
         p50: acceptance ratio that half of the requests reach.
@@ -97,7 +96,6 @@ class GroupWindow:
     request_type: str
     requests: int = 0
     requests_ratio: float = 0.0
-    tokens_ratio: float | None = None
     acceptance_ratio: float | None = None
     p10: float | None = None
     p50: float | None = None
@@ -141,7 +139,6 @@ class WorstRequest:
         request_id: the server's identifier, for its logs; empty if the server did not generate it.
         temperature: the bucket of temperature.
         request_type: the type of request.
-        stream: whether the response was streamed.
         acceptance_ratio: accepted over drafted tokens.
         drafts: its drafts.
         draft_tokens: its drafted tokens.
@@ -153,7 +150,6 @@ class WorstRequest:
     request_id: str
     temperature: str
     request_type: str
-    stream: bool
     acceptance_ratio: float
     drafts: int
     draft_tokens: int
@@ -167,7 +163,7 @@ class ModelRequests:
 
     Attributes:
         model_name: the model.
-        window: the name of the judged window, such as ``30m``.
+        window: the name of the judged window, such as ``30m``; empty for all requests of a file.
         window_requests: requests in it for which something was drafted.
         window_unrecorded_requests: requests in it whose responses had no record.
         acceptance_quantiles: acceptance ratio by request, rounded down to a thousandth, by quantile (``0.1``,
@@ -253,7 +249,6 @@ class RequestsResult:
         tenants: requests by tenant. Cumulative.
         models: requests by model, judged.
         tap: the tap, if configured.
-        findings: gaps in what is observed, and what to do about them.
     """
 
     observations: tuple[ObservationCount, ...] = ()
@@ -262,7 +257,6 @@ class RequestsResult:
     tenants: tuple[TenantResult, ...] = ()
     models: tuple[ModelRequests, ...] = ()
     tap: TapResult | None = None
-    findings: tuple[Finding, ...] = ()
 
 
 def outcome_of(acceptance_ratio: float | None, thresholds: Thresholds) -> Outcome | None:
@@ -291,21 +285,27 @@ class RequestsVerdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-def requests_verdict(found: ModelRequests) -> RequestsVerdict:
+def requests_verdict(requests: ModelRequests) -> RequestsVerdict:
     """Return the verdict on the requests of a model; unknown with too few of them."""
-    if found.mixed is None or found.losing_requests_ratio is None or found.gaining_requests_ratio is None:
+    if (
+        requests.mixed is None
+        or requests.losing_requests_ratio is None
+        or requests.gaining_requests_ratio is None
+    ):
         return RequestsVerdict.UNKNOWN
-    if found.mixed:
+    if requests.mixed:
         return RequestsVerdict.MIXED
-    if found.losing_requests_ratio >= _MAJORITY:
+    if requests.losing_requests_ratio >= _MAJORITY:
         return RequestsVerdict.LOSING
-    if is_problem((found,)):
+    if is_problem((requests,)):
         return RequestsVerdict.PARTLY_LOSING
     return (
-        RequestsVerdict.GAINING if found.gaining_requests_ratio >= _MAJORITY else RequestsVerdict.BREAK_EVEN
+        RequestsVerdict.GAINING
+        if requests.gaining_requests_ratio >= _MAJORITY
+        else RequestsVerdict.BREAK_EVEN
     )
 
 
 def is_problem(models: Iterable[ModelRequests]) -> bool:
     """Return whether any of these models has a problem among its findings."""
-    return any(finding.severity is Severity.PROBLEM for found in models for finding in found.findings)
+    return any(finding.severity is Severity.PROBLEM for model in models for finding in model.findings)

@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from ..config.values import format_address
-from . import (
-    aiohttp_import,  # noqa: F401 - before the modules that import aiohttp
-    logs,
-    standby,
-)
 from . import configuration as config
+from . import logs, standby
 from .connection_limits import ConnectionLimiter
 from .endpoints import create_app
 from .exporter import Exporter
@@ -139,7 +135,7 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
         where = f'--tap.listen-address "{address}"'
         sys.stderr.write(f"vllm-specdec-exporter: error: {where}: cannot listen: {error_text(error)}\n")
         return 1
-    limiter = ConnectionLimiter(exporter.config.max_requests)
+    limiter = ConnectionLimiter()
     runner = await limiter.set_up(create_app(exporter, guard))
     host, port = exporter.config.listen
     listener = await standby.listen(host, port, shutdown.stop if wait else None)
@@ -148,7 +144,7 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
         await runner.cleanup()
         return 0 if shutdown.stop.is_set() else 1
     if guard is None:
-        listener.serve(limiter)
+        listener.serve(limiter.accept)
     else:
         await guard.start(listener, limiter)
     exporter.start()
@@ -164,7 +160,7 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
     if guard is not None:
         await guard.stop()
     await runner.cleanup()
-    if guard is not None and not guard.has_ended():
+    if guard is not None:
         # A thread that returns from bcrypt while the interpreter shuts down would abort the process.
         logging.shutdown()
         os._exit(0)

@@ -54,7 +54,6 @@ class ServeConfig:
     settings: Settings
     listen: tuple[str, int]  # host and port to serve on; an empty host is every address
     web_config_file: str  # YAML file with TLS, users and headers for that address; empty for none
-    max_requests: int  # limit of concurrent requests, 0 for none
     process_metrics: bool  # whether `/metrics` also has `process_*` and `python_*`
     log_format: str  # ``logfmt`` or ``json``
     log_level: str  # ``debug``, ``info``, ``warning`` or ``error``
@@ -97,7 +96,6 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
         ),
         listen=values["web.listen-address"],
         web_config_file=web_config_file,
-        max_requests=values["web.max-requests"],
         process_metrics=not values["web.disable-exporter-metrics"],
         log_format=values["log.format"],
         log_level=values["log.level"],

@@ -1,4 +1,4 @@
-"""Discovery by DNS: the servers behind a name, resolved anew at each poll interval.
+"""The resolver of host names, and discovery by DNS: the servers behind a name, at each poll interval.
 
 The answer replaces the servers found before. While there is none, the last known servers stay for
 `KEEP_SECONDS`: a name server that is restarted must not end all series.
@@ -7,20 +7,26 @@ The answer replaces the servers found before. While there is none, the last know
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from aiohappyeyeballs import addr_to_addr_infos
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import format_address
 from ..observe.result import Discovered
 from . import logs
-from .dns import srv_records
-from .sockets import Resolver
+from .daemon_threads import in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from aiohappyeyeballs import AddrInfoType
 
     from ..config.values import Target
 
@@ -29,6 +35,54 @@ RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 
 #: Errors of `getaddrinfo` that are an answer: there is no such name, or it has no records of this family.
 _NO_RECORDS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+
+
+_Query = tuple[str, int, socket.AddressFamily]
+
+
+class Resolver(AbstractResolver):
+    """Resolves host names; concurrent identical queries share one thread."""
+
+    def __init__(self) -> None:
+        self._pending: dict[_Query, asyncio.Task[list[ResolveResult]]] = {}
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return the addresses of a host; raise OSError if the name cannot be resolved."""
+        query = host, port, family
+        task = self._pending.get(query)
+        if task is None:
+            task = self._pending[query] = asyncio.create_task(in_daemon_thread(_get_addresses, *query))
+            task.add_done_callback(lambda _: self._pending.pop(query))
+        return list(await asyncio.shield(task))  # a cancelled caller must not cancel the others
+
+    async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
+        """Return the addresses of a host name or literal address for `aiohappyeyeballs`, or raise OSError."""
+        with contextlib.suppress(ValueError):
+            ip_address(host)
+            return addr_to_addr_infos((host, port)) or []
+        hosts = [each["host"] for each in await self.resolve(host, port)]
+        return [info for each in hosts for info in addr_to_addr_infos((each, port)) or ()]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _get_addresses(host: str, port: int, family: socket.AddressFamily) -> list[ResolveResult]:
+    infos = socket.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+    numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+    return [
+        ResolveResult(
+            hostname=host,
+            host=socket.getnameinfo(address, numeric)[0],  # with the zone of a link-local address
+            port=port,
+            family=address_family,
+            proto=protocol,
+            flags=numeric,
+        )
+        for address_family, _, protocol, _, address in infos
+    ]
 
 
 class _Name:
@@ -73,19 +127,18 @@ class _Name:
             OSError: a query failed, and the other has no records, or not the family of the known servers:
                 those may be the same pods, which would all seem to be gone.
         """
-        if self._target.discovery == "dnssrv":
-            async with asyncio.timeout(RESOLVE_SECONDS):
-                return await srv_records(self._target.address[0])
         families = socket.AF_INET, socket.AF_INET6
         queries = (self._of_family(resolver, family) for family in families)
         answers = dict(zip(families, await asyncio.gather(*queries, return_exceptions=True), strict=True))
         failures = [one for one in answers.values() if isinstance(one, BaseException)]
-        found = {family: one for family, one in answers.items() if one and not isinstance(one, BaseException)}
-        if failures and (not found or (self._kept and self._family not in found)):
+        by_family = {
+            family: one for family, one in answers.items() if one and not isinstance(one, BaseException)
+        }
+        if failures and (not by_family or (self._kept and self._family not in by_family)):
             raise failures[0]
-        if not found:
+        if not by_family:
             return []
-        self._family, addresses = next(iter(found.items()))
+        self._family, addresses = next(iter(by_family.items()))
         return addresses
 
     async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
@@ -93,16 +146,16 @@ class _Name:
         host, port, _ = self._target.address
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):
-                found = await resolver.resolve(host, port, family)
+                addresses = await resolver.resolve(host, port, family)
         except socket.gaierror as error:
             if error.errno in _NO_RECORDS:
                 return []
             raise
-        return sorted({(each["host"], each["port"]) for each in found})
+        return sorted({(each["host"], each["port"]) for each in addresses})
 
     def _server(self, host: str, port: int) -> Target:
         url = urlsplit(self._target.url)._replace(netloc=format_address(host, port)).geturl()
-        return replace(self._target, url=url, discovery="")
+        return replace(self._target, url=url, discovery=False)
 
     def _log(self, before: tuple[Target, ...], failure: str | None) -> None:
         fields = {"name": self._target.name, "targets": len(self.servers)}
@@ -133,12 +186,12 @@ class Discovery:
 
     def servers(self, targets: Iterable[Target]) -> tuple[Target, ...]:
         """Return the targets with the known servers in place of each name; every address once."""
-        found: dict[str, Target] = {}
+        by_name: dict[str, Target] = {}
         for target in targets:
             name = self._names.get(target)
             for server in (name.servers if name else ()) if target.discovery else (target,):
-                found.setdefault(server.name, server)
-        return tuple(found.values())
+                by_name.setdefault(server.name, server)
+        return tuple(by_name.values())
 
     def results(self) -> tuple[Discovered, ...]:
         """Return what came of each name."""

@@ -35,7 +35,7 @@ _END = b"# EOF\n"
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")  # a quality value (RFC 9110, 12.4.2)
-_MAX_ACCEPT = 4096  # longest list of what a client accepts that is read, in characters; Prometheus sends 300
+_MAX_ACCEPT = 4096  # limit of the list of what a client accepts, in characters; Prometheus sends 300
 _SLICE_SECONDS = 0.0005  # longest time to encode metrics before other tasks run, in seconds
 
 
@@ -151,7 +151,7 @@ class _Families(Collector):
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
 _SHARED: web.AppKey[_Shared] = web.AppKey("shared")
-_MOST_RELOADS = 4  # limit of requests that wait for the next reload
+_MAX_RELOADS = 4  # limit of requests that wait for the next reload, which they all share: one would do
 
 _PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -222,7 +222,7 @@ async def _reload(request: web.Request) -> web.Response:
     if "Origin" in request.headers:  # protects against cross-site requests
         return web.Response(status=403, text="requests from web pages are rejected\n")
     exporter = request.app[EXPORTER]
-    if exporter.reloads_waiting >= _MOST_RELOADS:
+    if exporter.reloads_waiting >= _MAX_RELOADS:
         headers = {"Retry-After": "1"}
         return web.Response(status=503, text="too many requests for a reload\n", headers=headers)
     try:

@@ -270,5 +270,5 @@ def _retrieve(task: asyncio.Task[None]) -> None:
 
 
 def _needs_restart(config: ServeConfig) -> tuple[object, ...]:
-    web = (config.listen, config.web_config_file, config.max_requests, config.process_metrics)
+    web = (config.listen, config.web_config_file, config.process_metrics)
     return *web, config.tap, config.push_token_file

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 3.0
 _REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _MAX_BYTES = 4096
-_CERTIFICATE_REQUEST = 13  # RFC 8446, section 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +114,28 @@ def _exchange(connection: socket.socket, end: float) -> bytes:
 
 
 def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
-    """Return the response, or `None` if the server requires a client certificate."""
+    """Return the response, or `None` if the server ended the connection after it had chosen a cipher.
+
+    That is what it does with a client that has no certificate where one is required.
+    """
     import ssl  # imported only for TLS
-
-    certificate_requests = []
-
-    def inspect(
-        _connection: object, _way: str, _version: int, _kind: int, message: int, _data: bytes
-    ) -> None:
-        if message == _CERTIFICATE_REQUEST:
-            certificate_requests.append(message)
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # The connection stays on this machine. Not from `serve.tls`, whose imports are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    # asyncio closes the connection without the alert for a missing certificate: record the server's request.
-    context._msg_callback = inspect  # type: ignore[attr-defined]
     connection.settimeout(_left(end))
-    try:
-        with context.wrap_socket(connection) as wrapped:
-            response = _exchange(wrapped, end)
-    except TimeoutError:
-        raise
-    except (ssl.SSLError, ConnectionError) as error:
-        if certificate_requests:
-            return None
-        reason = getattr(error, "reason", None) or error.strerror or error
-        raise OSError(f"TLS failed ({reason})") from error
-    return response if response or not certificate_requests else None
+    with context.wrap_socket(connection, do_handshake_on_connect=False) as wrapped:
+        try:
+            wrapped.do_handshake()
+            return _exchange(wrapped, end) or None
+        except TimeoutError:
+            raise
+        except (ssl.SSLError, ConnectionError) as error:
+            if wrapped.cipher() is not None:
+                return None
+            reason = getattr(error, "reason", None) or error.strerror or error
+            raise OSError(f"TLS failed ({reason})") from error
 
 
 def _left(end: float) -> float:

@@ -1,18 +1,18 @@
 """Log lines as logfmt or JSON, written to standard error without blocking the event loop.
 
 If the reader of a pipe has stopped (a hung log collector, a paused terminal), a blocking write would stop
-polls, scrapes and probes. Lines are buffered instead.
+polls, scrapes and probes. A thread writes the lines instead.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
-import select
 import sys
-import time
+import threading
 from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,109 +25,70 @@ if TYPE_CHECKING:
 
     from ..publish.events import Event
 
-MOST_WAITING = 256 * 1024  # limit of the buffer in bytes; further lines are dropped and counted
+MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
 FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
-_BLOCK = select.PIPE_BUF  # bytes that a writable pipe takes without blocking
 
 
 class LineHandler(logging.Handler):
-    """Writes each record as a line to a file descriptor without blocking.
+    """Writes each record as a line to a file descriptor, in a thread of its own.
 
-    Buffered lines are written before the next one, or at the end. If lines were dropped, their number is
-    logged. A closed pipe or a full disk is not an error.
+    If lines were dropped, their number is logged. A closed pipe or a full disk is not an error.
     """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self.descriptor = descriptor
-        self._buffer: deque[bytes] = deque()
-        self._size = 0
+        self._lines: deque[bytes] = deque()
+        self._size = 0  # of the lines, in bytes
         self._dropped = 0
-        self._line_broken = False  # the rest of a partly written line was lost
-        self._line_partial = False  # the rest of a line is the first entry of the buffer
-        self._out = _nonblocking(descriptor)
+        self._changed = threading.Condition()
+        threading.Thread(target=self._work, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the buffer and a record."""
-        self._write(0.0)
-        if self._dropped and not self._buffer:
-            self._log_dropped()
-        self._add(record)
-        self._write(0.0)
-
-    def flush(self) -> None:
-        """Write the buffer within `FLUSH_SECONDS`."""
-        self.acquire()
-        try:
-            self._write(FLUSH_SECONDS)
-        finally:
-            self.release()
-
-    def _add(self, record: logging.LogRecord) -> None:
+        """Let the thread write a record."""
         try:
             line = f"{self.format(record)}\n".encode(errors="backslashreplace")
         except Exception:  # noqa: BLE001 - as every handler of the standard library does
             self.handleError(record)
             return
-        if self._size + len(line) > MOST_WAITING:
-            self._dropped += 1
-            return
-        self._buffer.append(line)
+        with self._changed:
+            if self._size + len(line) > MAX_WAITING:
+                self._dropped += 1
+                return
+            if self._dropped:
+                self._add(self._dropped_line())
+            self._add(line)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until all lines are written, at most `FLUSH_SECONDS`."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines, FLUSH_SECONDS)
+
+    def _add(self, line: bytes) -> None:
+        self._lines.append(line)
         self._size += len(line)
 
-    def _log_dropped(self) -> None:
-        count, self._dropped = self._dropped, 0
+    def _dropped_line(self) -> bytes:
         text = "log lines dropped: output blocked"
         note = logging.LogRecord(__name__, logging.WARNING, "", 0, text, None, None)
-        note.fields = {"lines": count}
-        self._add(note)
-        self._write(0.0)
-        if self._dropped:  # this line too
-            self._dropped = count
+        note.fields = {"lines": self._dropped}
+        self._dropped = 0
+        return f"{self.format(note)}\n".encode()
 
-    def _write(self, seconds: float) -> None:
-        """Write the buffer; wait at most `seconds` for the reader."""
-        end = time.monotonic() + seconds
-        while self._buffer and self._is_writable(max(0.0, end - time.monotonic())):
-            line = self._buffer.popleft()
-            self._size -= len(line)
-            if self._line_broken:
-                line = b"\n" + line
-            try:
-                written = os.write(self._out, line[:_BLOCK])
-            except BlockingIOError:
-                self._put_back(line.removeprefix(b"\n") if self._line_broken else line)
-                return
-            except OSError:
-                self._dropped += 1
-                self._line_broken, self._line_partial = self._line_broken or self._line_partial, False
-                continue
-            self._line_broken = False
-            self._line_partial = written < len(line)
-            if self._line_partial:
-                self._put_back(line[written:])
-
-    def _put_back(self, line: bytes) -> None:
-        self._buffer.appendleft(line)
-        self._size += len(line)
-
-    def _is_writable(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self._out, select.POLLOUT)
-        return bool(poll.poll(seconds * 1000))
-
-
-def _nonblocking(descriptor: int) -> int:
-    """Return a non-blocking descriptor for a terminal, which blocks while it is paused.
-
-    The terminal is opened again, because O_NONBLOCK is shared by all processes with the descriptor.
-    """
-    if not os.isatty(descriptor):
-        return descriptor
-    try:
-        return os.open(os.ttyname(descriptor), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
-    except OSError:
-        return descriptor
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                line = self._lines[0]
+            with contextlib.suppress(OSError):
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[os.write(self.descriptor, rest) :]
+            with self._changed:
+                self._lines.popleft()
+                self._size -= len(line)
+                self._changed.notify_all()
 
 
 LOGGER = logging.getLogger("vllm_specdec_exporter")
@@ -181,15 +142,15 @@ def _is_no_client_error(record: logging.LogRecord) -> bool:
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
     moment = datetime.fromtimestamp(record.created, UTC)
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "msg": record.getMessage(),
-        **getattr(record, "fields", {}),
+        **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},
     }
     if record.exc_info:
-        found["traceback"] = formatter.formatException(record.exc_info)
-    return found
+        fields["traceback"] = formatter.formatException(record.exc_info)
+    return fields
 
 
 class LogfmtFormatter(logging.Formatter):

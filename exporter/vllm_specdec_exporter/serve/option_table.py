@@ -17,13 +17,12 @@ from ..config.values import (
     parse_servers,
     share,
     threshold,
-    whole_number,
 )
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
 from .request_options import REQUEST_OPTIONS
-from .web_config import LISTEN_ADDRESS, MOST_REQUESTS, WEB_CONFIG_FILE
+from .web_config import LISTEN_ADDRESS, WEB_CONFIG_FILE
 
 #: Parsed before the others, because it applies if they cannot be used.
 STARTUP_ON_ERROR = Option(
@@ -43,7 +42,7 @@ OPTIONS: tuple[Option, ...] = (
         ("http://127.0.0.1:8000",),
         "Server to poll; repeat it for several. /metrics is added when there is no path; "
         "unix:/path/to.sock is a Unix socket. dns+http://name:port polls every address of the name, "
-        "dnssrv+http://name every SRV record, resolved anew at each interval (only serve).",
+        "resolved anew at each interval (only serve).",
         metavar="URL",
         repeatable=True,
         mask=mask_url,
@@ -150,13 +149,6 @@ OPTIONS: tuple[Option, ...] = (
     ),
     LISTEN_ADDRESS,
     WEB_CONFIG_FILE,
-    Option(
-        "web.max-requests",
-        whole_number(0),
-        str(MOST_REQUESTS),
-        "Limit of concurrent requests to the exporter; others except probes get status 503. 0 for no limit.",
-        metavar="NUMBER",
-    ),
     switch_option("web.disable-exporter-metrics", "Leave process_* and python_* out of /metrics"),
     *REQUEST_OPTIONS,
     STARTUP_ON_ERROR,

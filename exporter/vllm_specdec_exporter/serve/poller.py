@@ -160,7 +160,9 @@ class Poller:
         response = await self._upstream.fetch()
         time = self._clock()
         latencies = self.settings.latencies or self.settings.baseline is not None
-        parse = partial(read, response.body, response.content_type, latencies=latencies, life=response.life)
+        parse = partial(
+            read, response.body, response.content_type, latencies=latencies, process=response.life
+        )
         reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)

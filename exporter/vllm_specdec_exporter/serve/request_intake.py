@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import math
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from ..config.bearer_token import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed
 from ..engines.reading import SGLANG
 from ..requests.observation import Source
@@ -176,10 +175,11 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
     from ..requests.push_schema import PushError, read_push
 
     async def push(request: web.Request) -> web.Response:
-        token = await asyncio.to_thread(_read_token, token_file)
-        if not token:
-            return _error(503, "the bearer token file of the exporter cannot be read, or is empty")
-        if not _authorized(request.headers.get("Authorization", ""), token):
+        try:
+            token = await asyncio.to_thread(read_token, token_file)
+        except TokenError as error:
+            return _error(503, f"the bearer token file of the exporter {error}")
+        if not is_authorized(request.headers.get("Authorization", ""), token):
             response = _error(401, "a valid bearer token is required: Authorization: Bearer TOKEN")
             response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter"'
             return response
@@ -223,17 +223,3 @@ def _texts(items: tuple[tuple[int, str], ...]) -> list[str]:
 
 def _error(status: int, error: str) -> web.Response:
     return web.json_response({"error": error}, status=status)
-
-
-def _authorized(header: str, token: str) -> bool:
-    kind, _, given = header.strip().partition(" ")
-    return kind.lower() == "bearer" and hmac.compare_digest(
-        given.strip().encode("utf-8", "surrogateescape"), token.encode()
-    )
-
-
-def _read_token(path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

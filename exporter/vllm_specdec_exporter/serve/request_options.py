@@ -24,15 +24,11 @@ from ..config.values import (
     parse_target,
 )
 from ..requests.grouping import (
-    MOST_OWN_GROUPS,
     TEMPERATURE_BOUNDS,
     TYPE_HEADER,
-    Bounds,
     Classification,
     RequestSettings,
     Temperatures,
-    most_models,
-    own_types,
     parse_rule,
 )
 
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
 MOST_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
-_MOST_BOUNDS = 40  # limit of bounds of one histogram
+_MAX_BOUNDS = 40  # limit of temperature buckets: steps of 0.05 up to 2, the largest usual temperature
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +75,6 @@ def _tenant(text: str) -> str:
 def _type_header(text: str) -> str:
     return header_name(text) if text.strip() else ""
 
-
-def _bounds(name: str, values: tuple[float, ...], what: str) -> Option:
-    return Option(
-        f"requests.bounds.{name}",
-        number(0),
-        tuple(f"{value:g}" for value in values),
-        f"Upper bound of the histogram of {what}; repeatable.",
-        metavar="NUMBER",
-        repeatable=True,
-    )
-
-
-_DEFAULT = Bounds()
 
 TAP_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -172,10 +155,6 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         metavar="NAME",
         repeatable=True,
     ),
-    _bounds("acceptance", _DEFAULT.acceptance_ratio, "acceptance ratios"),
-    _bounds("accepted-per-draft", _DEFAULT.accepted_tokens_per_draft, "accepted tokens per draft"),
-    _bounds("first-token", _DEFAULT.time_to_first_token, "times to the first token, in seconds"),
-    _bounds("output-token", _DEFAULT.time_per_output_token, "times per output token, in seconds"),
 )
 
 
@@ -246,33 +225,21 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
         tenants=frozenset(tenants),
     )
     temperatures = Temperatures(
-        _rising(values, "requests.temperature-bound"), values["requests.default-temperature"]
+        _temperature_bounds(values["requests.temperature-bound"]), values["requests.default-temperature"]
     )
-    if not most_models(classification, temperatures):
-        types, buckets = len(own_types(classification)), len(temperatures.names)
-        raise ConfigError(
-            f"--requests.type, --requests.temperature-bound: {types} types, with the routes and `other`, in "
-            f"{buckets} temperature buckets are {types * buckets} groups; allowed: up to {MOST_OWN_GROUPS}"
-        )
     return RequestSettings(
         classification=classification,
         temperatures=temperatures,
-        bounds=Bounds(
-            acceptance_ratio=_rising(values, "requests.bounds.acceptance"),
-            accepted_tokens_per_draft=_rising(values, "requests.bounds.accepted-per-draft"),
-            time_to_first_token=_rising(values, "requests.bounds.first-token"),
-            time_per_output_token=_rising(values, "requests.bounds.output-token"),
-        ),
         window_seconds=values["requests.window"],
     )
 
 
-def _rising(values: Mapping[str, Any], name: str) -> tuple[float, ...]:
-    bounds: tuple[float, ...] = values[name]
+def _temperature_bounds(bounds: tuple[float, ...]) -> tuple[float, ...]:
     if not bounds or list(bounds) != sorted(set(bounds)) or not all(map(math.isfinite, bounds)):
         raise ConfigError(
-            f"--{name} {json.dumps(list(bounds))}: at least one bound, in ascending order, is required"
+            f"--requests.temperature-bound {json.dumps(list(bounds))}: at least one bound, in ascending "
+            "order, is required"
         )
-    if len(bounds) > _MOST_BOUNDS:
-        raise ConfigError(f"--{name}: {len(bounds)} bounds; allowed: up to {_MOST_BOUNDS}")
+    if len(bounds) > _MAX_BOUNDS:
+        raise ConfigError(f"--requests.temperature-bound: {len(bounds)} bounds; allowed: up to {_MAX_BOUNDS}")
     return bounds

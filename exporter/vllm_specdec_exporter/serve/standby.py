@@ -23,14 +23,14 @@ from ..config.values import format_address
 from ..observe.result import ExporterResult, Reload
 from . import logs
 from .configuration import build_upstream
-from .connection_limits import HANDSHAKE_SECONDS, MOST_HANDSHAKES, ConnectionLimiter
+from .connection_limits import ConnectionLimiter
 from .endpoints import make_handler
 from .health import values_of, web_values
 from .option_table import OPTIONS, STARTUP_ON_ERROR
 from .request_options import build_tap
 from .shutdown import Shutdown
 from .sockets import Listener, error_text
-from .web_config import CONFIG_FILE_VARIABLE, MOST_REQUESTS, WEB_OPTIONS, WebConfigFileError, load_web_config
+from .web_config import CONFIG_FILE_VARIABLE, WEB_OPTIONS, WebConfigFileError, load_web_config
 
 if TYPE_CHECKING:
     import ssl
@@ -86,7 +86,7 @@ async def listen(host: str, port: int, stop: asyncio.Event | None) -> Listener |
     logged = False
     while True:
         try:
-            return await Listener.open(host, port, most_handshakes=MOST_HANDSHAKES)
+            return await Listener.open(host, port)
         except (OSError, UnicodeError) as error:
             reason = (
                 f'--web.listen-address "{format_address(host, port)}": cannot listen: {error_text(error)}'
@@ -160,7 +160,7 @@ class _StandbyServer:
     def __init__(self, flags: Mapping[str, Any], environment: Mapping[str, str], shutdown: Shutdown) -> None:
         self._flags, self._environment = flags, environment
         self._shutdown = shutdown
-        self._limiter = ConnectionLimiter(MOST_REQUESTS)
+        self._limiter = ConnectionLimiter()
         self._runner: web.AppRunner | None = None
         self._listener: Listener | None = None
         self._tap: TapService | None = None
@@ -191,8 +191,8 @@ class _StandbyServer:
         address, web_config = self._web_values()
         listener = None
         try:
-            listener = await Listener.open(*address, most_handshakes=MOST_HANDSHAKES)
-            listener.serve(self._limiter, _tls(web_config), HANDSHAKE_SECONDS)
+            listener = await Listener.open(*address)
+            listener.serve(self._limiter.accept, _tls(web_config))
         except (OSError, UnicodeError) as error:
             if listener is not None:
                 listener.close()

@@ -61,18 +61,18 @@ class CertificateFiles:
 
     def refresh(self) -> None:
         """Load the files if they have changed since they were last loaded."""
-        found = self._stamps()
-        if found == self._loaded:
+        stamps = self._stamps()
+        if stamps == self._loaded:
             self._rejected = None
             return
         try:
             self._load()
         except ValueError as error:
-            if found != self._rejected:
-                self._rejected = found
+            if stamps != self._rejected:
+                self._rejected = stamps
                 logs.log(logging.WARNING, "certificates not reloaded", error=str(error))
         else:
-            self._loaded, self._rejected = found, None
+            self._loaded, self._rejected = stamps, None
 
     def _stamps(self) -> tuple[tuple[int, ...], ...]:
         return tuple(stamp(path) for path in self._paths)

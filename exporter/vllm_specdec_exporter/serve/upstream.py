@@ -1,6 +1,6 @@
 """The HTTP client of a server. Every failure, also of aiohttp, is raised as a `PollError`.
 
-The exchange has one deadline, and the body a size limit, also after decompression. The connection is kept:
+The exchange has one deadline, and the body a size limit. The connection is kept:
 vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
 """
 
@@ -13,17 +13,16 @@ import errno
 import socket
 import ssl
 import time
-import zlib
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 
 from .. import __version__
+from ..config.bearer_token import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
-from .sockets import Resolver
+from .discovery import Resolver
 from .tls import UpstreamTLS
 
 if TYPE_CHECKING:
@@ -32,14 +31,13 @@ if TYPE_CHECKING:
     from ..config.values import Target
     from .tls import UpstreamConfig
 
+#: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
-_MAX_VERSION_BODY = 64 * 1024
-_LONGEST_MESSAGE = 300
+_MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
+_MAX_MESSAGE = 300  # limit of the message of an error, in characters: three lines of a terminal
 _CLOSED = "the connection was closed before a response came"
-#: Iterations of the event loop within which asyncio closes a connection whose socket was shut down.
-_CLOSE_ITERATIONS = 10
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
 
@@ -50,7 +48,7 @@ class PollError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         # The message may quote the server: limit its length, and drop control characters.
         clean = "".join(c if c.isprintable() else " " for c in message)
-        super().__init__(clean if len(clean) <= _LONGEST_MESSAGE else f"{clean[:_LONGEST_MESSAGE]}…")
+        super().__init__(clean if len(clean) <= _MAX_MESSAGE else f"{clean[:_MAX_MESSAGE]}…")
         self.reason = reason
 
 
@@ -65,7 +63,7 @@ class UpstreamResponse:
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
 _LIFE_HEADER = "Process-Start-Time-Unix"
-_LEAST_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
+_MIN_SECRET = 6  # least length of a value that is masked: shorter ones are words such as `Basic` or `true`
 AGENT = {"User-Agent": f"vllm-specdec-exporter/{__version__}"}  # the header that names this program
 
 
@@ -118,15 +116,16 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
-        self._sockets: list[socket.socket] = []
-        self._connected_at = 0.0
+        self._resolver = Resolver()
+        self._sockets: list[socket.socket] = []  # those of the session
+        self._opened_at = 0.0
 
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
-        words = {word for value in values for word in (value, *value.split()) if len(word) >= _LEAST_SECRET}
+        words = {word for value in values for word in (value, *value.split()) if len(word) >= _MIN_SECRET}
         for secret in sorted(words | secret_parameters(self._target.url), key=len, reverse=True):
-            for length in range(len(secret), min(len(secret), _LEAST_SECRET) - 1, -1):
+            for length in range(len(secret), min(len(secret), _MIN_SECRET) - 1, -1):
                 text = text.replace(secret[:length], "<secret>")
         return text
 
@@ -162,13 +161,14 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            self._sockets.clear()
 
     async def _get(self, url: str, accept: str, seconds: float, limit: int) -> UpstreamResponse:
-        kept = False
+        keeps_connection = False
         try:
             async with asyncio.timeout(seconds):
                 response = await self._exchange(url, accept, limit)
-            kept = time.monotonic() - self._connected_at < _KEPT_SECONDS
+            keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
             return response
         except TimeoutError as error:
             raise PollError("timeout", f"no complete response within {seconds:g} s") from error
@@ -181,13 +181,16 @@ class Upstream:
         except ConnectionError as error:
             raise PollError("reset", _CLOSED) from error
         finally:
-            if not kept:
-                await _close_sockets(self._sockets)
-            self._sockets = [each for each in self._sockets if each.fileno() >= 0]
+            if not keeps_connection:
+                # asyncio waits up to 30 s for the close_notify of a TLS server that hangs.
+                for each in self._sockets:
+                    with contextlib.suppress(OSError):  # closed already, or never connected
+                        each.shutdown(socket.SHUT_RDWR)
+                await self.close()
 
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
-            self._session = self._open()
+            self._session, self._opened_at = self._open(), time.monotonic()
         authorization = self._authorization()
         self._authorized = tuple(authorization.values())
         async with self._session.get(
@@ -215,104 +218,52 @@ class Upstream:
                 keepalive_timeout=_KEPT_SECONDS,
                 use_dns_cache=False,
                 limit=2,
-                resolver=Resolver(),
+                resolver=self._resolver,
                 socket_factory=self._new_socket,
             )
         return new_session(
             connector,
             {**AGENT, "Accept-Encoding": "identity"},
-            auto_decompress=False,  # done in `_read_body`, with the size limit
+            auto_decompress=False,  # nothing compressed is requested
             skip_auto_headers=("Accept-Encoding",),
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         created = socket.socket(*address[:3])
         self._sockets.append(created)
-        self._connected_at = time.monotonic()
         return created
 
     def _authorization(self) -> dict[str, str]:
-        if self._config.bearer_token_file:
-            return {"Authorization": f"Bearer {_read_token(self._config.bearer_token_file)}"}
+        if path := self._config.bearer_token_file:
+            try:
+                return {"Authorization": f"Bearer {read_token(path)}"}
+            except TokenError as error:
+                raise PollError("credentials", f"the bearer token file {path} {error}") from error
         if self._target.user:
             pair = f"{self._target.user}:{self._target.password}".encode()
             return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
         return {}
 
 
-async def _close_sockets(sockets: list[socket.socket]) -> None:
-    """Shut down sockets, because asyncio waits up to 30 s for the close_notify of a TLS server that hangs."""
-    for each in sockets:
-        with contextlib.suppress(OSError):  # closed already, or never connected
-            each.shutdown(socket.SHUT_RDWR)
-    for _ in range(_CLOSE_ITERATIONS):
-        if all(each.fileno() < 0 for each in sockets):
-            break
-        await asyncio.sleep(0)
-
-
-def _read_token(path: str) -> str:
-    try:
-        token = Path(path).read_text("ascii").strip()
-    except OSError as error:
-        why = f"the bearer token file {path} cannot be read: {error.strerror}"
-        raise PollError("credentials", why) from error
-    except UnicodeDecodeError:
-        token = ""
-    if not token or not token.isprintable():
-        raise PollError("credentials", f"the bearer token file {path} does not hold one line of ASCII")
-    return token
-
-
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding.lower() not in ("identity", "gzip", "deflate"):
+    if encoding.lower() != "identity":
         raise PollError("malformed", f"the response is encoded as {encoding!r}, which was not requested")
-    inflate = None if encoding.lower() == "identity" else Inflater(zlib.MAX_WBITS | 32)  # by the header
     if (response.content_length or 0) > limit:
         raise _too_large(limit)
     # A list of small pieces: a growing buffer fragments the heap, and the memory is never returned.
     pieces: list[bytes] = []
     size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK):
-        try:
-            piece = inflate.feed(chunk, limit + 1 - size) if inflate else chunk
-        except zlib.error as error:
-            raise PollError("malformed", f"the response is not {encoding}: {error}") from error
+    async for piece in response.content.iter_chunked(_CHUNK):
         pieces.append(piece)
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-    if inflate and not inflate.ended:
-        raise PollError("malformed", f"the {encoding} response was cut off")
     return b"".join(pieces)
 
 
 def _too_large(limit: int) -> PollError:
     return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
-
-
-class Inflater:
-    """Decompresses gzip or deflate, by zlib's `wbits`, with a limit on the output."""
-
-    def __init__(self, bits: int) -> None:
-        self._bits = bits
-        self._stream = zlib.decompressobj(bits)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the stream is complete."""
-        return self._stream.eof
-
-    def feed(self, chunk: bytes, limit: int) -> bytes:
-        """Return at most `limit` bytes decompressed from `chunk`, of several gzip members; or zlib.error."""
-        found = bytearray()
-        while chunk and len(found) < limit:
-            if self._stream.eof:
-                self._stream = zlib.decompressobj(self._bits)
-            found += self._stream.decompress(chunk, limit - len(found))
-            chunk = self._stream.unused_data
-        return bytes(found)
 
 
 def _translate(error: aiohttp.ClientError) -> PollError:

@@ -59,7 +59,7 @@ may ask for it, and where nobody does, `withTap` takes it out again.
 {{- define "vllm-specdec-exporter.injection.tap" -}}
 has(object.metadata.annotations) && "vllm-specdec-exporter/tap" in object.metadata.annotations
 ? object.metadata.annotations["vllm-specdec-exporter/tap"] == "true"
-: {{ .Values.tap.enabled }}
+: {{ .Values.tap.enabled | default false }}
 {{- end }}
 
 {{/* A list as CEL, without what is the tap's in pods that have none. Takes a dict: value, and indent, as above. */}}

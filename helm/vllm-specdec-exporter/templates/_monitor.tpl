@@ -9,7 +9,7 @@ interval: {{ . }}
 {{- with $monitor.scrapeTimeout }}
 scrapeTimeout: {{ . }}
 {{- end }}
-honorLabels: {{ $monitor.honorLabels }}
+honorLabels: {{ $monitor.honorLabels | default false }}
 {{- with $monitor.tlsConfig }}
 tlsConfig:
   {{- toYaml . | nindent 2 }}

@@ -38,13 +38,13 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
   "app.kubernetes.io/managed-by" .Release.Service
   "app.kubernetes.io/part-of" "vllm-specdec-exporter" }}
 {{- $selector := include "vllm-specdec-exporter.selectorLabels" . | fromYaml }}
-{{- toYaml (merge $selector $own .Values.commonLabels) }}
+{{- toYaml (merge $selector $own (.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/* metadata of an object. Takes a dict: root, name, and optionally namespace, labels, annotations. */}}
 {{- define "vllm-specdec-exporter.metadata" -}}
 {{- $labels := include "vllm-specdec-exporter.labels" .root | fromYaml }}
-{{- $annotations := merge (dict) (.annotations | default dict) .root.Values.commonAnnotations -}}
+{{- $annotations := merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) -}}
 name: {{ .name | quote }}
 namespace: {{ .namespace | default (include "vllm-specdec-exporter.namespace" .root) | quote }}
 labels:

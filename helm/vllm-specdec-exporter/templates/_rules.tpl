@@ -17,11 +17,11 @@ text, values. The files themselves are made by `make generate`, the same that Pr
 {{- range $group.rules }}
 {{- if not .alert }}
 {{- $rules = append $rules . }}
-{{- else if not (get $values.disabled .alert) }}
-{{- $annotations := merge (dict) .annotations $values.extraAnnotations }}
+{{- else if not (get ($values.disabled | default dict) .alert) }}
+{{- $annotations := merge (dict) .annotations ($values.extraAnnotations | default dict) }}
 {{- if not $values.runbookUrl }}{{ $annotations = omit $annotations "runbook_url" }}{{ end }}
 {{- if not $values.grafanaUrl }}{{ $annotations = omit $annotations "dashboard_url" }}{{ end }}
-{{- $labels := merge (dict) .labels $values.extraLabels }}
+{{- $labels := merge (dict) .labels ($values.extraLabels | default dict) }}
 {{- $rules = append $rules (merge (dict "labels" $labels "annotations" $annotations) (omit . "labels" "annotations")) }}
 {{- end }}
 {{- end }}

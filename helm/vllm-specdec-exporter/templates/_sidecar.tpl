@@ -19,7 +19,6 @@ restartPolicy: Always
 
 {{/* What is the same for the sidecar and the standalone exporter. */}}
 {{- define "vllm-specdec-exporter.container" -}}
-{{- include "vllm-specdec-exporter.prepare" . }}
 {{- $exporter := .Values.exporter }}
 image: {{ include "vllm-specdec-exporter.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -53,7 +52,7 @@ livenessProbe:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 resources:
-  {{- toYaml $exporter.resources | nindent 2 }}
+  {{- toYaml ($exporter.resources | default dict) | nindent 2 }}
 {{- /* Helm 3.6 keeps the defaults that a parent chart sets to null: there, empty text leaves a field out. */}}
 {{- $security := dict }}
 {{- range $key, $value := $exporter.securityContext }}
@@ -64,7 +63,7 @@ securityContext:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 terminationMessagePolicy: FallbackToLogsOnError
-{{- $mounts := $exporter.extraVolumeMounts }}
+{{- $mounts := $exporter.extraVolumeMounts | default list }}
 {{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
 {{- $mounts = append $mounts (dict "name" .name "mountPath" .folder "readOnly" true) }}
 {{- end }}
@@ -110,8 +109,7 @@ The volumes that the container mounts, as a list; nothing where there are none. 
 the pod back: the sidecar says so and stands by until it is there.
 */}}
 {{- define "vllm-specdec-exporter.volumes" -}}
-{{- include "vllm-specdec-exporter.prepare" . }}
-{{- $volumes := .Values.exporter.extraVolumes }}
+{{- $volumes := .Values.exporter.extraVolumes | default list }}
 {{- range (include "vllm-specdec-exporter.secrets" . | fromYaml).secrets }}
 {{- $volumes = append $volumes (dict "name" .name "secret" (dict "secretName" .secret "optional" true)) }}
 {{- end }}
@@ -121,13 +119,13 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- end }}
 
 {{- define "vllm-specdec-exporter.scheme" -}}
-{{ ternary "https" "http" (or .Values.webConfig.tls .Values.webConfig.clientCertificates) }}
+{{ ternary "https" "http" (or .Values.webConfig.tls .Values.webConfig.clientCertificates false) }}
 {{- end }}
 
 {{- define "vllm-specdec-exporter.image" -}}
 {{- $image := .Values.image }}
 {{- if not $image.repository }}
-{{- fail "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/machine.md says how to build one" }}
+{{- fail "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/deployment.md says how to build one" }}
 {{- end }}
 {{- $name := $image.repository }}
 {{- with ((.Values.global | default dict).imageRegistry | default $image.registry) }}
@@ -145,7 +143,7 @@ the pod back: the sidecar says so and stands by until it is there.
 {{/* Pull secrets as a list of objects: those of the parent chart, and those of this one. */}}
 {{- define "vllm-specdec-exporter.pullSecrets" -}}
 {{- $secrets := list }}
-{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) .Values.imagePullSecrets }}
+{{- range concat ((.Values.global | default dict).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) }}
 {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) }}
 {{- end }}
 {{- with $secrets }}
@@ -193,7 +191,6 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- with .upstream }}
 {{- $args = append $args (printf "--tap.upstream=%s" .) }}
 {{- end }}
-{{- $args = append $args (printf "--tap.ask-for-usage=%t" .askForUsage) }}
 {{- $args = append $args (printf "--tap.drain-timeout=%s" .drainTimeout) }}
 {{- if .tls.existingSecret }}
 {{- $args = append $args (printf "--tap.cert-file=/etc/vllm-specdec-exporter/tap/%s" .tls.certKey) }}
@@ -206,7 +203,7 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $args = append $args (printf "--push.bearer-token-file=/etc/vllm-specdec-exporter/push/%s" .key) }}
 {{- end }}
 {{- end }}
-{{- $args = concat $args $exporter.extraArgs }}
+{{- $args = concat $args ($exporter.extraArgs | default list) }}
 {{- range $args }}
 {{- /* With one of these toYaml gives nothing at all, and every flag would be lost. */}}
 {{- if regexMatch "[\\x7f-\\x{9f}]" . }}
@@ -218,7 +215,7 @@ the pod back: the sidecar says so and stands by until it is there.
 
 {{/* Seconds that the standalone pod has for its end: what the tap may take for open connections, and some more. */}}
 {{- define "vllm-specdec-exporter.gracePeriod" -}}
-{{- $drain := ternary (include "vllm-specdec-exporter.milliseconds" .Values.tap.drainTimeout | int64) 0 .Values.tap.enabled -}}
+{{- $drain := ternary (include "vllm-specdec-exporter.milliseconds" .Values.tap.drainTimeout | int64) 0 (.Values.tap.enabled | default false) -}}
 {{ add 10 (div (add $drain 999) 1000) }}
 {{- end }}
 

@@ -1,7 +1,31 @@
+{{/* Names that other charts have for a value, and what to do instead here. The schema lets them through to this message. */}}
+{{- define "vllm-specdec-exporter.hints" -}}
+affinity: use standalone.affinity
+env: use exporter.extraEnv
+extraArgs: use exporter.extraArgs
+extraContainers: put them into a workload of your own, in extraManifests; standalone.enabled runs the exporter alone
+hostNetwork: leave it out, because exporter.port would be taken on the whole node
+initContainers: put them into a workload of your own, in extraManifests; standalone.enabled runs the exporter alone
+nodeSelector: use standalone.nodeSelector
+podAnnotations: use standalone.podAnnotations
+podMonitor.additionalLabels: use podMonitor.labels
+readinessProbe: leave it out, because vLLM would not be ready without the exporter; exporter.livenessProbe can be set
+releaseLabel: use podMonitor.labels, serviceMonitor.labels and prometheusRule.labels
+replicaCount: leave it out, because a second exporter of standalone.enabled would count every engine twice
+resources: use exporter.resources
+securityContext: use exporter.securityContext
+selfMonitor: use podMonitor.enabled for sidecars, serviceMonitor.enabled for the standalone exporter
+serviceAccount: name an account that exists in standalone.serviceAccountName, because the exporter needs no rights
+serviceMonitor.additionalLabels: use serviceMonitor.labels
+tolerations: use standalone.tolerations
+volumeMounts: use exporter.extraVolumeMounts
+volumes: use exporter.extraVolumes
+{{- end }}
+
 {{/* What the schema cannot say: values that contradict each other. Each message says what to change. */}}
 {{- define "vllm-specdec-exporter.validate" -}}
 {{- $v := .Values }}
-{{- range $path, $instead := include "vllm-specdec-exporter.renamed" . | fromYaml }}
+{{- range $path, $instead := include "vllm-specdec-exporter.hints" . | fromYaml }}
 {{- $place := $v }}
 {{- range initial (splitList "." $path) }}
 {{- $place = get $place . }}
@@ -9,6 +33,10 @@
 {{- if hasKey $place (last (splitList "." $path)) }}
 {{- fail (printf "%s: %s. The chart has no such value" $path $instead) }}
 {{- end }}
+{{- end }}
+{{- /* Flux's GitRepository leaves links out, and Windows may write their targets as text. */}}
+{{- if and (or $v.prometheusRule.enabled $v.dashboards.enabled $v.alertmanagerConfig.enabled) (not (contains "groups:" (.Files.Get "files/rules/recording.yml"))) }}
+{{- fail "prometheusRule, dashboards and alertmanagerConfig need files that this copy of the chart has lost, because they are symbolic links: install the packaged chart, or a checkout that keeps links" }}
 {{- end }}
 {{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
 {{- fail "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
@@ -57,7 +85,7 @@
 {{- if and $v.alertmanagerConfig.enabled (not $v.alertmanagerConfig.receivers.page) (not $v.alertmanagerConfig.receivers.ticket) }}
 {{- fail "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of anything. Example: --set alertmanagerConfig.receivers.ticket.slackConfigs[0].channel=#specdec" }}
 {{- end }}
-{{- if and $v.dashboards.enabled (hasKey $v.dashboards.labels $v.dashboards.label) (ne (get $v.dashboards.labels $v.dashboards.label) $v.dashboards.labelValue) }}
+{{- if and $v.dashboards.enabled (hasKey ($v.dashboards.labels | default dict) $v.dashboards.label) (ne (get $v.dashboards.labels $v.dashboards.label) $v.dashboards.labelValue) }}
 {{- fail (printf "dashboards.labels gives %s another value than dashboards.labelValue: remove it from dashboards.labels" $v.dashboards.label) }}
 {{- end }}
 {{- if and $v.dashboards.grafanaDashboard.enabled (not $v.dashboards.enabled) }}
@@ -99,10 +127,11 @@
 {{- fail (printf "exporter.extraEnv has %s: set tap and push instead, which ports, Services and volumes go by" .name) }}
 {{- end }}
 {{- end }}
+{{- $resources := $v.exporter.resources | default dict }}
 {{- range $resource := list "cpu" "memory" }}
-{{- $limit := get ($v.exporter.resources.limits | default dict) $resource | toString }}
+{{- $limit := get ($resources.limits | default dict) $resource | toString }}
 {{- /* Kubernetes takes the limit for a request that is missing, but not the other way round. */}}
-{{- $request := get ($v.exporter.resources.requests | default dict) $resource | toString | default $limit }}
+{{- $request := get ($resources.requests | default dict) $resource | toString | default $limit }}
 {{- if or (not $limit) (ne (include "vllm-specdec-exporter.quantity" $request) (include "vllm-specdec-exporter.quantity" $limit)) }}
 {{- if not $v.exporter.allowBurstable }}
 {{- fail (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
@@ -121,7 +150,7 @@
 {{- fail "exporter.vllmUrls means several servers, and the tap stands before one: set tap.upstream to its address" }}
 {{- end }}
 {{- $itself := printf "^https?://([^/@]*@)?(127[.][0-9.]+|localhost|\\[::1\\]|0[.]0[.]0[.]0):%d(/|$)" (int $v.tap.port) }}
-{{- range prepend $v.exporter.vllmUrls $v.tap.upstream }}
+{{- range prepend $v.exporter.vllmUrls ($v.tap.upstream | default "") }}
 {{- if regexMatch $itself . }}
 {{- fail (printf "tap.port is the port of %s: the tap would stand before itself, or in vLLM's place. Give it another one, and leave exporter.vllmUrls and tap.upstream to vLLM's own" .) }}
 {{- end }}

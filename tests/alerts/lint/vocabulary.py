@@ -1,15 +1,10 @@
-"""The words that the bundle is written in: levels, labels, severities, subjects, actions."""
+"""The words that the bundle is written in: labels, subjects that page, actions."""
 
 from __future__ import annotations
 
 PREFIX = "VLLMSpecDecode"
-LEVELS = ("engine", "instance", "model")
 #: What Prometheus attaches to a target, as far as the rules may name it.
 TARGET = frozenset({"cluster", "namespace", "job", "instance", "pod"})
-SEVERITIES = ("critical", "warning", "info", "none")
-SUBJECTS = (
-    "monitoring", "activity", "acceptance", "payoff", "latency", "load", "errors", "decision", "objective",
-)  # fmt: skip
 #: Subjects that may page: monitoring is lost, or users are hurt.
 PAGING = ("monitoring", "payoff", "errors")
 #: What a decision may ask for, and whether a K belongs to it.

@@ -92,7 +92,7 @@ def seeds() -> Iterator[bytes]:
     """Yield the examples of the documentation, and one of each kind that uses every key."""
     for name, kind in (
         ("reference/cost-profiles.md", b"0"),
-        ("web-configuration.md", b"1"),
+        ("operations.md", b"1"),
         ("reference/simulator.md", b"4"),
     ):
         yield from (kind + example for example in fenced(name, "yaml"))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from tap.streams import RECORD
-from vllm_specdec_exporter.requests.push_schema import MOST_REQUESTS, PushError, read_push
+from vllm_specdec_exporter.requests.push_schema import MAX_REQUESTS, PushError, read_push
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.
 MARK = "s3cr3t"
@@ -27,7 +27,7 @@ def check(data: bytes) -> None:
         return
     assert MARK not in str(refusal), f"content in {refusal}"
     assert refusal.count >= 1, f"a refusal of {refusal.count}"
-    assert refusal.count == 1 or refusal.count > MOST_REQUESTS, f"a refusal of {refusal.count}"
+    assert refusal.count == 1 or refusal.count > MAX_REQUESTS, f"a refusal of {refusal.count}"
 
 
 def _check_counts(data: bytes, pushed: object) -> None:
@@ -38,7 +38,7 @@ def _check_counts(data: bytes, pushed: object) -> None:
     except RecursionError:  # Python's reader gives up before the other does
         return
     assert len(observations) + len(errors) == count, f"{len(observations)} and {len(errors)} of {count}"
-    assert count <= MOST_REQUESTS, f"{count} requests"
+    assert count <= MAX_REQUESTS, f"{count} requests"
     places = [place for place, _ in errors]
     assert places == sorted(set(places)), f"places {places}"
     assert len(warnings) <= len(observations), f"{len(warnings)} warnings of {len(observations)}"
@@ -74,6 +74,6 @@ def seeds() -> Iterator[bytes]:
         yield json.dumps({"requests": [{name: good[name]}, {name: -1}, {name: [MARK]}]}).encode()
     for name in RECORD:
         yield json.dumps({"requests": [{"speculative_decoding": {**RECORD, name: [MARK]}}]}).encode()
-    yield json.dumps({"requests": [{}] * (MOST_REQUESTS + 1)}, separators=(",", ":")).encode()
+    yield json.dumps({"requests": [{}] * (MAX_REQUESTS + 1)}, separators=(",", ":")).encode()
     yield json.dumps({"requests": {MARK: MARK}}).encode()
     yield b'{"requests":[],"requests":[{}]}'

@@ -1,11 +1,9 @@
-"""`act`: a receiver of Alertmanager's webhook that runs a command for each decision alert.
+"""`act`: a receiver of Alertmanager's webhook that runs a program for each decision alert.
 
-* `arguments`: the flags, and their validation at startup.
 * `server`: the HTTP side: the webhook, its bearer token, health and metrics.
 * `decision`: from a payload to decisions, or why an alert is not acted upon.
-* `runner`: the queue of decisions, carried out one at a time within the limits.
+* `runner`: the queue of decisions, and how their commands are run, one at a time within the limits.
 * `history`: what was done, for the limits; kept across restarts.
-* `process`: from a decision to the command that carries it out, and how it is run.
 """
 
 from __future__ import annotations
@@ -13,73 +11,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import sys
-import time
-from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 
-from ... import __version__
+from ...config.bearer_token import read_token
 from ...config.options import ConfigError
-from ...config.values import format_address
+from ...config.values import format_address, format_duration, parse_listen_address
 from ...publish.wording import printable
 from ...serve import logs
 from ...serve.connection_limits import ConnectionLimiter
 from ...serve.shutdown import on_each_signal
 from ...serve.sockets import Listener, error_text
-from ...serve.web_config import MOST_REQUESTS
-from .arguments import add_flags_of_act, read_config
-from .decision import AlertAction, Decision, EventKind, decide, decode, evaluate
-from .process import Kubernetes, Script
-from .runner import Runner
+from ..arguments import add_flag, parsed, seconds_of, whole_between
+from . import history
+from .decision import AlertAction, EventKind
+from .history import FORGET_AFTER, ActionHistory
+from .runner import Runner, RunnerSettings
 from .server import WebhookReceiver
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from prometheus_client.core import Metric
-
-    from .arguments import ActConfig
-    from .decision import Alert
-    from .runner import ActEvent
-
-
-__all__ = ["Decision", "Script", "decide", "decode"]
+    from collections.abc import Mapping
 
 EVENTS = "vllm_specdec_act_events_total"
-BUILD = "vllm_specdec_act_build_info"
-
 #: The values of the label `action`: `none` for an alert without one, `unknown` for one with any other.
-ACTIONS = (*AlertAction, "none", "unknown")
+_ACTIONS = (*AlertAction, "none", "unknown")
 
-
-class EventCounter(Collector):
-    """Counts events. Every series exists from the start, so that `increase` includes the first event."""
-
-    def __init__(self) -> None:
-        self._counts = Counter({(str(kind), str(action)): 0 for kind in EventKind for action in ACTIONS})
-
-    def count(self, event: ActEvent) -> None:
-        """Count an event."""
-        self._counts[str(event.kind), event.action] += 1
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metric families."""
-        text = "Alerts by what became of them and by the action they ask for."
-        events = CounterMetricFamily(EVENTS, text, labels=("event", "action"))
-        for labels, value in self._counts.items():
-            events.add_metric(labels, value)
-        yield events
-        build = GaugeMetricFamily(BUILD, "1, with the version that runs.", labels=("version",))
-        build.add_metric((__version__,), 1)
-        yield build
-
-
+#: Listen addresses that only this machine can reach.
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PROGRAM = "vllm-specdec-exporter act"
 
 # Exit codes.
@@ -91,120 +55,136 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Exit codes: {FINE} stopped by SIGTERM or Ctrl-C; {PROBLEM} it cannot listen; {USAGE} bad usage."
     )
-    add_flags_of_act(parser)
+    group = parser.add_argument_group("what to do")
+    execute = "Run the program of --script. Default: dry-run, which only logs what it would run."
+    add_flag(group, "--execute", execute)
+    add_flag(
+        group,
+        "--script PATH",
+        "Program to run, without a shell: PATH ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER, with the "
+        "alert as JSON on standard input.",
+    )
+    timeout = "Time that the program may take before it is killed."
+    add_flag(group, "--script.timeout DURATION", timeout, "60s")
+
+    group = parser.add_argument_group("how often, and what is remembered")
+    least = "Least time between two actions on one model."
+    add_flag(group, "--limit.per-model DURATION", least, format_duration(RunnerSettings().per_model))
+    most, default = "Most actions in an hour, over all models.", f"{RunnerSettings().per_hour}"
+    add_flag(group, "--limit.per-hour N", most, default, whole_between(1, 1000))
+    state = "File that remembers across restarts what was done; a dry run only reads it. Default: none."
+    add_flag(group, "--state.file FILE", state, parse=Path)
+
+    group = parser.add_argument_group("who may send alerts")
+    add_flag(group, "--web.listen-address ADDRESS", "Address to listen on.", "127.0.0.1:9851")
+    bearer = "File with the bearer token that Alertmanager sends; read for every payload."
+    add_flag(group, "--web.token-file FILE", bearer)
+    insecure = "Take alerts from anybody who can reach an address other than loopback."
+    add_flag(group, "--web.insecure", insecure)
 
 
 def run(args: argparse.Namespace) -> int:
     """Receive alerts until SIGTERM or SIGINT; return the exit code."""
-    config = read_config(args)
+    settings, listen = _settings(args), _listen_address(args)
+    if args.web_token_file is not None:
+        parsed("--web.token-file", args.web_token_file, read_token)
+    past = ActionHistory()
+    if settings.state_file is not None:
+        _lock(settings.state_file)
+        past = history.load(settings.state_file)
     logs.set_up("logfmt", "warning")  # the logs of libraries
-    with contextlib.ExitStack() as held:
-        if config.settings.state_file is not None:
-            held.enter_context(_locked(config.settings.state_file))
-        return asyncio.run(_serve(config))
+    return asyncio.run(_serve(settings, past, listen, args.web_token_file))
 
 
-@contextlib.contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock file of a state file, or raise ConfigError.
+def _settings(args: argparse.Namespace) -> RunnerSettings:
+    if args.execute and args.script is None:
+        raise ConfigError("--execute: needs --script to say what is done")
+    script = "" if args.script is None else str(Path(args.script).absolute())  # PATH is not searched
+    if script and not (Path(script).is_file() and os.access(script, os.X_OK)):
+        raise ConfigError(f"--script {json.dumps(args.script)}: is not an executable file")
+    timeout = seconds_of("--script.timeout", args.script_timeout, 0.1, 3600.0)
+    per_model = seconds_of("--limit.per-model", args.limit_per_model, 0.0, FORGET_AFTER)
+    return RunnerSettings(args.execute, script, timeout, per_model, args.limit_per_hour, args.state_file)
+
+
+def _listen_address(args: argparse.Namespace) -> tuple[str, int]:
+    flag, text = "--web.listen-address", args.web_listen_address
+    host, port = parsed(flag, text, parse_listen_address)
+    secured = args.web_token_file is not None
+    if secured and args.web_insecure:
+        raise ConfigError("--web.insecure and --web.token-file: give one of them")
+    if not (secured or args.web_insecure or host.lower() in _LOOPBACK):
+        raise ConfigError(
+            f"{flag} {json.dumps(text)}: others can reach it: give --web.token-file, or a loopback address, "
+            "or --web.insecure"
+        )
+    return host, port
+
+
+def _lock(file: Path) -> None:
+    """Lock the lock file of a state file until the process ends, or raise ConfigError.
 
     Two processes with one state file would overwrite each other's state, and both would act.
     """
     lock = file.with_name(f"{file.name}.lock")
     try:
         # Neither followed nor emptied if somebody made it a link to another file.
-        stream = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b")
+        number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(f'--state.file "{file}": another process of act uses it') from error
     except OSError as error:
-        raise ConfigError(
-            f'--state.file "{file}": {lock.name} cannot be made beside it: {error.strerror}'
-        ) from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(f'--state.file "{file}": another process of act uses it') from error
-        yield
+        why = f"{lock.name} cannot be made beside it: {error.strerror}"
+        raise ConfigError(f'--state.file "{file}": {why}') from error
 
 
-async def _serve(config: ActConfig) -> int:
+async def _serve(
+    settings: RunnerSettings, past: ActionHistory, listen: tuple[str, int], token_file: str | None
+) -> int:
     stop = asyncio.Event()
     with on_each_signal(stop.set):
-        return await _serve_until(stop, config)
-
-
-async def _serve_until(stop: asyncio.Event, config: ActConfig) -> int:
-    loop = asyncio.get_running_loop()
-    counter = EventCounter()
-
-    def on_event(event: ActEvent) -> None:
-        loop.call_soon_threadsafe(counter.count, event)
-        _log(event.line(time.time()), config.log_file)
-
-    runner = Runner(config.settings, config.state, on_event, _say)
-    executor = config.settings.executor
-
-    def offer(alerts: tuple[Alert, ...]) -> bool:
-        if isinstance(executor, Kubernetes):
-            return runner.offer(evaluate(alerts, executor.target_of))
-        return runner.offer(evaluate(alerts))
-
-    receiver = WebhookReceiver(offer, config.token_file, counter, _say_once())
-    listener = await _listen(*config.listen)
-    if listener is None:
-        return PROBLEM
-    limiter = ConnectionLimiter(MOST_REQUESTS)
-    server = await limiter.set_up(receiver.create_app())
-    listener.serve(limiter)
-    mode = "commands are executed" if config.settings.execute else "dry-run: nothing is executed"
-    _say(f"listening on http://{listener.addresses[0]} ({mode})")
-    working = asyncio.ensure_future(runner.run())
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    _say("stopping")
-    stopped.cancel()
-    listener.close()
-    await server.cleanup()
-    await runner.stop()
-    await working
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        registry = CollectorRegistry()
+        events = Counter(EVENTS, "Alerts, by result and action.", ("event", "action"), registry=registry)
+        for kind in EventKind:  # every series exists from the start: `increase` includes the first event
+            for action in _ACTIONS:
+                events.labels(kind, action)
+        runner = Runner(settings, past, lambda event: _log(event, events), _say)
+        try:
+            listener = await Listener.open(*listen)
+        except (OSError, UnicodeError) as error:
+            address = format_address(*listen)
+            _say(f'error: --web.listen-address "{address}": cannot listen: {error_text(error)}')
+            return PROBLEM
+        limiter = ConnectionLimiter()
+        receiver = WebhookReceiver(runner.offer, token_file, _say)
+        server = await limiter.set_up(receiver.create_app(registry))
+        listener.serve(limiter.accept)
+        mode = "commands are executed" if settings.execute else "dry-run: nothing is executed"
+        _say(f"listening on http://{listener.addresses[0]} ({mode})")
+        working = asyncio.ensure_future(runner.run())
+        working.add_done_callback(lambda _: stop.set())  # with a defect
+        await stop.wait()
+        _say("stopping")
+        listener.close()
+        await server.cleanup()
+        await runner.stop(working)
+    with contextlib.suppress(asyncio.CancelledError):
+        working.result()  # raises if it ended with a defect
     return FINE
 
 
-async def _listen(host: str, port: int) -> Listener | None:
+def _log(event: Mapping[str, object], events: Counter) -> None:
+    """Count an event, and write it; if standard output cannot be written, to standard error."""
+    action = event["action"] or "none"
+    events.labels(event["event"], action if action in _ACTIONS else "unknown").inc()
+    line = json.dumps(event)
     try:
-        return await Listener.open(host, port)
-    except (OSError, UnicodeError) as error:
-        _say(
-            f'error: --web.listen-address "{format_address(host, port)}": cannot listen: {error_text(error)}'
-        )
-        return None
-
-
-def _log(line: str, file: Path | None) -> None:
-    """Write an event; if the log cannot be written, to standard error."""
-    try:
-        if file is None:
-            print(line, flush=True)
-            return
-        with file.open("a", encoding="ascii") as stream:  # opened each time, because logs are rotated
-            stream.write(f"{line}\n")
+        print(line, flush=True)
     except OSError as error:
-        place = "standard output" if file is None else f"--log.file {file}"
-        _say(f"{place}: cannot be written: {error.strerror}; the event was {line}")
+        _say(f"standard output: cannot be written: {error.strerror}; the event was {line}")
 
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):
         print(f"{_PROGRAM}: {printable(text)}", file=sys.stderr, flush=True)
-
-
-def _say_once() -> Callable[[str], None]:
-    """Return a function that prints a line unless it equals the last one: clients could fill the log."""
-    last = ""
-
-    def say(text: str) -> None:
-        nonlocal last
-        if text != last:
-            last = text
-            _say(text)
-
-    return say

@@ -1,175 +1,138 @@
 """The history of actions: which decisions were acted upon, and when the next command may run.
 
-The class is pure; time is an argument. These rules hold for any input, also across restarts:
+The history is pure; time is an argument. A model has one record: the last command of each request (an action
+with its K). These rules hold for any input, also across restarts:
 
-* A decision whose command succeeded is never acted upon again, nor is the same one of an alert that fires
-  anew within `RESUMED_WITHIN`: a gap in scraping, or a restart of Prometheus, is no new decision.
-* At most `Limits.per_hour` commands begin in any hour.
-* Two commands for one model begin at least `Limits.per_model` apart, unless the later one retries the
+* A decision whose command succeeded is never acted upon again. An alert requests the same decision as long as
+  it began before `RESUMED_WITHIN` had passed since the last sight of one that did: a second reason, a gap in
+  scraping, or a restart of Prometheus, is no new decision.
+* At most `--limit.per-hour` commands begin in any hour.
+* Two commands for one model begin at least `--limit.per-model` apart, unless the later one retries the
   earlier one.
 * After `MAX_FAILURES` failures in a row a decision is given up until its alert resolves.
 
-A command is recorded before it starts. If the process ends before the command does, that counts as a failure.
+A command is recorded as a failure before it starts, so that it is one if the process ends before the command.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ...config import files
-from .decision import DecisionKey
+from ...config.options import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from .decision import Decision
 
 HOUR = 3600.0
-#: Failures in a row after which a decision is given up.
+#: Failures in a row after which a decision is given up: repeats of an alert come each hour.
 MAX_FAILURES = 3
 #: Seconds after the end of an alert in which the same one that begins anew is the same decision.
 RESUMED_WITHIN = HOUR
-#: Seconds without a repeat of its alert after which a decision is forgotten.
+#: Seconds without a repeat of its alert after which a command is forgotten, and the longest limit for a
+#: model. It bounds the history: with the limit of 4 commands in an hour, there are at most 2,880.
 FORGET_AFTER = 30 * 24 * HOUR
-#: Maximum number of decisions; beyond it, those whose alert was seen least recently are dropped, and last the
-#: newest of a model.
-MAX_DECISIONS = 10_000
-
 #: `seen` is updated at most this often, in seconds, to save writes.
-_SEEN_RESOLUTION = HOUR
+_SEEN_RESOLUTION = 300.0
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How often commands may run."""
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The last command of a request."""
 
-    per_model: float = HOUR  # minimum seconds between two actions on one model, from 0 to 30 days
-    per_hour: int = 4  # maximum number of actions in any hour over all models, at least 1
-
-
-class CommandState(StrEnum):
-    """The state of the last command of a decision."""
-
-    BEGUN = "begun"
-    DONE = "done"
-    FAILED = "failed"
+    failures: Annotated[int, msgspec.Meta(ge=0)]  # in a row; 0 after a success, or if its alert resolved
+    started: _Seconds  # when it began, Unix seconds
+    seen: _Seconds  # when its alert was last received, Unix seconds; at least `started`
+    latest: float  # the latest begin of its alerts, Unix seconds, by another clock
+    done: bool = False  # whether it succeeded
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
-    """The record of one decision."""
+class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The past actions, and the content of a state file."""
 
-    state: CommandState  # the state of its last command
-    failures: int
-    started: float  # when its last command began, Unix seconds
-    seen: float  # when its alert was last received, Unix seconds; at least `started`
-
-
-@dataclass(frozen=True, slots=True)
-class ActionHistory:
-    """The past actions."""
-
-    decisions: Mapping[DecisionKey, DecisionRecord] = field(default_factory=dict)  # the records by decision
-    starts: tuple[float, ...] = ()  # when commands began within the last hour, Unix seconds, rising
+    #: By model: the last command of each of its requests.
+    models: dict[str, dict[str, Command]] = {}
+    starts: tuple[_Seconds, ...] = ()  # when commands began within the last hour, Unix seconds, rising
+    #: Changes when an older version of `act` could not read the file.
+    format: Literal["vllm-specdec-act/2"] = "vllm-specdec-act/2"
 
     def prune(self, now: float) -> ActionHistory:
-        """Return the history without old records and those beyond the maximum.
+        """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back) are replaced by `now`: limits hold longer, but not until
-        the clock has caught up.
+        Times after `now` (the clock was set back) become `now`: limits must not hold until it has caught up.
         """
-        decisions = {
-            key: replace(record, started=min(record.started, now), seen=min(record.seen, now))
-            for key, record in self.decisions.items()
-            if now - record.seen <= FORGET_AFTER
+        models = {
+            model: {
+                request: replace(each, started=min(each.started, now), seen=min(each.seen, now))
+                for request, each in commands.items()
+            }
+            for model, commands in self.models.items()
+            if any(now - each.seen <= FORGET_AFTER for each in commands.values())
         }
-        if len(decisions) > MAX_DECISIONS:
-            # The newest of each model stays: without it, --limit.per-model would not hold.
-            rising = sorted(decisions, key=lambda key: decisions[key].started)
-            newest = set({key.model: key for key in rising}.values())
-            rising.sort(key=lambda key: (key in newest, decisions[key].seen))
-            decisions = {key: decisions[key] for key in rising[-MAX_DECISIONS:]}
         starts = tuple(min(start, now) for start in self.starts if now - start < HOUR)
-        return ActionHistory(decisions, starts)
+        return ActionHistory(models, starts)
 
-    def reason_against(self, key: DecisionKey, now: float, limits: Limits) -> str:
+    def reason_against(self, decision: Decision, now: float, per_model: float, per_hour: int) -> str:
         """Return why a decision must not be acted upon now; empty if it may."""
-        record = self.decisions.get(key)
-        if record is not None and record.state is CommandState.DONE:
-            return f"already acted upon at {moment(record.started)}"
-        if record is not None and record.failures >= MAX_FAILURES:
-            return f"given up after {record.failures} failures in a row, until the alert resolves"
-        allowed, why = max(self._model_allows(key, limits), self._hour_allows(limits))
+        command = self._command(decision, now)
+        if command is not None and command.done:
+            return f"already acted upon at {moment(command.started)}"
+        if command is not None and command.failures >= MAX_FAILURES:
+            return f"given up after {command.failures} failures in a row, until the alert resolves"
+        others = [each.started for each in self._commands(decision).values() if each is not command]
+        model_allows = max(others, default=-math.inf) + per_model
+        full = len(self.starts) >= per_hour
+        hour_allows = sorted(self.starts)[-per_hour] + HOUR if full else -math.inf
+        allowed, why = max(
+            (model_allows, "this model was acted upon less than --limit.per-model ago"),
+            (hour_allows, f"--limit.per-hour {per_hour} is reached"),
+        )
         return "" if allowed <= now else f"{why}: allowed again at {moment(allowed)}"
 
-    def begin(self, key: DecisionKey, now: float) -> ActionHistory:
+    def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
-        before = self.decisions.get(key)
-        record = DecisionRecord(CommandState.BEGUN, before.failures if before else 0, now, now)
-        return ActionHistory({**self.decisions, key: record}, (*self.starts, now))
+        before = self._command(decision, now)
+        failures, latest = (before.failures, before.latest) if before else (0, -math.inf)
+        command = Command(failures + 1, now, now, max(latest, decision.starts_at or 0.0))
+        return ActionHistory(self._with(decision, command).models, (*self.starts, now))
 
-    def finish(self, key: DecisionKey, *, succeeded: bool) -> ActionHistory:
-        """Return the history with the result of the command that had begun."""
-        record = self.decisions[key]
-        if succeeded:
-            return self._with(key, replace(record, state=CommandState.DONE, failures=0))
-        return self._with(key, replace(record, state=CommandState.FAILED, failures=record.failures + 1))
+    def succeed(self, decision: Decision) -> ActionHistory:
+        """Return the history after the command that had begun succeeded."""
+        command = self._commands(decision)[decision.request]
+        return self._with(decision, replace(command, failures=0, done=True))
 
-    def saw(self, key: DecisionKey, now: float) -> ActionHistory:
-        """Return the history after the alert was received again, so that it is kept while it fires."""
-        record = self.decisions.get(key)
-        if record is None or now - record.seen < _SEEN_RESOLUTION:
+    def saw(self, decision: Decision, now: float, *, firing: bool) -> ActionHistory:
+        """Return the history after an alert was received again, without its failures if it has resolved."""
+        command = self._command(decision, now)
+        if command is None:
             return self
-        return self._with(key, replace(record, seen=now))
-
-    def copy_success(self, key: DecisionKey, same_as: DecisionKey) -> ActionHistory:
-        """Return the history with a decision marked as done if another one with the same request is done."""
-        record = self.decisions.get(same_as)
-        if record is None or record.state is not CommandState.DONE or key in self.decisions:
+        latest = max(command.latest, decision.starts_at or 0.0)
+        if firing and latest == command.latest and now - command.seen < _SEEN_RESOLUTION:
             return self
-        return self._with(key, record)
+        failures = command.failures if firing else 0
+        return self._with(decision, replace(command, failures=failures, seen=now, latest=latest))
 
-    def resume(self, key: DecisionKey, now: float) -> ActionHistory:
-        """Return the history with a decision marked as done, if its alert was done and is briefly back."""
-        if key in self.decisions:
-            return self
-        for other, record in self.decisions.items():
-            recent = now - record.seen <= RESUMED_WITHIN
-            if other[:-1] == key[:-1] and record.state is CommandState.DONE and recent:
-                return self._with(key, replace(record, seen=now))
-        return self
+    def _commands(self, decision: Decision) -> dict[str, Command]:
+        return self.models.get(decision.model, {})
 
-    def resolve(self, key: DecisionKey, now: float) -> ActionHistory:
-        """Return the history after the alert resolved: without its failures, but not without its success."""
-        record = self.decisions.get(key)
-        return self if record is None else self._with(key, replace(record, failures=0, seen=now))
+    def _command(self, decision: Decision, now: float) -> Command | None:
+        """Return the last command of the same decision."""
+        command, starts_at = self._commands(decision).get(decision.request), decision.starts_at or 0.0
+        if command is None or starts_at <= command.latest:
+            return command
+        return command if min(starts_at, now) <= command.seen + RESUMED_WITHIN else None
 
-    def recover(self) -> ActionHistory:
-        """Return the history for a new process: commands that the last one did not finish count as failed."""
-        history = self
-        for key, record in self.decisions.items():
-            if record.state is CommandState.BEGUN:
-                history = history.finish(key, succeeded=False)
-        return history
-
-    def _with(self, key: DecisionKey, record: DecisionRecord) -> ActionHistory:
-        return replace(self, decisions={**self.decisions, key: record})
-
-    def _model_allows(self, key: DecisionKey, limits: Limits) -> tuple[float, str]:
-        others = (other for other in self.decisions if other.model == key.model and other != key)
-        latest = max((self.decisions[other].started for other in others), default=-math.inf)
-        return latest + limits.per_model, "this model was acted upon less than --limit.per-model ago"
-
-    def _hour_allows(self, limits: Limits) -> tuple[float, str]:
-        full = len(self.starts) >= limits.per_hour
-        allowed = sorted(self.starts)[-limits.per_hour] + HOUR if full else -math.inf
-        return allowed, f"--limit.per-hour {limits.per_hour} is reached"
+    def _with(self, decision: Decision, command: Command) -> ActionHistory:
+        commands = {**self._commands(decision), decision.request: command}
+        return ActionHistory({**self.models, decision.model: commands}, self.starts)
 
 
 def moment(seconds: float) -> str:
@@ -177,95 +140,17 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(math.ceil(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
-#: The version of the state file. It changes when an older version of `act` could not read the file.
-FORMAT = "vllm-specdec-act/1"
-
-
-class StateError(ValueError):
-    """A state file that cannot be used. The message is one line with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the state file contains: the actions that were carried out, and those of dry-run."""
-
-    acted: ActionHistory = ActionHistory()
-    rehearsed: ActionHistory = ActionHistory()
-
-
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    """The fields of `DecisionKey`, then those of `DecisionRecord`."""
-
-    cluster: str
-    namespace: str
-    model_name: str
-    action: str
-    recommended_k: str
-    starts_at: str
-    outcome: CommandState
-    failures: Annotated[int, msgspec.Meta(ge=0)]
-    started: _Seconds
-    seen: _Seconds
-
-
-class _History(msgspec.Struct, forbid_unknown_fields=True):
-    entries: list[_Row]
-    starts: list[_Seconds]
-
-
-class _StateFile(msgspec.Struct, forbid_unknown_fields=True):
-    format: str
-    acted: _History
-    rehearsed: _History
-
-
-class _Format(msgspec.Struct):
-    format: str
-
-
-def encode_state(state: State) -> bytes:
-    """Return the content of a state file."""
-    document = _StateFile(FORMAT, _encoded(state.acted), _encoded(state.rehearsed))
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
-
-
-def decode_state(body: bytes) -> State:
-    """Return the state in the content of a state file; StateError if it is none of this version."""
+def load(path: Path) -> ActionHistory:
+    """Read a state file; one that does not exist is empty, one that cannot be used a ConfigError."""
     try:
-        found = msgspec.json.decode(body, type=_Format).format
-        if found == FORMAT:
-            document = msgspec.json.decode(body, type=_StateFile)
-            return State(_decoded(document.acted), _decoded(document.rehearsed))
-    except (ValueError, RecursionError) as error:
-        raise StateError(f"not a state file of act: {' '.join(str(error).split())}") from error
-    raise StateError(f"its format is {found[:40]!r}, and {FORMAT} is understood")
-
-
-def load_state(path: Path) -> State:
-    """Read a state file; one that does not exist is empty, one that cannot be used a StateError."""
-    try:
-        return decode_state(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes(), type=ActionHistory)
     except FileNotFoundError:
-        return State()
-    except OSError as error:
-        raise StateError(f"cannot be read: {error.strerror}") from error
+        return ActionHistory()
+    except (OSError, ValueError) as error:
+        remedy = "remove the file to begin anew, and what was done is forgotten"
+        raise ConfigError(f'--state.file "{path}": cannot be used: {error}; {remedy}') from error
 
 
-def save_state(path: Path, state: State) -> None:
+def save(path: Path, history: ActionHistory) -> None:
     """Replace a state file atomically; OSError if it cannot be written, and the old content stays."""
-    files.write(path, encode_state(state), mode=0o600)
-
-
-def _encoded(history: ActionHistory) -> _History:
-    rows = [_Row(*key, *astuple(record)) for key, record in history.decisions.items()]
-    return _History(rows, list(history.starts))
-
-
-def _decoded(found: _History) -> ActionHistory:
-    rows = [msgspec.structs.astuple(row) for row in found.entries]
-    size = len(DecisionKey._fields)
-    decisions = {DecisionKey(*row[:size]): DecisionRecord(*row[size:]) for row in rows}
-    return ActionHistory(decisions, tuple(sorted(found.starts)))
+    files.write(path, msgspec.json.encode(history), mode=0o600)

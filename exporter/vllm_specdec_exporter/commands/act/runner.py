@@ -1,71 +1,60 @@
-"""The runner: a bounded queue of alerts, handled one at a time."""
+"""The runner: a bounded queue of decisions, whose commands run one at a time within the limits.
+
+No shell is involved. An untrusted value is always one whole argument, and was validated by `decision`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
+import signal
+import tempfile
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from . import process
-from .decision import MAX_LABEL_LENGTH, AlertAction, EvaluatedAlert, EventKind, NoAction
-from .history import Limits, save_state
-from .process import CommandResult
+from ...config.options import ENVIRONMENT_PREFIX
+from ...config.values import format_duration
+from . import history
+from .decision import MAX_LABEL_LENGTH, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from .decision import DecisionKey
-    from .history import ActionHistory, State
-    from .process import Invocation, Kubernetes, Script
+    from .decision import Decision
+    from .history import ActionHistory
 
-#: Maximum number of queued alerts.
+#: Queued alerts: five decision alerts of twenty models.
 MAX_QUEUED = 100
-#: Seconds that a running command may delay the shutdown.
+#: Seconds that a running command may delay the shutdown: a third of Kubernetes' default grace period.
 MAX_SHUTDOWN_SECONDS = 10.0
 
 #: The labels that an event contains.
 _LABELS = ("action", "recommended_k", "model_name", "namespace", "cluster", "alertname")
 
+#: Environment variables that a command gets: what a shell needs, and kubectl in a pod or with a kubeconfig.
+_PASSED = {"PATH", "HOME", "LANG", "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}
+#: It also gets those with this prefix, but not the exporter's, which may hold credentials.
+_PASSED_PREFIX = "VLLM_SPECDEC_"
 
-@dataclass(frozen=True, slots=True)
-class ActEvent:
-    """The result of one alert."""
+#: Bytes at the end of the output that are kept: some lines of an error.
+KEPT_OUTPUT = 2048
+#: Seconds between SIGTERM and SIGKILL: a tenth of what a command may delay the shutdown of `act`.
+_GRACE = 1.0
+
+
+class Outcome(NamedTuple):
+    """The result of an alert; its last fields are those of the command that ran, or would run."""
 
     kind: EventKind  # the result in one word
     why: str  # the reason in a sentence
-    evaluated: EvaluatedAlert  # the alert
-    #: The argument list that was or would be run; ``None`` without one.
-    command: tuple[str, ...] | None = None
-    exit_code: int | None = None  # of the command; negative for a signal, ``None`` if it did not run
-    output: str = ""  # the end of its output
-
-    @property
-    def action(self) -> str:
-        """The action as a label with bounded values: ``none`` without one, ``unknown`` for any other."""
-        text = self.evaluated.alert.label("action")
-        return text if text in list(AlertAction) else "unknown" if text else "none"
-
-    def line(self, now: float) -> str:
-        """Return the event as one line of JSON, in ASCII, without a newline; `now` is in Unix seconds."""
-        alert, decision = self.evaluated.alert, self.evaluated.decision
-        moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
-        document = {
-            "time": moment.replace("+00:00", "Z"),
-            "event": str(self.kind),
-            "why": self.why,
-            **{name: alert.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
-            "starts_at": decision.starts_at if decision else alert.starts_at[:MAX_LABEL_LENGTH],
-            "command": self.command,
-            "exit_code": self.exit_code,
-            "output": self.output,
-        }
-        return json.dumps(document)
+    argv: tuple[str, ...] | None = None  # program and arguments; ``None`` without a command
+    exit_code: int | None = None  # negative for a signal; ``None`` if it did not start or end
+    output: str = ""  # the last `KEPT_OUTPUT` bytes of its standard output and error
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,177 +62,194 @@ class RunnerSettings:
     """The configuration of the runner."""
 
     execute: bool = False  # whether commands are run; otherwise it is a dry run
-    #: Returns the command of a decision; ``None`` only in a dry run.
-    executor: Script | Kubernetes | None = None
+    script: str = ""  # the absolute path of the program; empty only in a dry run
     timeout: float = 60.0  # seconds that a command may take
-    limits: Limits = Limits()  # how often commands may run
-    state_file: Path | None = None  # the file that keeps the state across restarts; ``None`` for none
+    per_model: float = history.HOUR  # minimum seconds between two commands for one model, up to 30 days
+    per_hour: int = 4  # maximum number of commands in any hour, over all models
+    state_file: Path | None = None  # the file that keeps the history across restarts; ``None`` for none
 
 
 class Runner:
     """Handles alerts in the order in which they were queued.
 
-    `on_event` is called with every event in another thread, and must not raise; `on_warning` with a line
-    about a state file that cannot be written.
+    Args:
+        settings: the configuration.
+        past: the history of earlier processes.
+        on_event: called with every event in another thread; must not raise.
+        on_warning: called with a line about a state file that cannot be written.
     """
 
     def __init__(
         self,
         settings: RunnerSettings,
-        state: State,
-        on_event: Callable[[ActEvent], None],
+        past: ActionHistory,
+        on_event: Callable[[Mapping[str, object]], None],
         on_warning: Callable[[str], None],
     ) -> None:
-        self._settings = settings
-        self._state = replace(state, acted=state.acted.recover(), rehearsed=state.rehearsed.recover())
-        self._on_event = on_event
-        self._on_warning = on_warning
-        self._queue: deque[EvaluatedAlert] = deque()
+        self._settings, self._history = settings, past
+        self._on_event, self._on_warning = on_event, on_warning
+        self._queue: deque[Decision] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
-        self._command: asyncio.Future[CommandResult] | None = None
-        self._unsaved = False
 
-    def offer(self, alerts: Iterable[EvaluatedAlert]) -> bool:
-        """Queue the alerts of one payload, all or none, and return whether they were queued.
+    def offer(self, decisions: tuple[Decision, ...]) -> bool:
+        """Queue the decisions of one payload, all or none, and return whether they were queued.
 
         A payload larger than the queue is accepted if the queue is empty. An alert that resolves cancels its
         queued decision.
         """
-        new = tuple(alerts)
-        if self._stopping or (self._queue and len(self._queue) + len(new) > MAX_QUEUED):
+        if self._stopping or (self._queue and len(self._queue) + len(decisions) > MAX_QUEUED):
             return False
-        resolved = {key for key in map(_resolved_key, new) if key is not None}
-        if resolved:
-            self._queue = deque(_cancelled(queued, resolved) for queued in self._queue)
-        self._queue.extend(new)
+        resolved = {each.identity for each in decisions if each.no_action is EventKind.RESOLVED}
+        for place, waiting in enumerate(self._queue):
+            if waiting.no_action is None and waiting.identity in resolved:
+                why = "the alert resolved while it waited"
+                self._queue[place] = waiting.without_action(EventKind.SKIPPED, why)
+        self._queue.extend(decisions)
         self._changed.set()
         return True
 
     async def run(self) -> None:
         """Handle alerts until `stop`."""
         while not self._stopping:
-            while self._queue and not self._stopping:
-                await self._handle(self._queue.popleft())
-            if self._unsaved:
-                await self._save()
-            self._changed.clear()
-            if not self._stopping:
+            if self._queue:
+                decision = self._queue.popleft()
+                await self._report(decision, await self._handle(decision))
+            else:
+                self._changed.clear()
                 await self._changed.wait()
         while self._queue:
-            await self._report(ActEvent(EventKind.SKIPPED, "act is stopping", self._queue.popleft()))
+            await self._report(self._queue.popleft(), Outcome(EventKind.SKIPPED, "act is stopping"))
 
-    async def stop(self) -> None:
-        """Refuse further alerts, end `run`, and kill the running command if it takes too long."""
+    async def stop(self, running: asyncio.Future[None]) -> None:
+        """Refuse further alerts and end `run`; a command that takes too long is killed."""
         self._stopping = True
         self._changed.set()
-        command = self._command
-        if command is not None and not command.done():
-            await asyncio.wait({command}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS))
-            command.cancel()
+        await asyncio.wait({running}, timeout=min(self._settings.timeout, MAX_SHUTDOWN_SECONDS))
+        running.cancel()
+        await asyncio.wait({running})
 
-    async def _handle(self, evaluated: EvaluatedAlert) -> None:
-        decision, no_action = evaluated.decision, evaluated.no_action
-        if no_action is not None:
-            resolved = _resolved_key(evaluated)
-            if resolved is not None:
-                await self._keep(self._history.resolve(resolved, time.time()))
-            if decision is not None and evaluated.same_as is not None:
-                self._set(self._history.copy_success(decision.key, evaluated.same_as))  # saved once for all
-            await self._report(ActEvent(no_action.kind, no_action.why, evaluated))
-            return
-        assert decision is not None  # otherwise no_action is set
-        found = self._settings.executor.invocation(decision) if self._settings.executor else None
-        if isinstance(found, NoAction):
-            await self._report(ActEvent(found.kind, found.why, evaluated))
-            return
-        now = time.time()
-        history = self._history.prune(now).saw(decision.key, now).resume(decision.key, now)
-        why = history.reason_against(decision.key, now, self._settings.limits)
-        if why:
-            await self._keep(history)
-            argv = found.argv if found else None
-            await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
-        else:
-            await self._act(evaluated, decision.key, found, history.begin(decision.key, now))
-
-    async def _act(
-        self,
-        evaluated: EvaluatedAlert,
-        key: DecisionKey,
-        invocation: Invocation | None,
-        history: ActionHistory,
-    ) -> None:
-        """Run the command, or report what would be run. The history, with its begin, is saved first."""
-        argv = invocation.argv if invocation else None
-        if not self._settings.execute or invocation is None:
-            await self._keep(history.finish(key, succeeded=True))
-            why = "dry-run: nothing is executed"
-            await self._report(ActEvent(EventKind.WOULD_ACT, why, evaluated, argv))
-            return
-        before = self._state
-        if not await self._keep(history):
-            self._state = before
+    async def _handle(self, decision: Decision) -> Outcome:
+        now, settings = time.time(), self._settings
+        if decision.no_action is not None:
+            if decision.no_action is EventKind.RESOLVED:
+                await self._keep(self._history.saw(decision, now, firing=False))
+            return Outcome(decision.no_action, decision.why)
+        before = self._history.prune(now).saw(decision, now, firing=True)
+        argv = arguments(settings.script, decision) if settings.script else None
+        if why := before.reason_against(decision, now, settings.per_model, settings.per_hour):
+            await self._keep(before)
+            return Outcome(EventKind.SKIPPED, why, argv)
+        if argv is None or not settings.execute:
+            self._history = before.begin(decision, now).succeed(decision)
+            return Outcome(EventKind.WOULD_ACT, "dry-run: nothing is executed", argv)
+        if not await self._keep(before.begin(decision, now)):
+            self._history = before
             why = "nothing is executed that --state.file could not remember"
-            await self._report(ActEvent(EventKind.SKIPPED, why, evaluated, argv))
-            return
-        result = await self._run(invocation)
-        await self._keep(self._history.finish(key, succeeded=not result.problem))
-        kind = EventKind.FAILED if result.problem else EventKind.ACTED
-        why = result.problem or "the command ended with 0"
-        await self._report(ActEvent(kind, why, evaluated, argv, result.exit_code, result.output))
-
-    async def _run(self, invocation: Invocation) -> CommandResult:
-        if self._stopping:
-            return CommandResult(None, "", "act was stopped before it ran")
-        running = process.run(invocation, self._settings.timeout, os.environ)
-        self._command = asyncio.ensure_future(running)
+            return Outcome(EventKind.SKIPPED, why, argv)
         try:
-            return await self._command
+            outcome = await run_command(argv, decision.body, settings.timeout)
         except asyncio.CancelledError:
-            if not self._stopping:
-                raise
-            return CommandResult(None, "", "it still ran when act was stopped, and was killed")
-        finally:
-            self._command = None
+            outcome = Outcome(EventKind.FAILED, "it still ran when act was stopped, and was killed", argv)
+        if outcome.kind is EventKind.ACTED:
+            await self._keep(self._history.succeed(decision))
+        return outcome
 
-    @property
-    def _history(self) -> ActionHistory:
-        return self._state.acted if self._settings.execute else self._state.rehearsed
+    async def _keep(self, new: ActionHistory) -> bool:
+        """Set the history and return whether it was saved, if a state file is configured.
 
-    async def _keep(self, history: ActionHistory) -> bool:
-        """Set the history and return whether it was saved, if a state file is configured."""
-        if history == self._history:
-            return True
-        self._set(history)
-        return await self._save()
-
-    def _set(self, history: ActionHistory) -> None:
-        mine = {"acted": history} if self._settings.execute else {"rehearsed": history}
-        self._state, self._unsaved = replace(self._state, **mine), True
-
-    async def _save(self) -> bool:
-        file, self._unsaved = self._settings.state_file, False
-        if file is None:
+        A dry run begins with what was done, and saves nothing.
+        """
+        changed, self._history, file = new != self._history, new, self._settings.state_file
+        if file is None or not changed or not self._settings.execute:
             return True
         try:
-            await asyncio.to_thread(save_state, file, self._state)
+            await asyncio.to_thread(history.save, file, new)
         except OSError as error:
             self._on_warning(f"--state.file {file}: cannot be written: {error.strerror or error}")
             return False
         return True
 
-    async def _report(self, event: ActEvent) -> None:
+    async def _report(self, decision: Decision, outcome: Outcome) -> None:
+        starts_at = decision.starts_at
+        event = {
+            "time": _utc(time.time(), "milliseconds"),
+            "event": str(outcome.kind),
+            "why": outcome.why,
+            **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
+            "starts_at": "" if starts_at is None else _utc(starts_at, "microseconds"),
+            "command": outcome.argv,
+            "exit_code": outcome.exit_code,
+            "output": outcome.output,
+        }
         await asyncio.to_thread(self._on_event, event)
 
 
-def _resolved_key(evaluated: EvaluatedAlert) -> DecisionKey | None:
-    resolved = evaluated.no_action is not None and evaluated.no_action.kind is EventKind.RESOLVED
-    return evaluated.decision.key if resolved and evaluated.decision else None
+def _utc(seconds: float, timespec: str) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
-def _cancelled(queued: EvaluatedAlert, resolved: set[DecisionKey]) -> EvaluatedAlert:
-    """Return a queued alert, without action if it has resolved."""
-    if queued.no_action is not None or queued.decision is None or queued.decision.key not in resolved:
-        return queued
-    return replace(queued, no_action=NoAction(EventKind.SKIPPED, "the alert resolved while it waited"))
+def arguments(script: str, decision: Decision) -> tuple[str, ...]:
+    """Return the argument list of the user's program; it reads the alert as JSON on standard input.
+
+    ``ACTION MODEL_NAME RECOMMENDED_K NAMESPACE CLUSTER``, empty if absent, is an interface: the order stays.
+    """
+    action, model_name, *place = map(decision.label, ("action", "model_name", "namespace", "cluster"))
+    return script, action, model_name, decision.recommended_k, *place
+
+
+async def run_command(argv: tuple[str, ...], stdin: bytes, seconds: float) -> Outcome:
+    """Run a command in its own process group, without a shell.
+
+    After `seconds`, or when this coroutine is cancelled, the group gets SIGTERM, and SIGKILL a second later.
+    Background processes of a command that ends by itself are not stopped.
+    """
+    late = False
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or (name.startswith(_PASSED_PREFIX) and not name.startswith(ENVIRONMENT_PREFIX))
+    }
+    # Files, not pipes: writing never blocks, and a process that the command left running delays nothing.
+    with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as output:
+        body.write(stdin)
+        body.seek(0)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=body,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a null byte in an argument
+            why = f"it cannot be run: {getattr(error, 'strerror', None) or error}"
+            return Outcome(EventKind.FAILED, why, argv)
+        try:
+            async with asyncio.timeout(seconds):
+                await process.wait()
+        except TimeoutError:
+            late = True
+        finally:
+            if process.returncode is None:
+                await _end(process)
+        size = os.fstat(output.fileno()).st_size
+        kept = os.pread(output.fileno(), KEPT_OUTPUT, max(0, size - KEPT_OUTPUT))
+    code = process.returncode
+    kind, why = (EventKind.FAILED if code else EventKind.ACTED), f"the command ended with {code}"
+    if late:
+        kind, why = EventKind.FAILED, f"it took longer than {format_duration(seconds)} and was killed"
+    return Outcome(kind, why, argv, code, kept.decode("utf-8", "replace"))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Stop the process group: SIGTERM, then SIGKILL."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _GRACE)
+        finally:  # also if this coroutine is cancelled
+            os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -3,123 +3,94 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from .decision import PayloadError, decode
+from ...config.bearer_token import TokenError, is_authorized, read_token
+from .decision import decide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from prometheus_client.registry import Collector
+    from prometheus_client import CollectorRegistry
 
-    from .decision import Alert
+    from .decision import Decision
 
-
-#: Maximum size of a payload in bytes.
+#: Bytes of a payload: aiohttp's own limit, some kilobytes for each of its alerts.
 MAX_PAYLOAD_BYTES = 1024 * 1024
-#: Seconds that a client may take to send it.
+#: Seconds that a client may take to send it: Alertmanager gives up after some seconds.
 _READ_TIMEOUT = 30.0
-_MAX_TOKEN_BYTES = 64 * 1024
 
 
-class TokenError(Exception):
-    """A token file without a valid token. The message is one line with the reason."""
-
-
-def read_token(path: Path) -> bytes:
-    """Return the bearer token (RFC 6750) in a file, one word of printable ASCII, or raise TokenError."""
-    try:
-        with path.open("rb") as stream:
-            body = stream.read(_MAX_TOKEN_BYTES + 1)
-    except OSError as error:
-        raise TokenError(f"cannot be read: {error.strerror}") from error
-    token = body.strip()
-    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise TokenError("holds no token: one word of printable ASCII is expected")
-    return token
-
-
-@dataclass(frozen=True, slots=True)
 class WebhookReceiver:
-    """The endpoints. Alerts need the token; health and metrics do not."""
+    """The endpoints. Alerts need the token; health and metrics do not.
 
-    #: Queues the alerts of one payload, all or none, and returns whether it did.
-    offer: Callable[[tuple[Alert, ...]], bool]
-    token_file: Path | None  # read at each request; ``None`` to accept every client
-    metrics: Collector  # the metrics of `/metrics`
-    on_warning: Callable[[str], None]  # called with a line about a token file that cannot be used
+    Args:
+        offer: queues the decisions of one payload, all or none, and returns whether it did.
+        token_file: read at each request; ``None`` to accept every client.
+        on_warning: called with a line about a token file that cannot be used.
+    """
 
-    def create_app(self) -> web.Application:
-        """Return the application."""
+    def __init__(
+        self,
+        offer: Callable[[tuple[Decision, ...]], bool],
+        token_file: str | None,
+        on_warning: Callable[[str], None],
+    ) -> None:
+        self._offer, self._token_file, self._on_warning = offer, token_file, on_warning
+        self._last_warning = ""  # it is not repeated: clients could fill the log
+
+    def create_app(self, registry: CollectorRegistry) -> web.Application:
+        """Return the application, with the metrics of a registry."""
         app = web.Application(client_max_size=MAX_PAYLOAD_BYTES)
-        registry = CollectorRegistry()
-        registry.register(self.metrics)
         app.router.add_post("/", self._receive)
         app.router.add_post("/alerts", self._receive)
-        app.router.add_get("/-/healthy", _healthy)
-        app.router.add_get("/-/ready", _ready)
+        app.router.add_get("/-/healthy", _probe)
+        app.router.add_get("/-/ready", _probe)
         app.router.add_get("/metrics", make_aiohttp_handler(registry))
         return app
 
     async def _receive(self, request: web.Request) -> web.Response:
-        refusal = self._refusal(request)
-        if refusal is not None:
+        if (refusal := self._refusal(request)) is not None:
             return refusal
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
                 body = await request.read()
-            alerts = decode(body)
-        except TimeoutError:
-            return _answer(408, "the payload did not come in time")
-        except web.HTTPRequestEntityTooLarge:
-            return _answer(413, f"a payload has at most {MAX_PAYLOAD_BYTES} bytes")
-        except (ConnectionError, web.RequestPayloadError):
-            return _answer(400, "the payload did not come whole")
-        except PayloadError as error:
+            decisions = decide(body)
+        except (TimeoutError, ConnectionError, web.RequestPayloadError):
+            return _answer(400, "the payload did not come whole, or not in time")
+        except ValueError as error:
             return _answer(400, str(error))
-        if not self.offer(alerts):
+        if not self._offer(decisions):
             # Alertmanager retries after a 5xx response.
             return _answer(503, "too many alerts are waiting already, or act is stopping")
-        return _answer(200, f"{len(alerts)} taken")
+        return _answer(200, f"{len(decisions)} accepted")
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         """Return the response to a request whose body is not read; ``None`` if it is."""
         if "Origin" in request.headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
-        if self.token_file is not None:
-            try:
-                accepted = _has_token(request, read_token(self.token_file))
-            except TokenError as error:
-                self.on_warning(f"--web.token-file {error}; no alerts are taken")
-                return _answer(503, "the token file cannot be used")
-            if not accepted:
-                challenge = {"WWW-Authenticate": 'Bearer realm="vllm-specdec-exporter act"'}
-                return _answer(401, "the bearer token of --web.token-file is needed", challenge)
+        try:
+            token = None if self._token_file is None else read_token(self._token_file)
+        except TokenError as error:
+            warning, self._last_warning = self._last_warning, f"--web.token-file {error}; no alerts are taken"
+            if warning != self._last_warning:
+                self._on_warning(self._last_warning)
+            return _answer(503, "the token file cannot be used")
+        if token is not None and not is_authorized(request.headers.get("Authorization", ""), token):
+            response = _answer(401, "the bearer token of --web.token-file is needed")
+            response.headers["WWW-Authenticate"] = 'Bearer realm="vllm-specdec-exporter act"'
+            return response
         if request.content_type != "application/json" or "Content-Encoding" in request.headers:
             return _answer(415, "the payload is application/json, not compressed")
         return None
 
 
-def _has_token(request: web.Request, token: bytes) -> bool:
-    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
-    given = credentials.strip().encode("utf-8", "surrogateescape")
-    return hmac.compare_digest(given, token) and scheme.lower() == "bearer"
+async def _probe(request: web.Request) -> web.Response:
+    return _answer(200, request.path.removeprefix("/-/"))
 
 
-async def _healthy(_: web.Request) -> web.Response:
-    return _answer(200, "healthy")
-
-
-async def _ready(_: web.Request) -> web.Response:
-    return _answer(200, "ready")
-
-
-def _answer(status: int, line: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.Response(status=status, text=f"{line}\n", headers=headers)
+def _answer(status: int, line: str) -> web.Response:
+    return web.Response(status=status, text=f"{line}\n")

@@ -1,25 +1,18 @@
-"""`compare`: two or more servers, or recorded snapshots, side by side.
+"""`compare`: two servers, or recorded snapshots, side by side.
 
 Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
-`watch`. `compare` compares any number of sides with the first::
-
-    from vllm_specdec_exporter.commands import compare
-
-    plain, drafting = (compare.side_of(snapshot, name) for name, snapshot in snapshots.items())
-    comparison = compare.compare([plain, drafting], claim=1.5)
-    print(comparison.pairs[0].speed.text)
+`watch`.
 
 * `sources`: servers to watch and files to read, and what `watch` saw.
 * `side`: the measures of one server over its period, all its engines together.
 * `verdict`: whether two sides had the same load; which is faster, and what speculation gains.
-* `comparison`: all sides against the first.
+* `comparison`: a side against the reference.
 * `rows`, `report`: the comparison as a table, as text and as an HTML page.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import sys
@@ -29,15 +22,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import add_flags, gather
 from ...config.values import format_duration
 from ...measures.history import Window
-from ...publish import plots, snapshot
+from ...publish import plots
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import (
     add_flag,
     add_output_flags,
+    check_writable,
     fail,
     number_between,
     parsed,
@@ -80,54 +74,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNREACHABLE} a side cannot be reached or read."
     )
     parser.add_argument(
-        "sides",
-        nargs="+",
-        metavar="SIDE",
-        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json, --save and "
-        "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it. "
-        "The first is the reference.",
+        "reference",
+        metavar="REFERENCE",
+        help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json and "
+        "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it.",
     )
+    parser.add_argument("side", metavar="SIDE", help="What to compare with it, likewise.")
     add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
     add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
     add_flag(
         parser,
         "--claim SPEEDUP",
-        "Check a claimed speedup, such as 1.5: of speculation where one side has none, else of each further "
-        "side over the first.",
+        "Check a claimed speedup, such as 1.5: of speculation where one side has none, else of SIDE over "
+        "REFERENCE.",
     )
     add_output_flags(parser, "the comparison")
     add_flag(parser, "--html FILE", "Write a report with plots as well.")
-    save = "Write what was seen of the servers watched, to be a side later. With several: FILE#ADDRESS."
-    add_flag(parser, "--save FILE", save)
     add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare the sides and return the exit code."""
-    sources = parse_sources(args.sides)
+    sources = parse_sources(args.reference, args.side)
     duration = seconds_of("--for", args.duration, 1.0, 3600.0)
     claim = None
     if args.claim is not None:
         claim = parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
     live = [source for source in sources if source.target is not None]
-    if args.save and not live:
-        raise ConfigError(f"--save {json.dumps(args.save)}: no side is watched, so there is nothing to save")
-    for flag, path in (("--save", args.save), ("--html", args.html)):
-        _check_writable(flag, path)
-    if args.html:
-        plots.require()  # before the observation, not after it
+    if args.html is not None:  # before the observation, not after it
+        check_writable("--html", Path(args.html))
+        plots.require()
     try:
-        found = {source.name: read(source) for source in sources if source.target is None}
-        _sides(found, sources, args.model)  # before a long observation, not after it
+        results = {source: read(source) for source in sources if source.target is None}
+        _sides(results, sources, args.model)  # before a long observation, not after it
         if live:
-            found |= _watch(live, duration, args)
-        sides = _sides(found, sources, args.model)
+            results |= _watch(live, duration, args)
+        reference, side = _sides(results, sources, args.model)
     except SideError as error:
         return fail("compare", error, UNREACHABLE)
-    if args.save:
-        seen = _together([found[source.name] for source in live])
-        write_file("--save", Path(args.save), snapshot.encode(seen))
-    comparison = compare(sides, claim)
+    comparison = compare(reference, side, claim)
     if args.html:
         write_file("--html", Path(args.html), render_page(comparison).encode())
     if args.json:
@@ -140,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _watch(
     live: Sequence[ResultSource], duration: float, args: argparse.Namespace
-) -> dict[str, ExporterResult]:
+) -> dict[ResultSource, ExporterResult]:
     values, _ = gather(OPTIONS, vars(args), os.environ, None)
     # Options of `serve` that do not exist here have their defaults.
     values = {option.name: None for option in ALL_OPTIONS} | values
@@ -150,43 +135,24 @@ def _watch(
     settings = config.build_settings(values, (window,), judged=window, slack=duration)
     settings = replace(settings, latencies=True)
     # Poll once first, to detect errors now.
-    _sides(_by_name(live, asyncio.run(watch(live, upstream, settings, 0.0))), live, args.model)
+    _sides(asyncio.run(watch(live, upstream, settings, 0.0)), live, args.model)
     if sys.stderr.isatty():
-        names = ", ".join(source.name for source in live)
+        names = " and ".join(source.name for source in live)
         print(f"watching {names} for {format_duration(duration)} ...", file=sys.stderr)
-    return _by_name(live, asyncio.run(watch(live, upstream, settings, duration)))
+    return asyncio.run(watch(live, upstream, settings, duration))
 
 
-def _by_name(sources: Sequence[ResultSource], results: Sequence[ExporterResult]) -> dict[str, ExporterResult]:
-    return {source.name: result for source, result in zip(sources, results, strict=True)}
-
-
-def _sides(found: Mapping[str, ExporterResult], sources: Sequence[ResultSource], model: str) -> list[Side]:
+def _sides(
+    results: Mapping[ResultSource, ExporterResult], sources: Sequence[ResultSource], model: str
+) -> list[Side]:
     """Return the sides of the sources that were read."""
     sides = []
     for source in sources:
-        if source.name not in found:
+        if source not in results:
             continue
         try:
-            result, live = found[source.name], source.target is not None
-            sides.append(side_of(result, source.name, source=source.shown, live=live, model=model))
+            live = source.target is not None
+            sides.append(side_of(results[source], source.name, source=source.shown, live=live, model=model))
         except SideError as error:
             raise SideError(f"side {source.name} ({source.shown}): {error}") from error
     return sides
-
-
-def _together(results: Sequence[ExporterResult]) -> ExporterResult:
-    """Return one snapshot of all servers."""
-    latest = max(result.timestamp_seconds for result in results)
-    targets = tuple(target for result in results for target in result.targets)
-    return replace(results[0], timestamp_seconds=latest, targets=targets)
-
-
-def _check_writable(flag: str, path: str | None) -> None:
-    if path is None:
-        return
-    parent = Path(path).parent
-    if not path or Path(path).is_dir() or not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise ConfigError(
-            f"{flag} {json.dumps(path)}: cannot be written; a file in a directory that exists is needed"
-        )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...economics.statistics import Interval
+from ...economics.statistics import SampleMean
 from ...publish import plots
-from ...publish.markup import Section, bullets, data_table, figure, note, page, side_by_side
+from ...publish.markup import Section, element, figure, page, side_by_side
 from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, table, wrap
 from .rows import LATENCIES, describe, legend, tables, time
-from .side import PER_TOKEN
 from .verdict import SpeedComparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
+    from ...economics.statistics import Interval
     from ...publish.markup import Html
-    from .comparison import Comparison, Pair
+    from .comparison import Comparison
     from .side import Side
 
 
@@ -27,12 +27,10 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     """Return the report on `comparison`; the text is complete without colours."""
     paint = painter(colour=colour)
     lines: list[str] = []
-    for pair in comparison.pairs:
-        lines += [
-            paint(line, _COLOURS.get(pair.speed.outcome, YELLOW)) for line in wrap(pair.speed.text, "", 2)
-        ]
-        for detail in details(pair):
-            lines += wrap(detail, "    ", 6)
+    verdict = _COLOURS.get(comparison.speed.outcome, YELLOW)
+    lines += [paint(line, verdict) for line in wrap(comparison.speed.text, "", 2)]
+    for detail in details(comparison):
+        lines += wrap(detail, "    ", 6)
     if comparison.warnings or comparison.notes:
         lines.append("")
     for warning in comparison.warnings:
@@ -50,25 +48,25 @@ def render(comparison: Comparison, *, colour: bool = False) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def details(pair: Pair) -> Iterator[str]:
-    """Yield further lines on a pair."""
-    if pair.gain is not None:
-        yield pair.gain.text
-    if pair.claim is not None:
-        yield pair.claim.text
-    for latency in pair.latencies if pair.load.same is not False else ():
-        if latency.name == "end_to_end" and latency.difference_seconds.low is not None:
-            yield f"{LATENCIES[latency.name]}: {_difference(latency.difference_seconds)}"
-    length, ratio = pair.acceptance_length_difference, pair.acceptance_ratio_difference
+def details(comparison: Comparison) -> Iterator[str]:
+    """Yield further lines on the verdict."""
+    if comparison.gain is not None:
+        yield comparison.gain.text
+    if comparison.claim is not None:
+        yield comparison.claim.text
+    whole = comparison.end_to_end_difference_seconds
+    if whole is not None and whole.low is not None and comparison.load.same is not False:
+        yield f"end to end: {_difference(whole)}"
+    length, ratio = comparison.acceptance_length_difference, comparison.acceptance_ratio_difference
     if length is not None and length.low is not None:
-        told = f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to {length.high:+.2f})"
+        words = f"mean acceptance length {length.value:+.2f} ({length.low:+.2f} to {length.high:+.2f})"
         if ratio is not None and ratio.low is not None and ratio.high is not None:
-            told += (
+            words += (
                 f", acceptance ratio {100 * ratio.value:+.1f} points "
                 f"({100 * ratio.low:+.1f} to {100 * ratio.high:+.1f})"
             )
         unsure = length.low <= 0 <= (length.high or 0)
-        yield f"{told}{': no difference that the sample supports' if unsure else ''}"
+        yield f"{words}{': no difference that the sample supports' if unsure else ''}"
 
 
 def _difference(interval: Interval) -> str:
@@ -85,10 +83,9 @@ def _signed(seconds: float) -> str:
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
-    parts = tables(comparison).values()
+    parts = tables(comparison)
     heads = ("", *(side.name for side in comparison.sides))
-    whole = [row for part in parts for row in part]
-    rows = (("  " * bool(row.of) + row.name, *(cell or DASH for cell in row.cells)) for row in whole)
+    rows = ((name, *(cell or DASH for cell in cells)) for part in parts for name, cells in part)
     head, *lines = table(heads, rows, left=heads, indent="  ")
     yield from ("", head)
     for number, part in enumerate(parts):
@@ -99,71 +96,35 @@ def _table(comparison: Comparison) -> Iterator[str]:
 
 
 def render_page(comparison: Comparison) -> str:
-    """Return the report as one self-contained HTML document; ConfigError without matplotlib."""
-    sections = []
-    said = [f"{pair.side}: {detail}" for pair in comparison.pairs for detail in details(pair)]
-    if said:
-        sections.append(Section("What it means", (bullets(said),)))
-    if comparison.warnings:
-        sections.append(Section("What speaks against comparing", (bullets(comparison.warnings),)))
-    rows = ((side.name, side.source, describe(side)) for side in comparison.sides)
-    of_sides = data_table(("Side", "Source", "What it is"), rows, label="Sides", numbers=False)
-    sections.append(Section("Sides", (of_sides,)))
+    """Return the report with plots as one self-contained HTML document; ConfigError without matplotlib."""
     drawn = tuple(_plots(comparison))
-    if drawn:
-        sections.append(Section("At a glance", (side_by_side(*drawn),)))
-    names = [side.name for side in comparison.sides]
-    for title, part in tables(comparison).items():
-        cells = ((row.whole_name, *row.cells) for row in part)
-        sections.append(Section(title, (data_table(("", *names), cells, label=title),)))
-    sections.append(Section("Notes", tuple(map(note, (*comparison.notes, *legend(comparison))))))
-    against = " against ".join(reversed(names)) if len(names) == 2 else ", ".join(names)
+    sections = [Section("At a glance", (side_by_side(*drawn),))] if drawn else []
+    sections.append(Section("Report", (element("pre", render(comparison)),)))
     return page(
-        f"Comparison: {against}",
+        f"Comparison: {comparison.side.name} against {comparison.reference.name}",
         sections,
         subtitle=f"vllm-specdec-exporter {comparison.version}",
-        lead=[f"{pair.speed.text}." for pair in comparison.pairs],
+        lead=[f"{comparison.speed.text}."],
     )
 
 
 def _plots(comparison: Comparison) -> Iterator[Html]:
-    sides = comparison.sides
-    reference = sides[0].name
-    speeds = [(pair.side, pair.speed.speedup) for pair in comparison.pairs]
-    if any(speed for _, speed in speeds):
-        title, line = f"Speed per output token against {reference}", (1.0, f"as fast as {reference}")
-        yield _bars(title, speeds, "times as fast", line=line)
+    sides, reference = comparison.sides, comparison.reference.name
+    speed = {comparison.side.name: comparison.speed.speedup}
+    yield from _bars("Speed per output token", speed, f"times as fast as {reference}", line=1.0)
     for name, words in LATENCIES.items():
-        yield from _means(sides, f"{words[:1].upper()}{words[1:]}, mean", name)
-    values: dict[str, tuple[Callable[[Side], float | None], str]] = {
-        "Throughput": (lambda side: side.generation_tokens_per_second, "generated tokens/s"),
-        "Load": (lambda side: side.requests_at_a_time, "requests at a time"),
-    }
-    for title, (value, unit) in values.items():
-        if any(value(side) for side in sides):
-            found = [(side.name, value(side)) for side in sides]
-            alone = [(name, None if one is None else Interval(one)) for name, one in found]
-            yield _bars(title, alone, unit, form="{:,.1f}")
-    if any(side.mean_acceptance_length for side in sides):
-        lengths = [(side.name, side.mean_acceptance_length) for side in sides]
-        yield _bars("Mean acceptance length", lengths, "tokens per draft")
+        means = {side.name: _milliseconds(side.mean(name)) for side in sides}
+        yield from _bars(f"{words[:1].upper()}{words[1:]}, mean", means, "ms", form="{:,.3g}")
+    lengths = {side.name: side.mean_acceptance_length for side in sides}
+    yield from _bars("Mean acceptance length", lengths, "tokens per draft")
     yield from _positions(sides)
-
-
-def _means(sides: tuple[Side, ...], title: str, name: str) -> Iterator[Html]:
-    found = [(side.name, side.mean(name)) for side in sides]
-    if not any(mean for _, mean in found):
-        return
-    scale, unit = (1000.0, "ms per token") if name == PER_TOKEN else (1.0, "seconds")
-    scaled = [(who, None if mean is None else _scaled(mean.interval, scale)) for who, mean in found]
-    yield _bars(title, scaled, unit, form="{:.3g}")
 
 
 def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
     series = [
         plots.Series(side.name, tuple(plots.Point(float(i), ratio) for i, ratio in enumerate(ratios)))
         for side in sides
-        if (ratios := side.position_acceptance_ratio)
+        if (ratios := side.measures.position_acceptance_ratio)
     ]
     if not series:
         return
@@ -181,21 +142,24 @@ def _positions(sides: tuple[Side, ...]) -> Iterator[Html]:
 
 def _bars(
     title: str,
-    values: list[tuple[str, Interval | None]],
+    values: Mapping[str, Interval | None],
     unit: str,
-    *,
     form: str = "{:.2f}",
-    line: tuple[float, str] | None = None,
-) -> Html:
+    line: float | None = None,
+) -> Iterator[Html]:
+    """Yield a plot, unless no side has a value."""
+    if not any(values.values()):
+        return
     bars = [
-        plots.Bar(name, None) if found is None else plots.Bar(name, found.value, found.low, found.high)
-        for name, found in values
+        plots.Bar(name, None) if value is None else plots.Bar(name, value.value, value.low, value.high)
+        for name, value in values.items()
     ]
-    told = "; ".join(f"{bar.name} {'none' if bar.value is None else form.format(bar.value)}" for bar in bars)
-    drawn = plots.bars_with_intervals(title, bars, x_label=unit, description=told, form=form, reference=line)
-    return figure(drawn, title)
+    words = "; ".join(f"{bar.name} {'none' if bar.value is None else form.format(bar.value)}" for bar in bars)
+    drawn = plots.bars_with_intervals(title, bars, x_label=unit, description=words, form=form, reference=line)
+    yield figure(drawn, title)
 
 
-def _scaled(interval: Interval, scale: float) -> Interval:
-    ends = (None if end is None else scale * end for end in (interval.low, interval.high))
-    return Interval(scale * interval.value, *ends)
+def _milliseconds(mean: SampleMean | None) -> Interval | None:
+    if mean is None:
+        return None
+    return SampleMean(1000 * mean.mean, mean.deviation and 1000 * mean.deviation, mean.count).interval

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .side import PER_TOKEN
 from .verdict import times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ...economics.statistics import Interval, SampleMean
-    from ...measures.history import Latency
-    from .comparison import Comparison, LatencyComparison, Pair
+    from ...economics.statistics import Interval
+    from .comparison import Comparison
     from .side import Side
 
 #: Latencies in the order of the table, with their names.
@@ -24,39 +22,25 @@ LATENCIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One quantity of every side; ``None`` if it does not exist."""
-
-    name: str
-    cells: tuple[str | None, ...]  # its values, side by side
-    of: str = ""  # the quantity above that it belongs to, empty for a separate one
-
-    @property
-    def whole_name(self) -> str:
-        """A name that does not depend on the rows above."""
-        return f"{self.of}, {self.name}" if self.of else self.name
+#: The name of a quantity, and its value of both sides; ``None`` if it does not exist.
+Row = tuple[str, tuple[str | None, ...]]
 
 
-def tables(comparison: Comparison) -> dict[str, tuple[Row, ...]]:
-    """Return the table in parts by title; quantities that no side has are left out."""
-    parts = {"Speed": _speed(comparison), "Load": _load(comparison), "Speculation": _speculation(comparison)}
-    found = {title: tuple(row for row in rows if any(row.cells)) for title, rows in parts.items()}
-    return {title: rows for title, rows in found.items() if rows}
+def tables(comparison: Comparison) -> list[list[Row]]:
+    """Return the table in its parts: speed, load, speculation. Quantities that no side has are left out."""
+    parts = _speed(comparison), _load(comparison), _speculation(comparison)
+    shown = ([(name, cells) for name, cells in rows if any(cells)] for rows in parts)
+    return [rows for rows in shown if rows]
 
 
 def legend(comparison: Comparison) -> tuple[str, ...]:
     """Return the meaning of the marks and words in the table."""
-    found = [
-        f"x: times the value of {comparison.sides[0].name}. ±: 95 % interval of the sample.",
+    return (
+        f"x: times the value of {comparison.reference.name}. ±: 95 % interval of the sample.",
         "~: interpolated within the server's buckets, so as coarse as these; without an interval.",
         "Requests at a time: finished per second times their mean time end to end (Little's law).",
-    ]
-    if any(side.estimated_speedup for side in comparison.sides):
-        found.append(
-            "Estimated speedup: of the tokens out of drafts, by the cost profile, with its uncertainty."
-        )
-    return tuple(found)
+        "Estimated speedup: of the tokens out of drafts, by the cost profile, with its uncertainty.",
+    )
 
 
 def describe(side: Side) -> str:
@@ -69,7 +53,7 @@ def describe(side: Side) -> str:
         drafting = "no drafts"
     else:
         drafting = ""
-    period = "" if side.span_seconds is None else f"{side.span_seconds:.0f} s"
+    period = "" if side.measures.span_seconds is None else f"{side.measures.span_seconds:.0f} s"
     facts = (
         f"{'watched for' if side.live else 'snapshot of'} {period}" if period else "no period",
         " and ".join(side.models),
@@ -81,33 +65,30 @@ def describe(side: Side) -> str:
 
 
 def _speed(comparison: Comparison) -> Iterator[Row]:
-    speeds = [pair.speed.speedup for pair in comparison.pairs]
-    cells = ("1" if any(speeds) else None, *map(_ratio, speeds))
-    yield Row(f"speed against {comparison.sides[0].name}", cells)
+    speedup, sides = _ratio(comparison.speed.speedup), comparison.sides
+    yield f"speed against {comparison.reference.name}", (speedup and "1", speedup)
     for name, words in LATENCIES.items():
-        against = [_of(pair, name) for pair in (None, *comparison.pairs)]
-        columns = list(zip(comparison.sides, against, strict=True))
-        yield Row(f"{words}, mean", tuple(_mean(side.mean(name), found) for side, found in columns))
+        means = [side.mean(name) for side in sides]
+        cells = [None if mean is None else _time(mean.interval) for mean in means]
+        yield f"{words}, mean", _beside(cells, [None if mean is None else mean.mean for mean in means])
         for quantile in ("p50", "p95", "p99"):
-            cells = tuple(_quantile(side.latency(name), found, quantile) for side, found in columns)
-            yield Row(f"{quantile.upper()} ~", cells, words)
-    finished = (side.latency(PER_TOKEN) or next(iter(side.latencies), None) for side in comparison.sides)
-    yield Row(
-        "requests finished", tuple(None if one is None else _formatted(one.requests) for one in finished)
-    )
+            values = [getattr(side.latency(name), f"{quantile}_seconds", None) for side in sides]
+            cells = [None if value is None else time(value) for value in values]
+            yield f"  {quantile.upper()} ~", _beside(cells, values)
+    finished = (side.latency(PER_TOKEN) or next(iter(side.measures.latencies), None) for side in sides)
+    yield "requests finished", tuple(None if one is None else _formatted(one.requests) for one in finished)
 
 
-def _quantile(latency: Latency | None, against: LatencyComparison | None, quantile: str) -> str | None:
-    seconds = None if latency is None else getattr(latency, f"{quantile}_seconds")
-    ratio = None if against is None else getattr(against, f"{quantile}_ratio")
-    return None if seconds is None else _beside(time(seconds), ratio)
+def _beside(cells: Sequence[str | None], values: Sequence[float | None]) -> tuple[str | None, ...]:
+    """Return both cells, the one of the side with the ratio of its value to that of the reference."""
+    (reference, side), (there, here) = cells, values
+    ratio = "" if not there or here is None else f"  x{here / there:.2f}"
+    return reference, side and side + ratio
 
 
 def _load(comparison: Comparison) -> Iterator[Row]:
-    rates = [_significant(side.generation_tokens_per_second) for side in comparison.sides]
-    ratios = (None, *(pair.throughput_ratio for pair in comparison.pairs))
-    cells = (rate and _beside(rate, ratio) for rate, ratio in zip(rates, ratios, strict=True))
-    yield Row("generated tokens/s", tuple(cells))
+    rates = [side.measures.generation_tokens_per_second for side in comparison.sides]
+    yield "generated tokens/s", _beside([_significant(rate) for rate in rates], rates)
     rows: dict[str, Callable[[Side], str | None]] = {
         "requests finished/s": lambda side: _significant(side.requests_per_second),
         "requests at a time": lambda side: _significant(side.requests_at_a_time),
@@ -115,41 +96,35 @@ def _load(comparison: Comparison) -> Iterator[Row]:
         "requests running, at the end": lambda side: _formatted(side.requests_running),
         "requests waiting, at the end": lambda side: _formatted(side.requests_waiting),
     }
-    for name, cell in rows.items():
-        yield Row(name, tuple(map(cell, comparison.sides)))
+    yield from _of_each_side(comparison, rows)
 
 
 def _speculation(comparison: Comparison) -> Iterator[Row]:
     rows: dict[str, Callable[[Side], str | None]] = {
         "K": lambda side: _formatted(side.num_speculative_tokens),
-        "drafts": lambda side: _formatted(side.drafts) if side.speculating else None,
-        "drafts/s": lambda side: _significant(side.drafts_per_second) if side.speculating else None,
+        "drafts": lambda side: _formatted(side.measures.drafts) if side.speculating else None,
+        "drafts/s": lambda side: _significant(side.measures.drafts_per_second) if side.speculating else None,
         "acceptance ratio": lambda side: _with_margin(side.acceptance_ratio, 100, ".1f", " %"),
         "mean acceptance length": lambda side: _with_margin(side.mean_acceptance_length, 1, ".2f", ""),
-        "mean draft length": lambda side: _formatted(side.mean_draft_length, ".2f"),
-        "tokens out of drafts": lambda side: _formatted(side.coverage_ratio, ".1%"),
-        "rejected draft tokens/s": lambda side: (
-            _significant(side.rejected_tokens_per_second) if side.speculating else None
-        ),
+        "mean draft length": lambda side: _formatted(side.measures.mean_draft_length, ".2f"),
+        "tokens out of drafts": lambda side: _formatted(side.measures.coverage_ratio, ".1%"),
+        "rejected draft tokens/s": lambda side: _significant(_rejected(side)) if side.speculating else None,
         "estimated speedup": lambda side: _ratio(side.estimated_speedup),
         "quality": lambda side: side.quality or None,
         "payoff": lambda side: side.payoff or None,
         "advice": lambda side: side.advice or None,
     }
+    yield from _of_each_side(comparison, rows)
+
+
+def _rejected(side: Side) -> float | None:
+    drafted, accepted = side.measures.draft_tokens_per_second, side.measures.accepted_tokens_per_second
+    return None if drafted is None or accepted is None else max(0.0, drafted - accepted)
+
+
+def _of_each_side(comparison: Comparison, rows: dict[str, Callable[[Side], str | None]]) -> Iterator[Row]:
     for name, cell in rows.items():
-        yield Row(name, tuple(map(cell, comparison.sides)))
-
-
-def _of(pair: Pair | None, name: str) -> LatencyComparison | None:
-    latencies = () if pair is None else pair.latencies
-    return next((latency for latency in latencies if latency.name == name), None)
-
-
-def _mean(found: SampleMean | None, against: LatencyComparison | None) -> str | None:
-    if found is None:
-        return None
-    ratio = None if against is None or against.ratio is None else against.ratio.value
-    return _beside(_time(found.interval), ratio)
+        yield name, tuple(map(cell, comparison.sides))
 
 
 def time(seconds: float) -> str:
@@ -168,10 +143,6 @@ def _time(interval: Interval) -> str:
 
 def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-
-
-def _beside(words: str, ratio: float | None) -> str:
-    return words if ratio is None else f"{words}  x{ratio:.2f}"
 
 
 def _ratio(interval: Interval | None) -> str | None:

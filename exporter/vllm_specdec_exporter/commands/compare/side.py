@@ -20,7 +20,7 @@ from ...economics.statistics import Acceptance, Interval, SampleMean
 from ...engines.reading import sum_known
 from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
-from ...measures.measures import LIFETIME, Measures, derive
+from ...measures.measures import Measures, derive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,10 +37,7 @@ class SideError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison. ``None`` or an empty tuple: cannot be known.
-
-    Values of the period that are not described here are as in `measures.Measures`.
-    """
+    """One side of a comparison. ``None`` or empty: cannot be known."""
 
     name: str
     source: str = ""  # the server's address, or the file
@@ -52,29 +49,19 @@ class Side:
     method: str = ""  # the drafting method, if the snapshot has it
     cost_profile: str = ""
     ended_seconds: float | None = None  # Unix time of the last sample
-    span_seconds: float | None = None  # length of the period, back from there
     restarts: int = 0  # detected resets of its counters
     speculating: bool | None = None  # whether it drafted; ``None`` where it generated nothing
     num_speculative_tokens: int | None = None  # K
-    drafts: float | None = None
-    acceptance_ratio: Interval | None = None  # accepted over draft tokens, 0 to 1, with its interval
-    mean_acceptance_length: Interval | None = None  # tokens emitted per draft, from 1 up, with its interval
-    position_acceptance_ratio: tuple[float, ...] = ()
-    mean_draft_length: float | None = None
-    coverage_ratio: float | None = None
-    drafts_per_second: float | None = None
-    rejected_tokens_per_second: float | None = None  # draft tokens that were rejected, per second
-    generation_tokens_per_second: float | None = None
-    requests_per_second: float | None = None
+    measures: Measures = Measures("")  # of its period, all engines together
+    acceptance_ratio: Interval | None = None  # the one of `measures` with its interval
+    mean_acceptance_length: Interval | None = None  # likewise
+    requests_per_second: float | None = None  # requests finished
     #: Requests in the server, averaged over the period, by Little's law: finished per second times their mean
     #: time end to end. Those that waited count as well.
     requests_at_a_time: float | None = None
     tokens_per_request: float | None = None  # tokens generated per request finished
     requests_running: float | None = None  # in the batch, at the end of the period
     requests_waiting: float | None = None  # in the queue, at the end of the period
-    latencies: tuple[Latency, ...] = ()  # of the requests that finished
-    #: Of drafts, by the cost profile; its interval is the profile's uncertainty.
-    estimated_speedup: Interval | None = None
     quality: str = ""  # the levels of its engines; empty unless active
     payoff: str = ""  # their verdicts, likewise
     advice: str = ""  # their advice on K, likewise
@@ -84,24 +71,25 @@ class Side:
 
     def latency(self, name: str) -> Latency | None:
         """Return the latency called `name`, if measured."""
-        return next((latency for latency in self.latencies if latency.name == name), None)
+        return next((latency for latency in self.measures.latencies if latency.name == name), None)
 
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
-        found = self.latency(name)
-        return SampleMean(found.mean_seconds, found.deviation_seconds, found.requests) if found else None
+        one = self.latency(name)
+        return SampleMean(one.mean_seconds, one.deviation_seconds, one.requests) if one else None
 
     @property
     def acceptance(self) -> Acceptance:
         """Its drafts, for comparison."""
-        ratio, length = self.acceptance_ratio, self.mean_acceptance_length
-        return Acceptance(
-            survival=self.position_acceptance_ratio,
-            drafts=self.drafts or 0.0,
-            ratio=None if ratio is None else ratio.value,
-            length=None if length is None else length.value,
-            drafted=self.mean_draft_length,
-        )
+        return _acceptance(self.measures)
+
+    @property
+    def estimated_speedup(self) -> Interval | None:
+        """The speedup of its drafts by the cost profile; the interval is the profile's uncertainty."""
+        estimate = self.measures.estimate
+        if estimate.speedup is None:
+            return None
+        return Interval(estimate.speedup, estimate.speedup_low, estimate.speedup_high)
 
 
 def side_of(
@@ -115,22 +103,14 @@ def side_of(
     """
     target = _target(result, name)
     engines = _of_model(target.engines, name, model)
-    judged = [(engine, _judged(engine)) for engine in engines]
+    judged = [(engine, engine.window(engine.judged_window)) for engine in engines]
     known = [(engine, measures) for engine, measures in judged if measures is not None]
     busy = [(e, m) for e, m in known if m.generation_tokens_per_second or m.drafts or m.latencies]
     measures = pool([m for _, m in busy or known]) if known else Measures("")
     at_work = [engine for engine, _ in busy or judged]
-    acceptance = Acceptance(
-        survival=measures.position_acceptance_ratio,
-        drafts=measures.drafts or 0.0,
-        ratio=measures.acceptance_ratio,
-        length=measures.mean_acceptance_length,
-        drafted=measures.mean_draft_length,
-    )
+    acceptance = _acceptance(measures)
     requests, at_a_time = _requests(measures)
     generated = measures.generation_tokens_per_second
-    drafted, accepted = measures.draft_tokens_per_second, measures.accepted_tokens_per_second
-    estimate = measures.estimate
     return Side(
         name=name,
         source=source or target.target,
@@ -142,35 +122,32 @@ def side_of(
         method=", ".join(_distinct(engine.deployment.method for engine in engines)),
         cost_profile=", ".join(_distinct(engine.deployment.cost_profile for engine in engines)),
         ended_seconds=target.last_success_timestamp_seconds or result.timestamp_seconds,
-        span_seconds=measures.span_seconds,
         restarts=sum(engine.engine_resets_total for engine in engines),
         speculating=_speculating(at_work, measures),
         num_speculative_tokens=max((e.num_speculative_tokens or 0 for e in engines), default=0) or None,
-        drafts=measures.drafts,
+        measures=measures,
         acceptance_ratio=acceptance.ratio_interval,
         mean_acceptance_length=acceptance.length_interval,
-        position_acceptance_ratio=measures.position_acceptance_ratio,
-        mean_draft_length=measures.mean_draft_length,
-        coverage_ratio=measures.coverage_ratio,
-        drafts_per_second=measures.drafts_per_second,
-        rejected_tokens_per_second=None
-        if drafted is None or accepted is None
-        else max(0.0, drafted - accepted),
-        generation_tokens_per_second=generated,
         requests_per_second=requests,
         requests_at_a_time=at_a_time,
         tokens_per_request=generated / requests if generated and requests else None,
         requests_running=sum_known(engine.load.requests_running for engine in engines),
         requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
-        latencies=measures.latencies,
-        estimated_speedup=None
-        if estimate.speedup is None
-        else Interval(estimate.speedup, estimate.speedup_low, estimate.speedup_high),
         quality=", ".join(_distinct(str(e.quality.level or "") for e in at_work)),
         payoff=", ".join(_distinct(str(e.payoff.verdict or "") for e in at_work)),
         advice=", ".join(_distinct(_advice(e) for e in at_work if e.payoff.verdict)),
         disagreement_ratio=result.thresholds.get("disagreement_ratio", Thresholds().disagreement_ratio),
         why_no_latencies="" if measures.latencies else _why_none(measures, live=live),
+    )
+
+
+def _acceptance(measures: Measures) -> Acceptance:
+    return Acceptance(
+        survival=measures.position_acceptance_ratio,
+        drafts=measures.drafts or 0.0,
+        ratio=measures.acceptance_ratio,
+        length=measures.mean_acceptance_length,
+        drafted=measures.mean_draft_length,
     )
 
 
@@ -202,22 +179,13 @@ def _of_model(engines: tuple[EngineResult, ...], name: str, model: str) -> tuple
     return engines
 
 
-def _judged(engine: EngineResult) -> Measures | None:
-    """Return the judged window; if a snapshot lacks it, the longest one."""
-    windows = [measures for measures in engine.windows if measures.window != LIFETIME]
-    return engine.window(engine.judged_window) or max(
-        windows, key=lambda measures: measures.span_seconds or 0.0, default=None
-    )
-
-
 def _requests(measures: Measures) -> tuple[float | None, float | None]:
     """Return requests finished per second, and requests at a time by Little's law."""
     whole = next((latency for latency in measures.latencies if latency.name == END_TO_END), None)
-    any_of_them = whole or next(iter(measures.latencies), None)
-    if any_of_them is None or not measures.span_seconds:
+    if whole is None or not measures.span_seconds:
         return None, None
-    rate = any_of_them.requests / measures.span_seconds
-    return rate, None if whole is None else rate * whole.mean_seconds
+    rate = whole.requests / measures.span_seconds
+    return rate, rate * whole.mean_seconds
 
 
 def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
@@ -254,49 +222,46 @@ def _distinct(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def pool(measures: Sequence[Measures]) -> Measures:
-    """Return the measures of several engines combined; of a single one unchanged.
-
-    Of several, `step_seconds`, `measured` and `returns` are left out: `compare` shows none of them.
-    """
+    """Return the measures of several engines combined, as far as they are shown; of one unchanged."""
     if len(measures) == 1:
         return measures[0]
     accepted = ([ratio * (m.drafts or 0.0) for ratio in m.position_acceptance_ratio] for m in measures)
-    drafts = sum_known(m.drafts for m in measures)
     delta = Delta(
         span=max(m.span_seconds or 0.0 for m in measures),
-        drafts=drafts,
+        drafts=sum_known(m.drafts for m in measures),
         draft_tokens=sum_known(_increase(m.draft_tokens_per_second, m) for m in measures),
         accepted_tokens=sum_known(_increase(m.accepted_tokens_per_second, m) for m in measures),
         accepted_tokens_per_position=tuple(map(math.fsum, zip_longest(*accepted, fillvalue=0.0))),
         generation_tokens=sum_known(_increase(m.generation_tokens_per_second, m) for m in measures),
-        batch_size=_by_drafts([(m.batch_size, m) for m in measures]),
         latencies=pool_latencies(latency for m in measures for latency in m.latencies),
     )
-    return replace(
-        derive(measures[0].window, delta),
-        drafts=drafts,
-        drafts_per_second=sum_known(m.drafts_per_second for m in measures),
-        draft_tokens_per_second=sum_known(m.draft_tokens_per_second for m in measures),
-        accepted_tokens_per_second=sum_known(m.accepted_tokens_per_second for m in measures),
-        generation_tokens_per_second=sum_known(m.generation_tokens_per_second for m in measures),
-        estimate=Estimate(
-            **{
-                name: _by_drafts([(getattr(m.estimate, name), m) for m in measures])
-                for name in Estimate.__struct_fields__
-                if name != "basis"
-            },
-            basis=next((m.estimate.basis for m in measures if m.estimate.basis), None),
-        ),
+    estimate = Estimate(
+        speedup=_mean_by_drafts(measures, "speedup"),
+        speedup_low=_mean_by_drafts(measures, "speedup_low"),
+        speedup_high=_mean_by_drafts(measures, "speedup_high"),
     )
+    return replace(derive(measures[0].window, delta), estimate=estimate)
+
+
+def _increase(rate: float | None, measures: Measures) -> float | None:
+    return None if rate is None else rate * (measures.span_seconds or 0.0)
+
+
+def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
+    """Return the mean of a known value of the estimates, weighted with drafts."""
+    values = ((getattr(m.estimate, name), m.drafts or 0.0) for m in measures)
+    known = [(value, drafts) for value, drafts in values if value is not None]
+    weight = math.fsum(drafts for _, drafts in known)
+    return math.fsum(value * drafts for value, drafts in known) / weight if weight > 0 else None
 
 
 def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
     """Return the latencies of each name combined: mean and deviation exactly, quantiles only of one."""
-    found: dict[str, list[Latency]] = {}
+    by_name: dict[str, list[Latency]] = {}
     for latency in latencies:
         if latency.requests > 0:
-            found.setdefault(latency.name, []).append(latency)
-    return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in found.values())
+            by_name.setdefault(latency.name, []).append(latency)
+    return tuple(parts[0] if len(parts) == 1 else _together(parts) for parts in by_name.values())
 
 
 def _together(parts: Sequence[Latency]) -> Latency:
@@ -310,14 +275,3 @@ def _together(parts: Sequence[Latency]) -> Latency:
         )
         deviation = math.sqrt(square / requests)
     return Latency(parts[0].name, requests, mean, deviation)
-
-
-def _increase(rate: float | None, measures: Measures) -> float | None:
-    return None if rate is None else rate * (measures.span_seconds or 0.0)
-
-
-def _by_drafts(values: Sequence[tuple[float | None, Measures]]) -> float | None:
-    """Return the mean of known values, weighted with drafts."""
-    known = [(value, m.drafts or 0.0) for value, m in values if value is not None]
-    weight = math.fsum(drafts for _, drafts in known)
-    return math.fsum(value * drafts for value, drafts in known) / weight if weight > 0 else None

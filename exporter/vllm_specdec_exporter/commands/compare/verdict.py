@@ -31,12 +31,10 @@ TOLERANCE = 1.25
 class LoadComparison:
     """The load of a side over that of the reference."""
 
-    basis: str = ""  # what was compared; empty if nothing could be
-    side: float | None = None  # requests at a time per engine of the side, or what `basis` names
+    basis: str = ""  # what was compared; empty if requests at a time are not known
+    side: float | None = None  # requests at a time per engine of the side
     reference: float | None = None  # the same of the reference
     same: bool | None = None  # whether they count as equally loaded; ``None`` if not known
-    #: Whether the same requests arrive, although more of them are in the server at a time.
-    same_requests: bool = False
     overstated: float = 1.0  # the largest factor by which the side's speed may be overstated, from 1 up
     understated: float = 1.0  # the largest factor by which it may be understated, from 1 up
 
@@ -44,29 +42,20 @@ class LoadComparison:
 def compare_load(side: Side, reference: Side) -> LoadComparison:
     """Return the load of `side` compared with that of `reference`."""
     here, there = ((one.requests_at_a_time or 0) / max(1, one.engines) for one in (side, reference))
-    if here and there:
-        same = _near(here, there)
-        steady = _near(side.requests_per_second, reference.requests_per_second) and _near(
-            side.tokens_per_request, reference.tokens_per_request
-        )
-        apart = not same and not steady
-        basis = "requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else "")
-        return LoadComparison(
-            basis=basis,
-            side=here,
-            reference=there,
-            same=same or steady,
-            same_requests=steady and not same,
-            overstated=max(1.0, there / here) if apart else 1.0,
-            understated=max(1.0, here / there) if apart else 1.0,
-        )
-    for basis, one, other in (
-        ("requests running at the end", side.requests_running, reference.requests_running),
-        ("generated tokens/s", side.generation_tokens_per_second, reference.generation_tokens_per_second),
-    ):
-        if one and other:
-            return LoadComparison(basis, one, other, same=_near(one, other))
-    return LoadComparison()
+    if not here or not there:
+        return LoadComparison()
+    same_traffic = _near(side.requests_per_second, reference.requests_per_second) and _near(
+        side.tokens_per_request, reference.tokens_per_request
+    )
+    same = same_traffic or _near(here, there)
+    return LoadComparison(
+        basis="requests at a time" + (" and engine" if max(side.engines, reference.engines) > 1 else ""),
+        side=here,
+        reference=there,
+        same=same,
+        overstated=1.0 if same else max(1.0, there / here),
+        understated=1.0 if same else max(1.0, here / there),
+    )
 
 
 def _near(one: float | None, other: float | None) -> bool:
@@ -127,9 +116,8 @@ class Claim:
     text: str  # the same in words
 
 
-def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None) -> Speed:
+def judge_speed(side: Side, reference: Side, load: LoadComparison) -> Speed:
     """Return the speed of `side` against `reference`, by the mean time per output token."""
-    load = load or compare_load(side, reference)
     why = [reason for one in (reference, side) if (reason := _why_unknown(one))]
     here, there = side.mean(PER_TOKEN), reference.mean(PER_TOKEN)
     speedup = ratio_of_means(there, here) if here and there else None
@@ -138,15 +126,9 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison | None = None)
         text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
         return Speed(SpeedComparison.UNKNOWN, speedup, None, None, text)
     low, high = speedup.low / load.overstated, speedup.high * load.understated
-    outcome = (
-        SpeedComparison.FASTER
-        if low > 1
-        else SpeedComparison.SLOWER
-        if high < 1
-        else SpeedComparison.UNKNOWN
-        if max(load.overstated, load.understated) > 1
-        else SpeedComparison.NO_DIFFERENCE
-    )
+    outcome = SpeedComparison.NO_DIFFERENCE if load.same is not False else SpeedComparison.UNKNOWN
+    if low > 1 or high < 1:
+        outcome = SpeedComparison.FASTER if low > 1 else SpeedComparison.SLOWER
     return Speed(outcome, speedup, low, high, _words(outcome, side.name, reference.name, speedup, load))
 
 
@@ -170,7 +152,7 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     estimate = on.estimated_speedup
     if estimate is None or estimate.value <= 0:
         return Gain(on.name, speedup, low, high, None, None, words)
-    estimated = of_all(estimate.value, on.coverage_ratio)  # with and without drafts
+    estimated = of_all(estimate.value, on.measures.coverage_ratio)  # with and without drafts
     agrees = abs(speedup.value / estimated - 1) <= on.disagreement_ratio
     fits = (
         f"they agree within {on.disagreement_ratio:.0%}"
@@ -241,16 +223,16 @@ def _words(
 
 def _why_unknown(side: Side) -> str:
     """Return why the speed of one side is unknown, empty if it is known."""
-    found = side.latency(PER_TOKEN)
+    per_token = side.latency(PER_TOKEN)
     if side.why_no_latencies:
         return f"{side.name}: {side.why_no_latencies}"
-    if found is None:
+    if per_token is None:
         return (
             f"{side.name}: its metrics have no time per output token "
             "(vllm:request_time_per_output_token_seconds came with vLLM 0.11)"
         )
-    if found.requests < MINIMUM_REQUESTS:
-        return f"{side.name}: only {found.requests:.0f} requests finished, {MINIMUM_REQUESTS} are needed"
-    if found.mean_seconds <= 0:
+    if per_token.requests < MINIMUM_REQUESTS:
+        return f"{side.name}: only {per_token.requests:.0f} requests finished, {MINIMUM_REQUESTS} are needed"
+    if per_token.mean_seconds <= 0:
         return f"{side.name}: no request had more than one token"
     return ""

@@ -1,32 +1,25 @@
-"""`dashboards`: list the Grafana dashboards, write them to files, or save them in a Grafana."""
+"""`dashboards`: list the Grafana dashboards, or write them to files."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from ...config.options import ConfigError, Option, add_flags, gather
-from ...config.values import boolean, duration, file, mask_url, whole_number
+from ...config.options import ConfigError
 from ...publish.wording import printable, wrap
-from ..arguments import add_flag, parsed
+from ..arguments import add_flag
 from . import files
-from .client import Connection, Grafana, GrafanaError, parse_url, read_token
-from .push import FolderError, PushOptions, PushProgress, push
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
 _PROGRAM = "vllm-specdec-exporter dashboards"
 
 # Exit codes.
-SUCCESS, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 4
+SUCCESS, USAGE = 0, 2
 
 #: A Kubernetes namespace: an RFC 1123 label.
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -34,34 +27,11 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 _DATASOURCE = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
-#: How to reach a Grafana.
-OPTIONS = (
-    Option(
-        "grafana.token-file",
-        file,
-        None,
-        "File with the token of a service account that has the role Editor (--home: Admin).",
-        "FILE",
-    ),
-    Option("grafana.ca-file", file, None, "Certificates to trust for https, PEM.", "FILE"),
-    Option(
-        "grafana.insecure-skip-verify",
-        boolean,
-        "false",
-        "Accept any certificate of Grafana (true or false).",
-        "BOOL",
-    ),
-    Option("grafana.org-id", whole_number(1), None, "Organization. Default: the token's.", "ID"),
-    Option("grafana.timeout", duration(0.1), "30s", "Time that one request may take.", "DURATION"),
-)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `dashboards` to `parser`."""
     parser.epilog = (
-        "Without --out and --push, the dashboards are listed. Exit codes: "
-        f"{SUCCESS} success; {REFUSED} Grafana refused a dashboard or folder; {USAGE} bad usage, or a file "
-        f"cannot be written; {UNREACHABLE} Grafana cannot be reached, or the token is invalid."
+        f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; {USAGE} bad usage, or a "
+        "file cannot be written."
     )
     group = parser.add_argument_group("which dashboards")
     names = "Names, such as overview,requests."
@@ -71,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--runbooks URL", runbooks)
     add_flag(group, "--from DIR", "Folder with your own dashboards.", parse=Path, dest="source")
     add_flag(group, "--folder NAME", "Folder in Grafana.", files.FOLDER)
-    home = f"Make {files.HOME} the home of the organization; with --out, print how to do that."
-    add_flag(group, "--home", home)
+    add_flag(group, "--home", f"Print how to make {files.HOME} the home dashboard.")
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
     provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
@@ -81,14 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     maps = "Write ConfigMaps instead of JSON files, for the sidecar of Grafana's Helm chart."
     add_flag(group, "--configmaps NAMESPACE", maps)
     add_flag(group, "--force", "Overwrite other files.")
-    group = parser.add_argument_group("into a Grafana")
-    add_flag(group, "--push URL", "Save them in the Grafana at this address.")
-    add_flag(group, "--dry-run", "Only print what --push would do.")
-    add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, write or push the dashboards, and return the exit code."""
+    """List or write the dashboards, and return the exit code."""
     _check(args)
     names = [name.strip() for text in args.select for name in text.split(",")]
     dashboards = files.select(files.load(args.source), names)
@@ -100,8 +65,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--home: {files.HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
-    if args.push is not None:
-        return _push(dashboards, args)
     _list(dashboards)
     return SUCCESS
 
@@ -113,19 +76,15 @@ def _check(args: argparse.Namespace) -> None:
         ("--path", args.path, "--provisioning", args.provisioning),
         ("--configmaps", args.configmaps, "--out", args.out),
         ("--force", args.force or None, "--out", args.out),
-        ("--dry-run", args.dry_run or None, "--push", args.push),
-        ("--home", args.home or None, "--push or --out", args.push or args.out),
-        ("--datasource", args.datasource, "--push or --out", args.push or args.out),
-        ("--runbooks", args.runbooks, "--push or --out", args.push or args.out),
+        ("--home", args.home or None, "--out", args.out),
+        ("--datasource", args.datasource, "--out", args.out),
+        ("--runbooks", args.runbooks, "--out", args.out),
     )
     for flag, given, needed, there in needs:
         if given is not None and there is None:
             raise ConfigError(f"{flag}: needs {needed}")
-    if args.push is None and any(getattr(args, option.name, None) is not None for option in OPTIONS):
-        raise ConfigError("--grafana.*: needs --push")
-    for one, other in (("out", "push"), ("configmaps", "provisioning")):
-        if getattr(args, one) is not None and getattr(args, other) is not None:
-            raise ConfigError(f"--{one} and --{other} exclude each other")
+    if args.configmaps is not None and args.provisioning is not None:
+        raise ConfigError("--configmaps and --provisioning exclude each other")
     for flag, text, form, allowed in (
         ("--configmaps", args.configmaps, _NAMESPACE, "a namespace of Kubernetes: a-z, 0-9 and -"),
         ("--datasource", args.datasource, _DATASOURCE, "the uid of a data source, which is in its address"),
@@ -145,7 +104,6 @@ def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
             print("\n".join(wrap(printable(dashboard.question), "    ", 4)))
     print(
         f"\nto install them, one of\n"
-        f"  {_PROGRAM} --push https://grafana.example.com --grafana.token-file FILE\n"
         f"  {_PROGRAM} --out DIR --provisioning FILE      files that Grafana reads\n"
         f"  {_PROGRAM} --out DIR --configmaps NAMESPACE   for the sidecar of Grafana's Helm chart\n"
         f"  {_PROGRAM} --out DIR                          then Dashboards, New, Import in Grafana"
@@ -172,54 +130,3 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
         variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
         print(f"for the home, start Grafana with {variable}={Path(seen_at) / files.HOME}.json")
     return SUCCESS
-
-
-def _push(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) -> int:
-    connection = _connection(args.push, gather(OPTIONS, vars(args), os.environ, None)[0])
-    options = PushOptions(connection.url, args.folder, args.home, args.dry_run)
-    progress = PushProgress([dashboard.uid for dashboard in dashboards])
-    local = urlsplit(connection.url).hostname in ("localhost", "127.0.0.1", "::1")
-    if connection.token and connection.url.startswith("http:") and not local:
-        print(f"{_PROGRAM}: warning: the token is sent unencrypted, over http", file=sys.stderr)
-    try:
-        grafana = Grafana(connection)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-    async def work() -> bool:
-        async with grafana:
-            return await push(grafana, dashboards, options, progress, _log)
-
-    dry = "dry run, nothing was saved: " if options.dry_run else ""
-    try:
-        accepted = asyncio.run(work())
-    except (GrafanaError, FolderError) as error:
-        print(f"{_PROGRAM}: error: {connection.url}: {printable(str(error))}", file=sys.stderr)
-        print(f"{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
-        return UNREACHABLE if isinstance(error, GrafanaError) else REFUSED
-    except (KeyboardInterrupt, BrokenPipeError):
-        print(f"{_PROGRAM}: interrupted\n{_PROGRAM}: {dry}{progress.summary}", file=sys.stderr)
-        raise
-    print(f"{dry}{progress.summary}", file=sys.stdout if accepted else sys.stderr)
-    return SUCCESS if accepted else REFUSED
-
-
-def _connection(url: str, values: Mapping[str, Any]) -> Connection:
-    try:
-        address = parse_url(url)
-    except ValueError as error:
-        raise ConfigError(f"--push {json.dumps(mask_url(url), ensure_ascii=False)}: {error}") from error
-    token_file = values["grafana.token-file"]
-    token = parsed("--grafana.token-file", token_file, read_token) if token_file else ""
-    return Connection(
-        url=address,
-        token=token,
-        ca_file=values["grafana.ca-file"] or "",
-        insecure=values["grafana.insecure-skip-verify"],
-        org_id=values["grafana.org-id"],
-        timeout=values["grafana.timeout"],
-    )
-
-
-def _log(line: str) -> None:
-    print(printable(line), flush=True)

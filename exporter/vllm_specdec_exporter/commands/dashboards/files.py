@@ -63,12 +63,12 @@ def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
     Raises:
         ConfigError: the folder contains none, or a file is not a dashboard.
     """
-    found = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
-    dashboards = [_read(path) for path in sorted(found.glob("*.json"))]
+    source = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
+    dashboards = [_read(path) for path in sorted(source.glob("*.json"))]
     if not dashboards:
-        raise ConfigError(f"there are no dashboards (*.json) in {found}")
+        raise ConfigError(f"there are no dashboards (*.json) in {source}")
     if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
-        raise ConfigError(f"two dashboards in {found} have the same uid")
+        raise ConfigError(f"two dashboards in {source} have the same uid")
     first = {name: place for place, name in enumerate(ORDER)}
     return tuple(sorted(dashboards, key=lambda one: (first.get(one.name, len(ORDER)), one.uid)))
 
@@ -121,12 +121,12 @@ def _read(path: Path) -> Dashboard:
     return Dashboard(uid, title, question, document, body)
 
 
-#: The folder in Grafana, and its uid, for files and for --push.
+#: The folder in Grafana, and its uid.
 FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
 #: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/.
-_LARGEST = 1024 * 1024
-#: Room for the rest of the ConfigMap.
+_MAX_CONFIG_MAP = 1024 * 1024
+#: Room for the rest of the ConfigMap: its names, labels and annotations are some hundred bytes.
 _MARGIN = 4096
 
 
@@ -168,9 +168,9 @@ def config_maps(
     dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str
 ) -> list[OutputFile]:
     """Return ConfigMaps for the sidecar of Grafana's Helm chart; ConfigError if a dashboard is too large."""
-    found = []
+    maps = []
     for dashboard in dashboards:
-        if len(dashboard.body) > _LARGEST - _MARGIN:
+        if len(dashboard.body) > _MAX_CONFIG_MAP - _MARGIN:
             raise ConfigError(f"{dashboard.uid}: too large for a ConfigMap ({len(dashboard.body):,} bytes)")
         name = dashboard.uid.lower().replace("_", "-").strip("-")
         document = {
@@ -185,8 +185,8 @@ def config_maps(
             "data": {dashboard.file: dashboard.body.decode()},
         }
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
-        found.append(OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), name))
-    return found
+        maps.append(OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), name))
+    return maps
 
 
 def write(wanted: list[OutputFile], *, force: bool) -> list[tuple[OutputFile, str]]:

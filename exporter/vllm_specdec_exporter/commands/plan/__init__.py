@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ...config.files import read_regular
 from ...config.options import ConfigError
 from ...economics.architecture import ArchitectureError, read_architecture
 from ...economics.hardware import parse_machine
 from ...economics.model import from_architecture, from_parameters
-from ...economics.profiles import BUILTIN
+from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
-from ..arguments import add_flag, number_between, parsed
+from ..arguments import add_flag, number_between, parsed, whole_between
 from .checklist import Facts, Objective
-from .estimates import Gpus, PlannedLoad, usual_depth
+from .estimates import Gpus, PlannedLoad
 from .methods import METHODS, Drafter, estimate_head
 from .planning import Conclusion, Question, make_plan, to_document
 from .report import render
@@ -37,39 +37,18 @@ if TYPE_CHECKING:
     from .methods import Method
 
 
-_MAX_CONFIG = 16 * 1024 * 1024
-
-
 def read_config(flag: str, path: str) -> Architecture:
     """Return the architecture in a `config.json`; ConfigError if it cannot be read or understood."""
     where = f"{flag} {json.dumps(path)}"
+    text, problem = read_regular(path)
+    if text is None:
+        raise ConfigError(f"{where}: {problem}")
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(_MAX_CONFIG + 1)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{where}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    if len(text) > _MAX_CONFIG:
-        raise ConfigError(f"{where}: larger than {_MAX_CONFIG // 2**20} MiB; no config.json is")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: not JSON: {' '.join(str(error).split())}") from error
-    try:
-        return read_architecture(document)
+        return read_architecture(json.loads(text))
     except ArchitectureError as error:
         raise ConfigError(f"{where}: {error}") from error
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers within these bounds; it raises ValueError with what is allowed."""
-
-    def parse(text: str) -> int:
-        digits = text.strip().replace(",", "")
-        if not (digits.isascii() and digits.isdigit() and len(digits) <= 12 and least <= int(digits) <= most):
-            raise ValueError(f"allowed: a whole number from {least:,} to {most:,}")
-        return int(digits)
-
-    return parse
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: not JSON: {' '.join(str(error).split())}") from error
 
 
 T = TypeVar("T")
@@ -77,8 +56,9 @@ T = TypeVar("T")
 # Exit codes; bad usage is 2.
 FINE, AGAINST = 0, 1
 
-_DEEPEST, _MOST_GPUS, _MOST_BATCH, _MOST_CONTEXT = 256, 100_000, 1_000_000, 1_000_000_000
-_HOTTEST = 10.0
+# Above all that exists, so that only slips are refused.
+_MAX_K, _MAX_GPUS, _MAX_BATCH, _MAX_CONTEXT = 256, 100_000, 1_000_000, 1_000_000_000
+_MAX_TEMPERATURE = 10.0
 _UTILIZATION = number_between(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
 
 
@@ -111,17 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     share = "Share of the memory that vLLM may use, as its option of this name."
     add_flag(parser, "--gpu-memory-utilization RATIO", share, "0.9")
     add_flag(parser, "--method", "", "draft_model", choices=tuple(METHODS))
-    parser.add_argument(
-        "--cost.profile",
-        "--cost-profile",
-        dest="cost_profile",
-        choices=tuple(BUILTIN),
-        metavar="NAME",
-        help=f"Cost profile: {', '.join(BUILTIN)}. Default: the method's, fitted to the sizes.",
-    )
     add_flag(parser, "--json", "Print everything as one JSON object instead.")
 
-    facts = parser.add_argument_group("facts", "What is not told counts as not known.")
+    facts = parser.add_argument_group("facts", "A fact that is not given is unknown.")
     warmth = "Sampling temperature in production; repeat it for the range or for a sample."
     add_flag(facts, "--temperature T", warmth, action="append")
     objective = "What matters most: time per output token, throughput, TTFT."
@@ -149,37 +121,33 @@ def run(args: argparse.Namespace) -> int:
 def read_question(args: argparse.Namespace) -> Question:
     """Return the question on the command line; ConfigError if something is missing or invalid."""
     method = METHODS[args.method]
-    target = _model(args, "target")
+    target = _model(args, "target", PRECISIONS["bf16"], "assumed")
     if target is None:
         raise ConfigError("--target-params or --target-config is missing: the size of the model to serve")
-    k = _maybe(args, "num_speculative_tokens", whole(1, _DEEPEST))
-    profile = BUILTIN[args.cost_profile] if args.cost_profile else None
+    k = _maybe(args, "num_speculative_tokens", whole_between(1, _MAX_K))
     draft = _draft(args, method, target, k)
-    kv = _maybe(args, "kv_precision", parse_precision)
-    wide = target.precision.name == "fp32"
-    gpus = parsed("--gpus", args.gpus, whole(1, _MOST_GPUS))
+    usual_kv = PRECISIONS["fp32" if target.precision.name == "fp32" else "bf16"]
+    gpus = parsed("--gpus", args.gpus, whole_between(1, _MAX_GPUS))
     hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
-    if args.gpu_memory is not None:
-        memory = parsed("--gpu-memory", args.gpu_memory, parse_memory)
-    elif hardware is not None:
+    memory = _maybe(args, "gpu_memory", parse_memory)
+    if memory is None and hardware is not None:
         memory = hardware[1].accelerator.memory
-    else:
+    if memory is None:
         raise ConfigError(
             "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"
         )
     utilization = parsed("--gpu-memory-utilization", args.gpu_memory_utilization, _UTILIZATION)
-    context = _maybe(args, "context", whole(1, _MOST_CONTEXT))
+    context = _maybe(args, "context", whole_between(1, _MAX_CONTEXT))
     return Question(
         method=method,
         target=target,
         draft=draft,
         gpus=Gpus(gpus, memory, utilization),
-        kv_precision=kv or PRECISIONS["fp32" if wide else "bf16"],
+        kv_precision=_maybe(args, "kv_precision", parse_precision) or usual_kv,
         k=k,
         acceptance=_maybe(args, "acceptance", number_between(0, 1)),
-        load=PlannedLoad(context, _maybe(args, "batch", whole(1, _MOST_BATCH))),
+        load=PlannedLoad(context, _maybe(args, "batch", whole_between(1, _MAX_BATCH))),
         facts=_facts(args),
-        profile=profile,
         drafter_name=args.draft_model or "",
         target_name=args.target_model or "",
         hardware=hardware,
@@ -192,69 +160,57 @@ def _draft(args: argparse.Namespace, method: Method, target: Model, k: int | Non
             if (given := getattr(args, name)) is not None:
                 raise ConfigError(f"{_flag(name)} {json.dumps(given)}: {method.name} has no draft model")
         return None
-    model = _model(args, "draft", _usual_precision(method, target))
-    if model is None and method.drafter is Drafter.MODEL:
-        raise ConfigError("--draft-params or --draft-config is missing: the size of the draft model")
+    usual, source = _usual_precision(method, target)
+    model = _model(args, "draft", usual, source)
     if model is not None:
         return model
+    if method.drafter is Drafter.MODEL:
+        raise ConfigError("--draft-params or --draft-config is missing: the size of the draft model")
     precision = _maybe(args, "draft_precision", parse_precision)
-    usual, source = _usual_precision(method, target)
-    depth = k or usual_depth(method)
-    estimate = estimate_head(method, target, precision or usual, depth)
+    estimate = estimate_head(method, target, precision or usual, k or for_method(method.name).typical_k)
     return estimate and replace(estimate, precision_source="as given" if precision else source)
 
 
 def _usual_precision(method: Method, target: Model) -> tuple[Precision, str]:
     """Return the precision of a drafter if not known: vLLM loads it in the target's type, not quantized."""
-    if method.name == "mtp":
+    if method.name == "mtp" or target.precision.bytes_per_parameter >= 2:
         return target.precision, "as the target"
-    if target.precision.bytes_per_parameter >= 2:
-        return target.precision, "assumed, as the target"
     return PRECISIONS["bf16"], "assumed"
 
 
-def _model(
-    args: argparse.Namespace, role: str, usual: tuple[Precision, str] = (PRECISIONS["bf16"], "assumed")
-) -> Model | None:
+def _model(args: argparse.Namespace, role: str, usual: Precision, usual_source: str) -> Model | None:
     size = _maybe(args, f"{role}_params", parse_parameters)
     path = getattr(args, f"{role}_config")
     given = _maybe(args, f"{role}_precision", parse_precision)
     if size is not None and path is not None:
-        raise ConfigError(f"--{role}-params and --{role}-config both tell the size; give one of them")
+        raise ConfigError(f"--{role}-params and --{role}-config both have the size; give one of them")
     if size is not None:
-        precision, source = (given, "as given") if given else usual
-        return replace(from_parameters(size, precision), precision_source=source)
+        source = "as given" if given else usual_source
+        return replace(from_parameters(size, given or usual), precision_source=source)
     if path is None:
         return None
     architecture = read_config(f"--{role}-config", path)
-    if given is None and architecture.weights is None and architecture.quantized:
+    stored = architecture.weights
+    if not given and not stored and architecture.quantized:
         raise ConfigError(
             f"--{role}-config {json.dumps(path)}: its quantization_config is not understood; "
             f"give --{role}-precision"
         )
-    if given:
-        precision, source = given, "as given"
-    elif architecture.weights:
-        precision, source = architecture.weights, "by its config.json"
-    else:
-        precision, source = usual
-    return replace(from_architecture(architecture, precision), precision_source=source)
+    source = "as given" if given else "by its config.json" if stored else usual_source
+    return replace(from_architecture(architecture, given or stored or usual), precision_source=source)
 
 
 def _facts(args: argparse.Namespace) -> Facts:
-    def said(name: str) -> bool | None:
-        value = getattr(args, name)
-        return None if value is None else value == "yes"
-
-    warmths = (parsed("--temperature", text, number_between(0, _HOTTEST)) for text in args.temperature or ())
+    temperature = number_between(0, _MAX_TEMPERATURE)
+    stated = {"yes": True, "no": False, None: None}
     return Facts(
-        temperatures=tuple(warmths),
+        temperatures=tuple(parsed("--temperature", text, temperature) for text in args.temperature or ()),
         objective=None if args.objective is None else Objective(args.objective),
-        same_family=said("same_family"),
-        same_tokenizer=said("same_tokenizer"),
-        uniform_batch=said("uniform_batch"),
-        validated=said("validated_at_temperature"),
-        monitored=said("monitored"),
+        same_family=stated[args.same_family],
+        same_tokenizer=stated[args.same_tokenizer],
+        uniform_batch=stated[args.uniform_batch],
+        validated=stated[args.validated_at_temperature],
+        monitored=stated[args.monitored],
     )
 
 

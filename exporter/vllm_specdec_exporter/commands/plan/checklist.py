@@ -5,13 +5,10 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-from .methods import Drafter
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .estimates import Memory, PlannedLoad
-    from .methods import Method
 
 
 class Objective(StrEnum):
@@ -37,21 +34,11 @@ class Facts:
     validated: bool | None = None  # whether acceptance was measured at production's temperature
     monitored: bool | None = None  # whether acceptance is monitored
 
-    @property
-    def median_temperature(self) -> float | None:
-        """The median of the temperatures."""
-        return statistics.median(self.temperatures) if self.temperatures else None
 
-    @property
-    def temperature_spread(self) -> float | None:
-        """The highest temperature minus the lowest."""
-        if not self.temperatures:
-            return None
-        return round(max(self.temperatures) - min(self.temperatures), 9)
-
-
-#: Highest temperature for speculation, median temperature from which to leave it off, and tolerance.
-WARM, HOT, SPREAD = 0.5, 0.7, 0.2
+#: Highest temperature for speculation, and median temperature from which to leave it off, as published.
+MAX_COOL, MAX_MEDIAN = 0.5, 0.7
+#: From this difference on, temperatures vary: between "deterministic" and "balanced" of common presets.
+MAX_SPREAD = 0.2
 
 
 class Answer(StrEnum):
@@ -79,113 +66,77 @@ class Checklist:
     leave_off: tuple[Item, ...]
 
 
-_VALIDATED = "acceptance was measured at production's temperature"
+class _Line(NamedTuple):
+    """A line of the checklist: the fact that decides, and the texts if it is true, false and unknown."""
+
+    name: str
+    fact: str
+    yes: str
+    no: str
+    unknown: str  # what to find out
 
 
-def fill_in(method: Method, memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
-    """Return the checklist for a method and the known facts."""
-    return Checklist(
-        use=(
-            _cool(facts),
-            _headroom(memory, load),
-            _stated("uniform_batch", facts.uniform_batch, "requests of a batch are alike", "--uniform-batch"),
-            _stated("validated", facts.validated, _VALIDATED, "--validated-at-temperature"),
-            _objective_gains(facts),
-        ),
-        leave_off=(_hot(facts), _memory_bound(method, memory, load), _ttft_bound(facts), _unmonitored(facts)),
-    )
+_COOL = f"temperature {{warm}} (wanted: homogeneous and at most {MAX_COOL:g})"
+_HOT = f"temperature {{warm}}: leave off when it varies or its median is above {MAX_MEDIAN:g}"
+_WARM = "the temperatures in production (--temperature, repeatable)"
+_OBJECTIVE = "the objective is {objective} (wanted: tpot or throughput)"
+_MATTERS = "what matters most (--objective)"
+_MONITORED = "acceptance is monitored"
+_TTFT = "speculation does not bring the first token sooner"
+_UNNOTICED = "a fall of acceptance would go unnoticed"
 
 
-def _answer(holds: bool | None) -> Answer:
-    return Answer.UNKNOWN if holds is None else Answer.YES if holds else Answer.NO
+def _stated(fact: str, words: str, flag: str) -> _Line:
+    return _Line(fact, fact, words, f"not so: {words}", f"whether {words} ({flag})")
 
 
-def _unknown(name: str, words: str) -> Item:
-    return Item(name, Answer.UNKNOWN, f"not known: find out {words}")
+_USE = (
+    _Line("temperature", "cool", _COOL, _COOL, _WARM),
+    _Line("headroom", "fits", "{room}", "{room}", "{needs}"),
+    _stated("uniform_batch", "requests of a batch are alike", "--uniform-batch"),
+    _stated("validated", "acceptance was measured at production's temperature", "--validated-at-temperature"),
+    _Line("objective", "not ttft", _OBJECTIVE, _OBJECTIVE, _MATTERS),
+)
+_LEAVE_OFF = (
+    _Line("temperature", "hot", _HOT, _HOT, _WARM),
+    _Line("memory_bound", "not fits", "{room}", "{room}", "{needs}"),
+    _Line("ttft_bound", "ttft", _TTFT, "the objective is {objective}", _MATTERS),
+    _Line("unmonitored", "not monitored", _UNNOTICED, _MONITORED, f"whether {_MONITORED} (--monitored)"),
+)
 
 
-def _stated(name: str, holds: bool | None, words: str, flag: str) -> Item:
-    if holds is None:
-        return _unknown(name, f"whether {words} ({flag})")
-    return Item(name, _answer(holds), words if holds else f"not so: {words}")
+def fill_in(memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
+    """Return the checklist for the known facts."""
+    warm, after = facts.temperatures, memory.after
+    median = statistics.median(warm) if warm else 0.0
+    # Rounded: 0.3 - 0.1 is more than 0.2 in binary.
+    varies = round(max(warm) - min(warm), 9) > MAX_SPREAD if warm else False
+    known: dict[str, bool | None] = {
+        "cool": not varies and max(warm) <= MAX_COOL if warm else None,
+        "hot": varies or median > MAX_MEDIAN if warm else None,
+        "fits": None if after is None else after.kv_budget_bytes > 0 and after.fits,
+        "ttft": None if facts.objective is None else facts.objective is Objective.TTFT,
+        "uniform_batch": facts.uniform_batch,
+        "validated": facts.validated,
+        "monitored": facts.monitored,
+    }
+    flags = {"--context": load.context, "--batch": load.batch}
+    missing = ", ".join(flag for flag, value in flags.items() if value is None) or "--target-config"
+    words = {
+        "warm": ", ".join(f"{value:g}" for value in warm) + (f", median {median:g}" if len(warm) > 1 else ""),
+        "objective": str(facts.objective),
+        "needs": f"whether what is served fits ({missing})" if after else "the size of the drafter",
+        "room": "no VRAM is left for keys and values",
+    }
+    if load.tokens is not None and after is not None and after.tokens:
+        words["room"] = f"{load.tokens:,} tokens are to be held, {after.tokens:,} fit with the drafter"
+    known |= {f"not {fact}": None if holds is None else not holds for fact, holds in known.items()}
 
+    def item(line: _Line) -> Item:
+        holds = known[line.fact]
+        if holds is None:
+            return Item(line.name, Answer.UNKNOWN, f"not known: find out {line.unknown.format(**words)}")
+        answer, text = (Answer.YES, line.yes) if holds else (Answer.NO, line.no)
+        return Item(line.name, answer, text.format(**words))
 
-def _temperatures(facts: Facts) -> str:
-    shown = ", ".join(f"{value:g}" for value in facts.temperatures)
-    median = "" if len(facts.temperatures) == 1 else f", median {facts.median_temperature:g}"
-    return f"temperature {shown}{median}"
-
-
-def _cool(facts: Facts) -> Item:
-    name = "temperature"
-    if facts.temperature_spread is None:
-        return _unknown(name, "the temperatures in production (--temperature, repeatable)")
-    cool = facts.temperature_spread <= SPREAD and max(facts.temperatures) <= WARM
-    return Item(name, _answer(cool), f"{_temperatures(facts)} (wanted: homogeneous and at most {WARM:g})")
-
-
-def _hot(facts: Facts) -> Item:
-    name = "temperature"
-    if facts.temperature_spread is None or facts.median_temperature is None:
-        return _unknown(name, "the temperatures in production (--temperature)")
-    reasons = []
-    if facts.temperature_spread > SPREAD:
-        reasons.append(f"it varies by {facts.temperature_spread:g}, more than {SPREAD:g}")
-    if facts.median_temperature > HOT:
-        reasons.append(f"its median is above {HOT:g}")
-    limits = f"leave off when it varies or its median is above {HOT:g}"
-    return Item(name, _answer(bool(reasons)), f"{_temperatures(facts)}: {' and '.join(reasons) or limits}")
-
-
-def _headroom(memory: Memory, load: PlannedLoad) -> Item:
-    name, room = "headroom", memory.after
-    if room is None:
-        return _unknown(name, "the size of the drafter")
-    if room.budget <= 0:
-        return Item(name, Answer.NO, "no VRAM is left for keys and values")
-    if room.fits is None:
-        return _unknown(name, f"whether what is served fits ({_needs(load)})")
-    text = f"{load.tokens:,} tokens are to be held, {room.tokens:,} fit with the drafter"
-    return Item(name, _answer(room.fits), text)
-
-
-def _memory_bound(method: Method, memory: Memory, load: PlannedLoad) -> Item:
-    name, room = "memory_bound", memory.after
-    if method.drafter is Drafter.LOOKUP and memory.before.budget > 0:
-        return Item(name, Answer.NO, f"{method.name} takes no VRAM")
-    if room is not None and room.budget <= 0:
-        return Item(name, Answer.YES, "no VRAM is left for keys and values")
-    if room is None or room.fits is None:
-        return _unknown(name, f"whether what is served fits ({_needs(load)})")
-    if room.fits:
-        return Item(name, Answer.NO, "what is to be served fits")
-    text = f"{load.batch:,} requests of {load.context:,} tokens do not fit with the drafter"
-    return Item(name, Answer.YES, f"{text}{', nor without it' if memory.before.fits is False else ''}")
-
-
-def _needs(load: PlannedLoad) -> str:
-    flags = (("--context", load.context), ("--batch", load.batch))
-    missing = [flag for flag, value in flags if value is None]
-    return ", ".join(missing) or "--target-config"
-
-
-def _objective_gains(facts: Facts) -> Item:
-    if facts.objective is None:
-        return _unknown("objective", "what matters most (--objective)")
-    gains = _answer(facts.objective is not Objective.TTFT)
-    return Item("objective", gains, f"the objective is {facts.objective} (wanted: tpot or throughput)")
-
-
-def _ttft_bound(facts: Facts) -> Item:
-    if facts.objective is None:
-        return _unknown("ttft_bound", "what matters most (--objective)")
-    if facts.objective is Objective.TTFT:
-        return Item("ttft_bound", Answer.YES, "speculation does not bring the first token sooner")
-    return Item("ttft_bound", Answer.NO, f"the objective is {facts.objective}")
-
-
-def _unmonitored(facts: Facts) -> Item:
-    if facts.monitored is None:
-        return _unknown("unmonitored", "whether acceptance is monitored (--monitored)")
-    text = "acceptance is monitored" if facts.monitored else "nobody would see when acceptance falls"
-    return Item("unmonitored", _answer(not facts.monitored), text)
+    return Checklist(tuple(map(item, _USE)), tuple(map(item, _LEAVE_OFF)))

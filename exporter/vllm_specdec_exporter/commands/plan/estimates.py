@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...economics.profiles import Hardware, fit, for_method, hardware_profile
+from ...economics.profiles import Hardware, for_method, hardware_profile
 from ...economics.speedup import expected_tokens
+from ...economics.statistics import Interval
 from .methods import Drafter
 
 if TYPE_CHECKING:
+    from ...economics.architecture import Architecture
     from ...economics.cost import CostProfile
     from ...economics.hardware import Machine
     from ...economics.model import Model
@@ -26,13 +28,13 @@ class Gpus:
     """The GPUs of one engine."""
 
     count: int  # from 1 up
-    memory: float  # bytes of each
+    memory_bytes: float  # of each
     utilization: float  # share that vLLM may use, above 0 and at most 1 (``--gpu-memory-utilization``)
 
     @property
     def total(self) -> float:
         """Bytes of all GPUs."""
-        return self.count * self.memory
+        return self.count * self.memory_bytes
 
     @property
     def usable(self) -> float:
@@ -60,8 +62,8 @@ class MemoryBudget:
     All but the budget are ``None`` if something they depend on is not known.
     """
 
-    budget: float  # bytes for keys and values; 0 or less: the weights alone do not fit
-    bytes_per_token: float | None = None  # bytes of one token over all GPUs
+    kv_budget_bytes: float  # for keys and values; 0 or less: the weights alone do not fit
+    kv_bytes_per_token: float | None = None  # of one token over all GPUs
     tokens: int | None = None
     requests: int | None = None  # requests of the given context that fit
     fits: bool | None = None  # whether the given batch fits, every request with its full context
@@ -69,68 +71,51 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory with and without the drafter, in bytes."""
+    """Memory with and without the drafter."""
 
-    total: float  # memory of all GPUs
-    usable: float  # the part that vLLM may use
-    target: float
-    draft: float | None  # weights of the drafter, 0 for one without weights, ``None`` if not known
+    total_bytes: float  # memory of all GPUs
+    usable_bytes: float  # the part that vLLM may use
+    target_weights_bytes: float
+    target_share: float  # of all memory
+    draft_weights_bytes: float | None  # 0 for a drafter without weights, ``None`` if not known
+    draft_share: float | None
     before: MemoryBudget  # budget without the drafter
     after: MemoryBudget | None  # budget with it, ``None`` if its weights are not known
     draft_kv_known: bool  # whether `after` includes the keys and values of the drafter
-
-    @property
-    def target_share(self) -> float:
-        """Weights of the target as a share of all memory."""
-        return self.target / self.total
-
-    @property
-    def draft_share(self) -> float | None:
-        """Weights of the drafter as a share of all memory."""
-        return None if self.draft is None else self.draft / self.total
 
 
 def account(
     target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, load: PlannedLoad, kv_bytes: float
 ) -> Memory:
     """Return the memory without and with the drafter; a cached number has `kv_bytes`, such as 2."""
-    target_kv = kv_per_token(target, gpus, kv_bytes)
-    draft_kv = _drafter_kv(target, draft, drafter, gpus, kv_bytes)
+
+    def per_token(architecture: Architecture | None) -> float | None:
+        return architecture.kv_values_per_token(gpus.count) * kv_bytes if architecture else None
+
+    target_kv = per_token(target.architecture)
+    draft_kv = 0.0 if drafter is Drafter.LOOKUP else per_token(_drafter_layers(target, draft, drafter))
     weights = 0.0 if drafter is Drafter.LOOKUP else None if draft is None else draft.weights
     both = None if target_kv is None else target_kv + (draft_kv or 0.0)
     budget = gpus.usable - target.weights
-    before = _room(budget, target_kv, load)
-    after = None if weights is None else _room(budget - weights, both, load)
     return Memory(
-        total=gpus.total,
-        usable=gpus.usable,
-        target=target.weights,
-        draft=weights,
-        before=before,
-        after=after,
+        total_bytes=gpus.total,
+        usable_bytes=gpus.usable,
+        target_weights_bytes=target.weights,
+        target_share=target.weights / gpus.total,
+        draft_weights_bytes=weights,
+        draft_share=None if weights is None else weights / gpus.total,
+        before=_room(budget, target_kv, load),
+        after=None if weights is None else _room(budget - weights, both, load),
         draft_kv_known=draft_kv is not None,
     )
 
 
-def kv_per_token(model: Model, gpus: Gpus, kv_bytes: float) -> float | None:
-    """Return the bytes of one token's keys and values over all GPUs, ``None`` without the dimensions."""
-    if model.architecture is None:
-        return None
-    return model.architecture.kv_values_per_token(gpus.count) * kv_bytes
-
-
-def _drafter_kv(
-    target: Model, draft: Model | None, drafter: Drafter, gpus: Gpus, kv_bytes: float
-) -> float | None:
-    if drafter is Drafter.LOOKUP:
-        return 0.0
-    if draft is not None and draft.architecture is not None:
-        return kv_per_token(draft, gpus, kv_bytes)
-    if drafter is Drafter.HEAD and target.architecture is not None:
+def _drafter_layers(target: Model, draft: Model | None, drafter: Drafter) -> Architecture | None:
+    if drafter is Drafter.HEAD and target.architecture and not (draft and draft.architecture):
         # EAGLE and MTP add one layer of the target's dimensions; for heads without attention (Medusa, MLP
         # speculator) this is a slight overestimate.
-        return target.architecture.one_layer().kv_values_per_token(gpus.count) * kv_bytes
-    return None
+        return target.architecture.one_layer()
+    return draft.architecture if draft else None
 
 
 def _room(budget: float, bytes_per_token: float | None, load: PlannedLoad) -> MemoryBudget:
@@ -156,31 +141,13 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """A speedup with the uncertainty of the step's cost; below 1 speculation loses."""
-
-    low: float
-    middle: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class BatchRow:
     """One batch size."""
 
     batch: int  # requests in a step
     step_cost: float  # time of a step with drafts over one without; also the tokens per step to break even
-    speedups: tuple[Range, ...]  # one for each assumption
-
-    @property
-    def low(self) -> float:
-        """The lowest speedup of all assumptions."""
-        return min(speedup.low for speedup in self.speedups)
-
-    @property
-    def high(self) -> float:
-        """The highest speedup of all assumptions."""
-        return max(speedup.high for speedup in self.speedups)
+    #: One for each assumption, with the uncertainty of the step's cost; below 1 speculation loses.
+    speedups: tuple[Interval, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,43 +162,26 @@ class SpeedupByBatch:
     assumptions: tuple[Assumption, ...]  # the acceptances
     rows: tuple[BatchRow, ...]  # one for each batch size
 
-    def at(self, batch: int) -> BatchRow:
-        """Return the row of `batch`, which must be one of the table."""
-        return next(row for row in self.rows if row.batch == batch)
-
 
 def choose_profile(
-    method: Method,
-    target: Model,
-    draft: Model | None,
-    named: CostProfile | None,
-    hardware: tuple[str, Machine] | None = None,
+    method: Method, target: Model, draft: Model | None, hardware: tuple[str, Machine] | None
 ) -> CostProfile:
-    """Return the cost profile of a method for the sizes of the models, or `named` fitted to them.
+    """Return the cost profile of a method for the sizes of the models, on the hardware if it is known.
 
     The size ratio is that of the bytes read per step, because drafting and small batches are bound by memory
     bandwidth. Of a mixture of experts only the parameters per token count, which overestimates the cost in
     large batches.
     """
-    if hardware is not None and named is None:
-        name, machine = hardware
-        found = hardware_profile(
-            for_method(method.name),
-            Hardware(name, machine, target),
-            method=method.name,
-            draft_parameters=draft.parameters if draft and method.drafter is Drafter.MODEL else None,
-        )
-        if found is not None:
-            return found
-    ratio = None
-    if draft is not None and method.drafter is Drafter.MODEL:
-        ratio = min(1.0, draft.active_weights / target.active_weights)
-    return for_method(method.name, ratio) if named is None else fit(named, ratio)
-
-
-def usual_depth(method: Method) -> int:
-    """Return the K to plan with if none is given."""
-    return for_method(method.name).typical_k
+    drafting = draft if method.drafter is Drafter.MODEL else None
+    ratio = min(1.0, drafting.active_weights / target.active_weights) if drafting else None
+    profile = for_method(method.name, ratio)
+    if hardware is None:
+        return profile
+    name, machine = hardware
+    parameters = drafting.parameters if drafting else None
+    deployed = Hardware(name, machine, target)
+    plain = for_method(method.name)
+    return hardware_profile(plain, deployed, method=method.name, draft_parameters=parameters) or profile
 
 
 def look_ahead(
@@ -256,5 +206,5 @@ def look_ahead(
 
 def _row(profile: CostProfile, k: int, batch: int, assumptions: tuple[Assumption, ...]) -> BatchRow:
     cost, (least, most) = profile.step_cost(k, batch), profile.cost_range(k, batch)
-    ranges = (Range(one.tokens / most, one.tokens / cost, one.tokens / least) for one in assumptions)
-    return BatchRow(batch, cost, tuple(ranges))
+    speedups = (Interval(one.tokens / cost, one.tokens / most, one.tokens / least) for one in assumptions)
+    return BatchRow(batch, cost, tuple(speedups))

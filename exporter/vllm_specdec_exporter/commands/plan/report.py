@@ -11,7 +11,7 @@ from ...publish.wording import DASH, shown, wrap
 from .methods import Drafter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ...economics.model import Model
     from .estimates import MemoryBudget
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def render(plan: Plan) -> str:
     """Return the report on `plan`."""
     word = plan.conclusion.replace("_", " ").upper()
-    verdict = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}: {plan.reason}"
+    verdict = f"{word}  {plan.question.method.name}, K = {plan.outlook.k}; {plan.reason}"
     lines = [
         *wrap(verdict, "  ", 4),
         "",
@@ -57,7 +57,7 @@ def _models(plan: Plan) -> Iterator[str]:
         yield "  draft   size not known: find out (--draft-params or --draft-config)"
     gpus = question.gpus
     text = (
-        f"{gpus.count} x {gpus.memory / 1e9:g} GB = {format_gigabytes(gpus.total)}, of which vLLM may "
+        f"{gpus.count} x {gpus.memory_bytes / 1e9:g} GB = {format_gigabytes(gpus.total)}, of which vLLM may "
         f"use {gpus.utilization:g} = {format_gigabytes(gpus.usable)} (GB = 1e9 bytes)"
     )
     yield from wrap(text, "  GPUs    ", 10)
@@ -74,26 +74,26 @@ def _model(model: Model) -> str:
 
 
 def _memory(plan: Plan) -> Iterator[str]:
-    memory, load, gpus = plan.memory, plan.question.load, plan.question.gpus.count
-    rooms = memory.before, memory.after
-    both = None if memory.draft is None else memory.target + memory.draft
-    rows = [
-        ("weights", format_gigabytes(memory.target), _size(both)),
-        ("  of all GPU memory", _percent(memory.target / memory.total), _percent(both, memory.total)),
-        ("  the drafter's alone", "", _percent(memory.draft, memory.total)),
-        ("KV budget", *(_size(room.budget if room else None) for room in rooms)),
-        ("  on each GPU", *(_size(room.budget / gpus if room else None) for room in rooms)),
-        ("KV of a token", *(shown(_kilobytes(room), "{:,.1f} kB") for room in rooms)),
-        ("tokens that fit", *(shown(room.tokens if room else None, "{:,}") for room in rooms)),
-    ]
-    if load.context is not None:
-        fitting = (shown(room.requests if room else None, "{:,}") for room in rooms)
-        rows.append((f"requests of {load.context:,} tokens", *fitting))
+    memory, context = plan.memory, plan.question.load.context
+    weights, draft = memory.target_weights_bytes, memory.draft_weights_bytes
+    both = DASH if draft is None else format_gigabytes(weights + draft)
     yield f"  {'memory':<28}{'without drafter':>18}{'with drafter':>18}"
-    for name, before, after in rows:
-        yield f"    {name:<26}{before:>18}{after:>18}"
+    yield _memory_row("weights", format_gigabytes(weights), both)
+    rows: dict[str, Callable[[MemoryBudget], str]] = {
+        "KV budget": lambda room: format_gigabytes(room.kv_budget_bytes),
+        "KV of a token": lambda room: shown(room.kv_bytes_per_token, "{:,.0f} bytes"),
+        "tokens that fit": lambda room: shown(room.tokens, "{:,}"),
+    }
+    if context is not None:
+        rows[f"requests of {context:,} tokens"] = lambda room: shown(room.requests, "{:,}")
+    for name, cell in rows.items():
+        yield _memory_row(name, cell(memory.before), cell(memory.after) if memory.after else DASH)
     for note in _notes(plan):
         yield from wrap(note, "    ", 4)
+
+
+def _memory_row(name: str, before: str, after: str) -> str:
+    return f"    {name:<26}{before:>18}{after:>18}"
 
 
 def _notes(plan: Plan) -> Iterator[str]:
@@ -107,8 +107,6 @@ def _notes(plan: Plan) -> Iterator[str]:
         yield "What a token takes needs the target's dimensions: --target-config."
     elif not memory.draft_kv_known:
         yield "The draft's own keys and values are not counted: their size needs --draft-config."
-    if target.architecture is not None and target.architecture.sliding_window:
-        yield "Sliding-window layers are counted in full: beyond their window they take less."
 
 
 def _speedup(plan: Plan) -> Iterator[str]:
@@ -117,7 +115,7 @@ def _speedup(plan: Plan) -> Iterator[str]:
     names = [f"{one.name} {one.acceptance:g}: {one.tokens:.2f} tokens" for one in outlook.assumptions]
     yield f"    {'batch':>6}{'step cost':>11}" + "".join(f"{name:>27}" for name in names)
     for row in outlook.rows:
-        ranges = (f"{one.middle:.2f}  ({one.low:.2f} to {one.high:.2f})" for one in row.speedups)
+        ranges = (f"{one.value:.2f}  ({one.low:.2f} to {one.high:.2f})" for one in row.speedups)
         yield f"    {row.batch:>6}{row.step_cost:>11.2f}" + "".join(f"{text:>27}" for text in ranges)
     for note in _notes_on_speedup(plan):
         yield from wrap(note, "    ", 4)
@@ -130,11 +128,6 @@ def _notes_on_speedup(plan: Plan) -> Iterator[str]:
         f"{outlook.profile}, taken to be right within {outlook.uncertainty:.0%}, for {outlook.context:,.0f} "
         f"tokens of context a request. {outlook.provenance}"
     )
-    if plan.question.target.active_parameters < plan.question.target.parameters:
-        yield (
-            "The target is a mixture of experts: several tokens pass through more experts than one, so that "
-            "small batches cost more to verify than the table has it."
-        )
     if plan.question.acceptance is None:
         yield f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
     if method.drafter is Drafter.LOOKUP:
@@ -147,15 +140,3 @@ def _notes_on_speedup(plan: Plan) -> Iterator[str]:
 def _rows(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
     for word, name, text in rows:
         yield from wrap(text, f"    {word:<9}{name:<24}", 37)
-
-
-def _size(value: float | None) -> str:
-    return DASH if value is None else format_gigabytes(value)
-
-
-def _percent(part: float | None, whole: float = 1.0) -> str:
-    return DASH if part is None else f"{part / whole:.1%}"
-
-
-def _kilobytes(room: MemoryBudget | None) -> float | None:
-    return None if room is None or room.bytes_per_token is None else room.bytes_per_token / 1e3

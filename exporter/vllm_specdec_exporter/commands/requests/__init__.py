@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -30,7 +31,7 @@ from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
 from ..arguments import add_flag, add_output_flags, number_between, parsed, wants_color
-from .entries import Recording, lines
+from .recorded import EntryReader
 
 if TYPE_CHECKING:
     import argparse
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)
 
 #: The options of `serve` with the same meaning here. The window is the whole file.
-_TAKEN = (
+_SHARED = (
     "spec.",
     "threshold",
     "requests.",
@@ -54,13 +55,14 @@ _TAKEN = (
     "cost.model",
     "cost.draft-size",
 )
-_LEFT = ("requests.window", "requests.bounds.")
-OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_TAKEN) and not o.name.startswith(_LEFT))
+OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name != "requests.window")
 
 STDIN = "-"
 #: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
 BATCHES = (1.0, 16.0, 64.0)
 _BATCH = number_between(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
+#: Limit of the reasons that are printed: errors may quote the file, and a screen has about 40 lines.
+_MAX_REASONS = 20
 #: The time of all requests: they are judged together.
 _NOW = 0.0
 
@@ -80,23 +82,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Exit codes: {FINE} the requests do not lose; {PROBLEM} a part of them loses, or some gain and some "
         f"lose; {USAGE} bad usage, or a file that cannot be read; {UNKNOWN} they cannot be judged (too few, "
-        "or no record of speculation in their answers)."
+        "or no record of speculation in their responses)."
     )
     parser.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help="Recorded answers, - for standard input: documents of JSON, on a line each, one after another "
-        "or in an array, or streams of events (data: ...), also gzipped. An entry is an OpenAI answer with "
-        "metrics.speculative_decoding, "
-        '{"request": ..., "response": ...}, a line of vLLM run-batch (the file with its requests comes '
-        "first), or an observation as POST /api/v1/requests takes it.",
+        help="Recorded responses, - for standard input: a JSON object on each line. It is a response with "
+        'metrics.speculative_decoding, {"request": ..., "response": ...}, a line of vLLM run-batch (the file '
+        "with its requests first), or one request as POST /api/v1/requests accepts it.",
     )
     add_flag(
         parser,
         "--batch N",
         "Requests in the batch while these were served, for the estimated speedup. Without it, speedups "
-        f"are told for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
+        f"are printed for {', '.join(f'{batch:g}' for batch in BATCHES)} and for no group.",
     )
     add_output_flags(parser)
     add_flags(parser, OPTIONS)
@@ -105,8 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the files, print the result and return the exit code."""
     config = _config(args)
-    recording = Recording(config.requests.classification)
-    aggregator, configured_k = _read(config, recording)
+    reader = EntryReader(config.requests.classification)
+    aggregator, configured_k = _read(config, reader)
     settings, batches = config.settings, (config.batch,) if config.batch else BATCHES
     profiles = {m: deployed(settings.costs, settings.speculation, m) for m in aggregator.shapes(_NOW)}
     costs = {model: Costs(profile, batches) for model, profile in profiles.items()}
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         thresholds=dict(config.settings.thresholds.items()),
         requests=requests,
     )
-    head = [*_head(config.files, recording)]
+    head = [*_head(config.files, reader)]
     if args.json:
         sys.stdout.write(f"{snapshot.encode(result).decode()}\n")
         sys.stderr.writelines(f"{line.strip()}\n" for line in head[1:])
@@ -132,7 +132,7 @@ def exit_code(models: Sequence[ModelRequests]) -> int:
     """Return the exit code: the worst of all models."""
     if is_problem(models):
         return PROBLEM
-    unknown = not models or any(requests_verdict(found) is RequestsVerdict.UNKNOWN for found in models)
+    unknown = not models or any(requests_verdict(model) is RequestsVerdict.UNKNOWN for model in models)
     return UNKNOWN if unknown else FINE
 
 
@@ -149,25 +149,23 @@ def _config(args: argparse.Namespace) -> RequestsConfig:
     return RequestsConfig(
         files=tuple(args.files),
         settings=configuration.build_settings(values, (window,), judged=window, slack=0.0),
-        requests=build_requests(values),
+        requests=replace(build_requests(values), window_seconds=math.inf),
         batch=None if args.batch is None else parsed("--batch", args.batch, _BATCH),
     )
 
 
-def _read(config: RequestsConfig, recording: Recording) -> tuple[RequestAggregator, set[str]]:
+def _read(config: RequestsConfig, reader: EntryReader) -> tuple[RequestAggregator, set[str]]:
     """Return the requests, and the models whose drafted tokens are computed from the configured K."""
     configured_k = set()
     aggregator = RequestAggregator(config.requests, config.settings.thresholds, (Source.FILE,))
     several = len(config.files) > 1
     for path in config.files:
         with _opened(path) as file:
-            for place, observation in recording.read(_shown(path) if several else "", lines(file)):
-                # The place identifies a request without an identifier.
-                named = replace(observation, request_id=observation.request_id or place)
-                aggregator.add(named, Source.FILE, _NOW)
-                if named.record is not None and named.record.configured_k:
-                    configured_k.add(named.model_name)
-    recording.end()
+            for observation in reader.read_file(_shown(path) if several else "", file):
+                aggregator.add(observation, Source.FILE, _NOW)
+                if observation.record is not None and observation.record.configured_k:
+                    configured_k.add(observation.model_name)
+    reader.end()
     return aggregator, configured_k
 
 
@@ -193,51 +191,35 @@ def _judge(
     config: RequestsConfig, aggregator: RequestAggregator, costs: dict[str, Costs], configured_k: set[str]
 ) -> RequestsResult:
     batch = config.batch
-    loads = {model: BatchCost(batch, found.profile) for model, found in costs.items()} if batch else {}
+    loads = {model: BatchCost(batch, cost.profile) for model, cost in costs.items()} if batch else {}
     result = aggregator.result(_NOW, loads)
-    wrong = {found.model_name for found in result.models if ends_early(found)} & configured_k
+    wrong = {model.model_name for model in result.models if ends_early(model)} & configured_k
     return replace(
         result,
         groups=tuple(group for group in result.groups if group.model_name not in wrong),
         tenants=tuple(tenant for tenant in result.tenants if tenant.model_name not in wrong),
-        models=tuple(
-            _undrafted(found) if found.model_name in wrong else _of_file(found, config)
-            for found in result.models
-        ),
+        models=tuple(_undrafted(model) if model.model_name in wrong else model for model in result.models),
     )
 
 
-def _undrafted(found: ModelRequests) -> ModelRequests:
-    """Return the result of a model whose records do not tell how many tokens were drafted."""
-    depth = sum(map(bool, found.accepted_per_position))
+def _undrafted(model: ModelRequests) -> ModelRequests:
+    """Return the result of a model whose records lack how many tokens were drafted."""
+    depth = sum(map(bool, model.accepted_per_position))
     unknown = hint(
-        f"SGLang wrote {len(found.drafted_per_position)} drafted tokens for each draft, and none had more "
+        f"SGLang wrote {len(model.drafted_per_position)} drafted tokens for each draft, and none had more "
         f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
-        "Go by the acceptance length that a running exporter shows: how many tokens were drafted is not in "
+        "Use the acceptance length that a running exporter shows: how many tokens were drafted is not in "
         "these records.",
     )
-    return ModelRequests(found.model_name, "", findings=tuple(unknown))
+    return ModelRequests(model.model_name, "", findings=tuple(unknown))
 
 
-def _of_file(found: ModelRequests, config: RequestsConfig) -> ModelRequests:
-    """Return the result of a model without a window, and with a hint if there are too few requests."""
-    found = replace(found, window="")
-    if requests_verdict(found) is not RequestsVerdict.UNKNOWN:
-        return found
-    few = hint(
-        f"{found.window_requests} requests had something drafted, "
-        f"{config.settings.thresholds.minimum_requests:.0f} are needed to judge them one by one",
-        "Record more requests, or be content with less: --threshold minimum_requests=NUMBER.",
-    )
-    return replace(found, findings=tuple(few))
-
-
-def _head(files: Sequence[str], recording: Recording) -> Iterator[str]:
+def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
     """Yield lines with the number of entries, and those that were not used by reason."""
-    total = recording.entries.total()
     names = ", ".join(_shown(path) for path in files)
-    yield from wrap(f"{names}: {count(total)} {'entry' if total == 1 else 'entries'}", "", 2)
-    for reason, found in recording.unused.items():
-        where = f" ({'; '.join(found.places)}{'; ...' if found.count > len(found.places) else ''})"
-        words = f"{count(found.count)} not used: {reason}{where if found.places else ''}"
-        yield from wrap(printable(words), "  entries   ", 12)
+    yield from wrap(
+        f"{names}: {count(reader.entries)} {'entry' if reader.entries == 1 else 'entries'}", "", 2
+    )
+    for reason, number in reader.unused.most_common(_MAX_REASONS):
+        place = f" (first: {reader.first[reason]})" if reason in reader.first else ""
+        yield from wrap(printable(f"{count(number)} not used: {reason}{place}"), "  entries   ", 12)

@@ -1,6 +1,6 @@
 """`simulate`: the HTTP server of a simulated vLLM, for demonstrations, scale tests and rare cases.
 
-It serves /metrics like vLLM 0.32, or in another dialect, under a scripted scenario. A `Simulation` keeps
+It serves /metrics like vLLM 0.32, or like its Rust front end, under a scripted scenario. A `Simulation` keeps
 exact totals of what it drafted and accepted::
 
     simulation = Simulation(SimulationConfig(), seed=1)
@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -24,8 +23,8 @@ from ...config.values import format_address, number, parse_listen_address, whole
 from ...serve.shutdown import on_each_signal
 from ..arguments import add_flag
 from .families import DIALECTS
-from .phases import Phase, ScenarioError
-from .simulation import SCENARIOS, Simulation, SimulationConfig, find_scenario, load_scenario
+from .phases import ScenarioError
+from .simulation import SCENARIOS, Simulation, SimulationConfig, load_scenario
 
 _DEFAULTS = SimulationConfig()
 
@@ -33,48 +32,30 @@ _DEFAULTS = SimulationConfig()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the simulator's flags to a parser."""
     parser.epilog = "Exit codes: 0 stopped by SIGINT or SIGTERM; 1 cannot listen; 2 bad usage."
-    where = "address to serve /metrics on (default: 127.0.0.1:8000)"
+    where = "Address to serve /metrics on."
     add_flag(parser, "--web.listen-address HOST:PORT", where, "127.0.0.1:8000", parse_listen_address)
-    how = "how the metrics are written (default: vllm)"
-    add_flag(parser, "--dialect", how, "vllm", choices=tuple(DIALECTS))
+    add_flag(parser, "--dialect", "Front end of vLLM that writes.", "vllm", choices=tuple(DIALECTS))
     group = parser.add_mutually_exclusive_group()
-    what = f"what happens: {', '.join(SCENARIOS)} (default: tour)"
-    add_flag(group, "--scenario NAME", what, "tour")
-    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own", parse=Path)
-    engines = f"engines per model (default: {_DEFAULTS.engines})"
-    add_flag(parser, "--engines N", engines, f"{_DEFAULTS.engines}", whole_number(1))
-    models = f"served model, repeatable (default: {_DEFAULTS.models[0]})"
-    add_flag(parser, "--models NAME", models, action="append")
-    k = _DEFAULTS.num_speculative_tokens
-    drafted = f"draft tokens per step; 0: no speculation (default: {k})"
-    add_flag(parser, "--num-speculative-tokens K", drafted, f"{k}", whole_number(0))
-    method = f"speculation method shown by GET /simulator; has no effect (default: {_DEFAULTS.method})"
-    add_flag(parser, "--method METHOD", method, _DEFAULTS.method)
-    add_flag(parser, "--seed SEED", "makes the simulation repeatable", type=int)
-    add_flag(parser, "--speed X", "simulated seconds per second (default: 1)", "1", number(0.001))
-    parser.add_argument(
-        "--loop",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="start the scenario again at its end (default: as in the scenario)",
-    )
+    add_flag(group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS))
+    add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own.", parse=Path)
+    add_flag(parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_number(1))
+    add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
+    k = f"{_DEFAULTS.num_speculative_tokens}"
+    drafted = "Draft tokens per step; 0: no speculation."
+    add_flag(parser, "--num-speculative-tokens K", drafted, k, whole_number(0))
+    add_flag(parser, "--seed SEED", "Makes the simulation repeatable.", type=int)
+    add_flag(parser, "--speed X", "Simulated seconds per second.", "1", number(0.001))
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve a simulation until SIGINT or SIGTERM; return the exit code."""
-    try:
-        file = args.scenario_file
-        scenario = load_scenario(file) if file else find_scenario(args.scenario)
-    except ScenarioError as error:
-        _log(str(error))
-        return 2
+    file = args.scenario_file
+    scenario = load_scenario(file) if file else SCENARIOS[args.scenario]
     config = SimulationConfig(
-        models=tuple(dict.fromkeys(args.models)) if args.models else _DEFAULTS.models,
+        model=args.model,
         engines=args.engines,
         num_speculative_tokens=args.num_speculative_tokens,
         scenario=scenario,
-        loop=args.loop,
-        method=args.method,
         start_time=time.time(),
     )
     host, port = args.web_listen_address
@@ -90,28 +71,19 @@ def run(args: argparse.Namespace) -> int:
 
 async def _serve(simulation: Simulation, host: str, port: int, args: argparse.Namespace) -> None:
     stopped = asyncio.Event()
-    server = SimulatorServer(
-        simulation, dialect=args.dialect, host=host, port=port, speed=args.speed, on_phase=_log_phase
-    )
-    config = simulation.config
+    server = SimulatorServer(simulation, dialect=args.dialect, host=host, port=port, speed=args.speed)
     with on_each_signal(stopped.set):
         async with server:
-            _log(
-                f"serving {server.url}/metrics (dialect {args.dialect}, {len(config.models)} model(s) "
-                f"with {config.engines} engine(s) each, scenario {config.scenario.name})"
-            )
+            _log(f"serving {server.url}/metrics (scenario {simulation.config.scenario.name})")
             await stopped.wait()
-
-
-def _log_phase(phase: Phase) -> None:
-    length = "" if phase.seconds is None else f" for {phase.seconds:g} s"
-    _log(f"phase {phase.kind.name}{length}: {phase.kind.help}")
 
 
 def _log(text: str) -> None:
     print(f"simulate: {text}", file=sys.stderr, flush=True)
 
 
+#: The version of vLLM whose families the data files hold.
+_VERSION = "0.32.0"
 _TICK_SECONDS = 0.1
 _SHUTDOWN_SECONDS = 0.3
 
@@ -119,8 +91,7 @@ _SHUTDOWN_SECONDS = 0.3
 class SimulatorServer:
     """Serves a simulation over HTTP in real time, as an async context manager; OSError if it cannot listen.
 
-    While the simulated server restarts, the listening socket is closed, so that connections are refused; with
-    `unavailable: 503` it stays open and returns that status.
+    While the simulated server restarts, the listening socket is closed, so that connections are refused.
 
     Args:
         simulation: The simulation.
@@ -128,7 +99,6 @@ class SimulatorServer:
         host: Empty for all addresses.
         port: 0 for a free one.
         speed: Simulated seconds per second; 0: time passes only in `advance`.
-        on_phase: Called when a phase begins, including the first one.
     """
 
     def __init__(
@@ -139,15 +109,12 @@ class SimulatorServer:
         host: str = "127.0.0.1",
         port: int = 0,
         speed: float = 1.0,
-        on_phase: Callable[[Phase], None] | None = None,
     ) -> None:
         self.simulation = simulation or Simulation()
-        self.dialect = DIALECTS[dialect]
+        self.dialect = dialect
         self.host = host
         self.port = port
         self.speed = speed
-        self._on_phase = on_phase
-        self._announced: Phase | None = None
         self._runner: web.AppRunner | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._synchronizing = asyncio.Lock()
@@ -161,7 +128,6 @@ class SimulatorServer:
     async def __aenter__(self) -> Self:
         self._last = time.monotonic()
         await self._open()
-        self._announce()
         self._ticker = asyncio.create_task(self._tick())
         return self
 
@@ -179,11 +145,9 @@ class SimulatorServer:
     async def synchronize(self) -> None:
         """Open or close the socket as the simulation's state requires."""
         async with self._synchronizing:
-            self._announce()
-            refused = not self.simulation.serving and self.simulation.unavailable == "refused"
-            if refused and self._runner is not None:
+            if not self.simulation.serving:
                 await self._close()
-            elif not refused and self._runner is None:
+            elif self._runner is None:
                 await self._open()
 
     async def _tick(self) -> None:
@@ -199,12 +163,6 @@ class SimulatorServer:
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self.simulation.advance(elapsed * self.speed)
-
-    def _announce(self) -> None:
-        if self.simulation.phase is not self._announced:
-            self._announced = self.simulation.phase
-            if self._on_phase is not None:
-                self._on_phase(self._announced)
 
     async def _open(self) -> None:
         app = web.Application()
@@ -233,46 +191,33 @@ class SimulatorServer:
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         self._catch_up()
-        if not self.simulation.serving:
+        if not self.simulation.serving:  # until the next tick closes the socket
             return web.Response(status=503, text="the model is being loaded\n")
-        body = self.simulation.render(self.dialect.name)
-        return web.Response(body=body, headers={"Content-Type": self.dialect.content_type})
+        body = self.simulation.render(self.dialect)
+        return web.Response(body=body, headers={"Content-Type": DIALECTS[self.dialect]})
 
     async def _get_health(self, _request: web.Request) -> web.Response:
         return web.Response(status=200 if self.simulation.serving else 503)
 
     async def _get_version(self, _request: web.Request) -> web.Response:
-        if not self.simulation.serving:
-            return web.Response(status=503)
-        if not self.dialect.version:
-            return web.Response(status=404)
-        return web.json_response({"version": self.dialect.version})
+        return web.json_response({"version": _VERSION})
 
     async def _get_simulator(self, _request: web.Request) -> web.Response:
         self._catch_up()
         return web.json_response(self.status())
 
     async def _post_phase(self, request: web.Request) -> web.Response:
-        try:
-            document = await request.json()
-        except ValueError:
-            return _refusal("the body is not JSON")
-        if not isinstance(document, dict) or "phase" not in document:
-            return _refusal("the body must be an object with phase, and any parameters of it")
         self._catch_up()
-        given: dict[str, Any] = {str(key): value for key, value in document.items()}
         try:
-            self.simulation.set_phase(given.pop("phase"), seconds=given.pop("seconds", None), **given)
-        except ScenarioError as error:
-            return _refusal(str(error))
-        self._announce()
+            given = dict(await request.json())
+            self.simulation.set_phase(given.pop("phase", ""), seconds=given.pop("seconds", None), **given)
+        except (ScenarioError, TypeError, ValueError) as error:  # not JSON, no object, or no such phase
+            return web.json_response({"error": str(error)}, status=400)
         return web.json_response(self.status())
 
     def status(self) -> dict[str, Any]:
         """Return the document of GET /simulator."""
         simulation = self.simulation
-        truth = asdict(simulation.truth)
-        del truth["accepted_anywhere"]
         return {
             "phase": simulation.phase.kind.name,
             "phase_elapsed_seconds": simulation.phase_elapsed,
@@ -282,12 +227,5 @@ class SimulatorServer:
             "serving": simulation.serving,
             "restarts": simulation.restarts,
             "num_speculative_tokens": simulation.num_speculative_tokens,
-            "method": simulation.config.method,
-            "dialect": self.dialect.name,
-            "speed": self.speed,
-            "truth": truth,
+            "truth": asdict(simulation.truth),
         }
-
-
-def _refusal(message: str) -> web.Response:
-    return web.json_response({"error": message}, status=400)

@@ -26,7 +26,6 @@ class Engine:
         self._scheduler = Scheduler(config, rng)
         self._until = 0.0
         self._thinking_since = 0.0
-        self._v0 = _V0Sampler(num_speculative_tokens or 0)
         self.measurements.set("engine_sleep_state", 1, "awake")
 
     def advance(self, seconds: float, conditions: Conditions) -> None:
@@ -35,11 +34,11 @@ class Engine:
         while self._until - self.now > _RESOLUTION:
             if not self._advance_once(conditions):
                 break
-            self._v0.observe(self.now, self.totals, self.measurements)
-        self._set_load_gauges()
-        _set_lmdeploy_values(self.measurements, self.totals)
-        if self.busy_seconds:
-            self._set_sglang_gauges()
+        counts, scheduler = self.measurements, self._scheduler
+        counts.set("num_requests_running", len(scheduler.running))
+        counts.set("num_requests_waiting", len(scheduler.waiting))
+        counts.set("num_requests_waiting_by_reason", len(scheduler.waiting), "capacity")
+        counts.set("kv_cache_usage_perc", scheduler.kv_usage)
 
     def _advance_once(self, conditions: Conditions) -> bool:
         """Execute one group of steps, or skip idle time; return False if the time is too short."""
@@ -66,12 +65,15 @@ class Engine:
         return True
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
-        positions = self.num_speculative_tokens or 0
-        mean_draft_tokens = conditions.drafts.mean_draft_tokens(positions)
-        if conditions.drafts.draft_probability == 0.0:
-            positions = 0
-        return self.config.step_cost.step_seconds(
-            len(self._scheduler.running), mean_draft_tokens, positions, prefill_tokens
+        config, drafts = self.config, conditions.drafts
+        k = self.num_speculative_tokens or 0
+        tokens = len(self._scheduler.running) * (1.0 + drafts.mean_draft_tokens(k))
+        drafted_positions = k if drafts.draft_probability else 0
+        return (
+            config.base_seconds
+            + config.token_seconds * tokens
+            + config.draft_position_seconds * drafted_positions
+            + config.prefill_token_seconds * prefill_tokens
         )
 
     def _prefill(self, admitted: list[SimulatedRequest], conditions: Conditions) -> None:
@@ -107,7 +109,6 @@ class Engine:
         counts.add("prompt_tokens_cached_by_source", cached, "device")
         counts.add("prefix_cache_queries", prompt)
         counts.add("prefix_cache_hits", cached)
-        counts.add("prefill_seconds", self.now - started_at)
         counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
 
     def _decode(self, steps: int, conditions: Conditions) -> None:
@@ -142,9 +143,6 @@ class Engine:
         counts.add("generation_tokens", tokens)
         outputs = decoding * steps
         counts.observe("inter_token_latency_seconds", step_seconds, outputs)
-        counts.observe("time_per_output_token_seconds", step_seconds * outputs / tokens, outputs)
-        counts.add("busy_slots", outputs)
-        counts.add("decode_seconds", step_seconds * steps)
         # The accepted tokens are spread evenly, from a random request on.
         each, extra = divmod(drawn.accepted_tokens, decoding)
         offset = int(self._rng.random() * decoding)
@@ -165,12 +163,8 @@ class Engine:
 
     def _finish_requests(self) -> None:
         """Finish complete answers and free KV cache."""
-        finished = self._scheduler.take_finished()
-        for request in finished:
+        for request in self._scheduler.take_finished():
             self._finish(request)
-        if finished:
-            _set_llamacpp_values(self.measurements, self.totals)
-            self._count_for_sglang()
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))
 
     def _finish(self, request: SimulatedRequest) -> None:
@@ -193,124 +187,11 @@ class Engine:
             "request_decode_time_seconds": decode,
             "request_num_preemptions": request.preemptions,
             "request_prefill_kv_computed_tokens": request.prompt_tokens - request.cached_tokens,
-            "request_cached_tokens": request.cached_tokens,
-            "request_cache_hit_ratio": request.cached_tokens / request.prompt_tokens,
             "http_request_duration_seconds": latency,
             "http_request_duration_highr_seconds": latency,
         }
         for name, value in observations.items():
             counts.observe(name, value)
-        counts.set("longest", max(counts.get("longest"), request.kv_tokens))
         counts.add("http_requests", 1)
         # A request body has about 4 characters per prompt token, and its parameters.
         counts.add("http_request_size_bytes", 200 + 4 * request.prompt_tokens)
-
-    def _set_load_gauges(self) -> None:
-        """Set the gauges of load."""
-        counts = self.measurements
-        waiting = len(self._scheduler.waiting)
-        counts.set("num_requests_running", len(self._scheduler.running))
-        counts.set("num_requests_waiting", waiting)
-        counts.set("num_requests_waiting_by_reason", waiting, "capacity")
-        counts.set("kv_cache_usage_perc", self._scheduler.kv_usage)
-
-    def _set_sglang_gauges(self) -> None:
-        """Set SGLang's gauges, which are there from the first batch on."""
-        counts, k = self.measurements, self.num_speculative_tokens or 0
-        drafts, drafted = self.totals.drafts, self.totals.draft_tokens
-        values = {
-            "spec_num_steps": k,
-            "spec_num_draft_tokens": k + 1 if k else 0,
-            "spec_accept_length": 1 + self.totals.accepted_tokens / drafts if drafts else 0,
-            "spec_accept_rate": self.totals.accepted_tokens / drafted if drafted else 0,
-            "spec_cap_length": 0,
-            "spec_block_accept_length": 0,
-            "decode_tokens": self.totals.generation_tokens,
-        }
-        for name, value in values.items():
-            counts.set(f"sglang_{name}", value)
-
-    def _count_for_sglang(self) -> None:
-        """Set SGLang's counters, which change only when a request is complete.
-
-        The first tokens of running requests are left out: each request that is counted has one.
-        """
-        counts, totals = self.measurements, self.totals
-        started = counts.histograms["time_to_first_token_seconds"].count
-        counts.set("sglang_num_requests", totals.finished_requests)
-        counts.set("sglang_generation_tokens", totals.generation_tokens - started + totals.finished_requests)
-        counts.set("sglang_prompt_tokens", counts.get("prompt_tokens"))
-        if totals.drafts:
-            counts.set("sglang_spec_verify_calls", totals.drafts)
-
-
-_V0_INTERVAL_SECONDS = 5.0
-
-
-class _V0Sampler:
-    """Samples the totals every 5 s, as vLLM's V0 engine did.
-
-    Each sample added the totals since the start to the counters, so their rate is meaningless; the two gauges
-    are means since the start.
-    """
-
-    def __init__(self, num_speculative_tokens: int) -> None:
-        self._num_speculative_tokens = num_speculative_tokens
-        self._samples = 0
-
-    def observe(self, now: float, totals: Totals, measurements: Measurements) -> None:
-        """Take the samples that are due by now."""
-        due = math.floor(now / _V0_INTERVAL_SECONDS)
-        times, self._samples = due - self._samples, due
-        if times <= 0 or totals.draft_tokens == 0:
-            return
-        emitted = totals.accepted_tokens + totals.drafts
-        possible = totals.drafts * (self._num_speculative_tokens + 1)
-        measurements.set("v0_draft_acceptance_rate", totals.accepted_anywhere / totals.draft_tokens)
-        measurements.set("v0_efficiency", emitted / possible)
-        measurements.add("v0_num_accepted_tokens", totals.accepted_anywhere * times)
-        measurements.add("v0_num_draft_tokens", totals.draft_tokens * times)
-        measurements.add("v0_num_emitted_tokens", emitted * times)
-        measurements.add("v0_samples", times)
-
-
-def _set_lmdeploy_values(counts: Measurements, totals: Totals) -> None:
-    """Set LMDeploy's own values: means and totals since the start."""
-    if totals.draft_tokens:
-        counts.set("spec_decode_mean_accept_rate", totals.accepted_tokens / totals.draft_tokens)
-        counts.set("spec_decode_mean_accept_length", 1 + totals.accepted_tokens / totals.drafts)
-    if totals.drafts:
-        for position, accepted in enumerate(totals.accepted_per_position):
-            counts.set("spec_decode_per_position_accept_rate", accepted / totals.drafts, str(position))
-    queries = counts.get("prefix_cache_queries")
-    if queries:
-        counts.set("prefix_cache_hit_rate", counts.get("prefix_cache_hits") / queries)
-    counts.set("lmdeploy_request_success", counts.get("http_requests"), "ResponseType.FINISH")
-
-
-def _set_llamacpp_values(counts: Measurements, totals: Totals) -> None:
-    """Set llama.cpp's values, which change only when a request is complete."""
-    computed = counts.get("prompt_tokens_by_source", "local_compute")
-    generated = counts.get("generation_tokens")
-    prefill, decode = counts.get("prefill_seconds"), counts.get("decode_seconds")
-    steps = counts.histograms["iteration_tokens_total"].count
-    values = {
-        "prompt_tokens": computed,
-        "prompt_tokens_cached": counts.get("prompt_tokens_cached"),
-        "prompt_seconds": prefill,
-        "tokens_predicted": generated,
-        "tokens_predicted_seconds": decode,
-        "n_decode": steps,
-        "n_tokens_max": counts.get("longest"),
-        "prompt_tokens_seconds": computed / prefill if prefill else 0.0,
-        "predicted_tokens_seconds": generated / decode if decode else 0.0,
-        "n_busy_slots_per_decode": counts.get("busy_slots") / steps if steps else 0.0,
-        "spec_decode_num_drafts": totals.drafts,
-        "spec_decode_num_draft_tokens": totals.draft_tokens,
-        "spec_decode_num_accepted_tokens": totals.accepted_tokens,
-    }
-    for name, value in values.items():
-        counts.set(f"llamacpp_{name}", value)
-    if totals.drafts:
-        for position, accepted in enumerate(totals.accepted_per_position):
-            counts.set("llamacpp_spec_decode_num_accepted_tokens_per_pos", accepted, str(position))

@@ -2,135 +2,85 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from .speculation import Conditions, DraftModel, Traffic
+import msgspec
+from msgspec import Meta
+
+from ...config.options import ConfigError
+from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ParameterValue = float | int | str | tuple[float, ...] | None
 
-
-class ScenarioError(ValueError):
+class ScenarioError(ConfigError):
     """A scenario or phase is not valid. The message is one line with the reason and what is allowed."""
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a phase."""
+#: One probability, or one for each position.
+Acceptance = Probability | Annotated[tuple[Probability, ...], Meta(min_length=1)]
 
-    #: `probability` (0 to 1), `count` (whole number), `seconds`, `tokens` (a mean length), `weights`
-    #: (relative frequencies), `probabilities` (one, or one per position) or `choice`.
-    kind: str
-    default: ParameterValue  # the value if none is given; None for that of the server
-    help: str  # its meaning, with its unit
-    minimum: float = 0.0  # smallest value of a number
-    maximum: float = 1_000_000.0  # largest value of a count
-    choices: tuple[str, ...] = ()  # the values of a choice
-
-    def parse(self, name: str, value: object) -> ParameterValue:
-        """Return the value given by a user in its type; raises ScenarioError."""
-        if self.kind == "choice":
-            if value in self.choices:
-                return str(value)
-            raise ScenarioError(f"{name} must be one of {', '.join(self.choices)}, not {value!r}")
-        if self.kind in ("weights", "probabilities") and isinstance(value, list | tuple):
-            return self._parse_list(name, value)
-        if self.kind == "count":
-            return self._parse_count(name, value)
-        if self.kind == "weights":
-            raise ScenarioError(f"{name} must be a list of numbers, not {value!r}")
-        return self._parse_number(name, value)
-
-    def _parse_count(self, name: str, value: object) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum:
-            return value
-        limits = f"from {self.minimum:.0f} to {self.maximum:.0f}"
-        raise ScenarioError(f"{name} must be a whole number {limits}, not {value!r}")
-
-    def _parse_list(self, name: str, values: list[object] | tuple[object, ...]) -> ParameterValue:
-        numbers = tuple(self._parse_number(f"each value of {name}", value) for value in values)
-        if not numbers:
-            raise ScenarioError(f"{name} must not be an empty list")
-        if self.kind == "weights" and sum(numbers) <= 0.0:
-            raise ScenarioError(f"{name} must have at least one value above 0")
-        return numbers
-
-    def _parse_number(self, name: str, value: object) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        found = float(str(value)) if is_number else math.nan  # by its text: a huge integer is infinite
-        if self.kind in ("probability", "probabilities"):
-            fits, allowed = 0.0 <= found <= 1.0, "from 0 to 1"
-        else:
-            fits, allowed = self.minimum <= found < math.inf, f"of at least {self.minimum:g}"
-        if not fits:
-            raise ScenarioError(f"{name} must be a number {allowed}, not {value!r}")
-        return found
-
-
-# With K = 4, the tokens at the four positions are accepted in 92, 78, 61 and 43 % of the drafts.
-_ACCEPTANCE = 0.92
-_POSITION_DECAY = 0.92
-# Positions for which acceptance is computed; later ones have the value of the last.
+# Positions for which acceptance is computed; later ones have the value of the last. No typical K is larger.
 _POSITIONS = 16
-
 # Length of a ramp in a phase without end.
 _RAMP_SECONDS = 120.0
 
-_TRAFFIC = Traffic()
 
-_COMMON: Mapping[str, Parameter] = MappingProxyType(
-    {
-        "acceptance": Parameter(
-            "probabilities",
-            _ACCEPTANCE,
-            "chance that the first draft token is accepted, or a list with the chance at each "
-            "position given acceptance of all positions before it",
-        ),
-        "position_decay": Parameter(
-            "probability",
-            _POSITION_DECAY,
-            "factor by which that chance falls from position to position (not with a list)",
-        ),
-        "draft_probability": Parameter("probability", 1.0, "chance that a request has a draft in a step"),
-        "draft_length_weights": Parameter(
-            "weights", None, "relative frequency of drafts of 1, 2, 3, ... tokens; default: all K"
-        ),
-        "clients": Parameter("count", _TRAFFIC.clients, "clients per engine", maximum=10_000),
-        "think_seconds": Parameter(
-            "seconds", _TRAFFIC.think_seconds, "mean time between an answer and the next request"
-        ),
-        "prompt_tokens": Parameter(
-            "tokens", _TRAFFIC.prompt_tokens, "mean prompt length in tokens", minimum=1
-        ),
-        "output_tokens": Parameter(
-            "tokens", _TRAFFIC.output_tokens, "mean answer length in tokens", minimum=1
-        ),
-        "prefix_hit_ratio": Parameter(
-            "probability", _TRAFFIC.prefix_hit_ratio, "mean share of a prompt in the prefix cache"
-        ),
-        "repetition_ratio": Parameter(
-            "probability", 0.0, "share of the answers that end by repetition detection"
-        ),
-    }
-)
+class PhaseParameters(Traffic, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of every phase, with those of its traffic.
 
-_RESTART: Mapping[str, Parameter] = MappingProxyType(
-    {
-        "downtime_seconds": Parameter("seconds", 8.0, "how long the server is down"),
-        "unavailable": Parameter(
-            "choice",
-            "refused",
-            "response while it is down: connection refused, or HTTP status 503",
-            choices=("refused", "503"),
-        ),
-    }
-)
-_K = Parameter("count", 2, "new K; 0: the initial K", maximum=64)
+    With K = 4, the defaults accept the tokens at the four positions in 92, 78, 61 and 43 % of the drafts.
+
+    Attributes:
+        acceptance: chance that the first draft token is accepted, or a list with the chance at each position
+            given acceptance of all positions before it
+        position_decay: factor by which that chance falls from position to position (not with a list)
+        draft_probability: chance that a request has a draft in a step
+        draft_length_weights: relative frequency of drafts of 1, 2, 3, ... tokens; default: all K
+    """
+
+    acceptance: Acceptance = 0.92
+    position_decay: Probability = 0.92
+    draft_probability: Probability = 1.0
+    draft_length_weights: tuple[Amount, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse weights of which none is above 0; ValueError."""
+        if self.draft_length_weights is not None and not sum(self.draft_length_weights) > 0:
+            raise ValueError("draft_length_weights must have at least one value above 0")
+
+
+class DecayParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of a phase in which acceptance changes.
+
+    Attributes:
+        end_acceptance: acceptance at the end, in the form of acceptance
+    """
+
+    end_acceptance: Acceptance = 0.35
+
+
+class RestartParameters(PhaseParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of a phase that begins with a restart.
+
+    Attributes:
+        downtime_seconds: how long the server is down
+    """
+
+    downtime_seconds: Amount = 8.0
+
+
+class KChangeParameters(RestartParameters, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of a phase with another K.
+
+    Attributes:
+        num_speculative_tokens: new K; 0: the initial K
+    """
+
+    num_speculative_tokens: Annotated[int, Meta(ge=0, le=64)] = 2
 
 
 @dataclass(frozen=True)
@@ -139,23 +89,10 @@ class PhaseKind:
 
     name: str  # name in scenarios and in the HTTP API
     help: str  # description
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ from those of its parameters
+    parameters: type[PhaseParameters] = PhaseParameters  # what can be set
     restarts: bool = False  # whether the server restarts at the start of the phase
     speculates: bool = True  # whether the server speculates
-    ramps: bool = False  # whether acceptance changes from `acceptance` to `end_acceptance` over the phase
-
-    def parse(self, given: Mapping[str, object]) -> Mapping[str, Any]:
-        """Return the values of all parameters, by default their defaults, or raise ScenarioError."""
-        values = {name: parameter.default for name, parameter in self.parameters.items()}
-        for name, value in given.items():
-            if name not in values:
-                known = ", ".join(sorted(values))
-                raise ScenarioError(f"phase {self.name} has no parameter {name!r}; it has {known}")
-            try:
-                values[name] = self.parameters[name].parse(name, value)
-            except ScenarioError as error:
-                raise ScenarioError(f"phase {self.name}: {error}") from None
-        return MappingProxyType(values)
 
 
 @dataclass(frozen=True)
@@ -163,32 +100,31 @@ class Phase:
     """One phase of a scenario, of a length in simulated seconds; None without end."""
 
     kind: PhaseKind
-    parameters: Mapping[str, Any]
+    parameters: PhaseParameters
     seconds: float | None
+
+    @property
+    def downtime_seconds(self) -> float:
+        """How long the server is down if it restarts at the start of the phase."""
+        return self.parameters.downtime_seconds if isinstance(self.parameters, RestartParameters) else 3.0
 
     def conditions(self, elapsed: float) -> Conditions:
         """Return the conditions of the engines some seconds after the phase began."""
         values = self.parameters
-        drafts = DraftModel(
-            self._acceptance(elapsed), values["draft_probability"], values["draft_length_weights"] or ()
-        )
-        traffic = Traffic(**{each.name: values[each.name] for each in fields(Traffic)})
-        return Conditions(drafts, traffic)
+        acceptance = self._acceptance(elapsed)
+        drafts = DraftModel(acceptance, values.draft_probability, values.draft_length_weights or ())
+        return Conditions(drafts, values)
 
     def _acceptance(self, elapsed: float) -> tuple[float, ...]:
-        decay = self.parameters["position_decay"]
-        acceptance = _by_position(self.parameters["acceptance"], decay)
-        if not self.kind.ramps:
-            return acceptance
-        end = _by_position(self.parameters["end_acceptance"], decay)
-        over = self.parameters["over_seconds"]
-        if over is None:
-            over = _RAMP_SECONDS if self.seconds is None else self.seconds
-        progress = min(1.0, elapsed / over) if over else 1.0
-        length = max(len(acceptance), len(end))
+        values = self.parameters
+        begin = _by_position(values.acceptance, values.position_decay)
+        if not isinstance(values, DecayParameters):
+            return begin
+        end = _by_position(values.end_acceptance, values.position_decay)
+        progress = min(1.0, elapsed / (self.seconds or _RAMP_SECONDS))
         return tuple(
-            _at(acceptance, index) + progress * (_at(end, index) - _at(acceptance, index))
-            for index in range(length)
+            _at(begin, position) + progress * (_at(end, position) - _at(begin, position))
+            for position in range(max(len(begin), len(end)))
         )
 
 
@@ -202,7 +138,11 @@ def make_phase(name: object, given: Mapping[str, object] | None = None, seconds:
             raise ScenarioError(f"seconds must be a number above 0, not {seconds!r}")
         length = float(seconds)
     kind = PHASES[name]
-    return Phase(kind, kind.parse(given or {}), length)
+    try:
+        parameters = msgspec.convert({**kind.defaults, **(given or {})}, kind.parameters)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(f"phase {name}: {error}") from error
+    return Phase(kind, parameters, length)
 
 
 def _at(values: tuple[float, ...], index: int) -> float:
@@ -218,66 +158,53 @@ def _by_position(acceptance: float | tuple[float, ...], decay: float) -> tuple[f
     return tuple(acceptance * decay**position for position in range(_POSITIONS))
 
 
-def _parameters(
-    extra: Mapping[str, Parameter] | None = None, **defaults: float | tuple[float, ...]
-) -> Mapping[str, Parameter]:
-    """Return the common parameters with other defaults, and further parameters."""
-    parameters = {
-        name: replace(parameter, default=defaults.get(name, parameter.default))
-        for name, parameter in _COMMON.items()
-    }
-    return MappingProxyType(parameters | dict(extra or {}))
-
-
 _KINDS = (
-    PhaseKind("healthy", "normal traffic, good acceptance", _parameters()),
+    PhaseKind("healthy", "normal traffic, good acceptance"),
     PhaseKind(
         "slow_decay",
-        "acceptance falls linearly over the phase",
-        _parameters(
-            {
-                "end_acceptance": Parameter(
-                    "probabilities", 0.35, "acceptance at the end, in the form of acceptance"
-                ),
-                "over_seconds": Parameter(
-                    "seconds",
-                    None,
-                    "duration of the fall; default: the whole phase, or 120 s if it has no end",
-                ),
-            }
-        ),
-        ramps=True,
+        "acceptance falls linearly over the phase, or in 120 s if it has no end",
+        parameters=DecayParameters,
     ),
     PhaseKind(
         "collapse",
         "acceptance falls at once to almost nothing",
-        _parameters(acceptance=0.08, position_decay=0.5),
+        {"acceptance": 0.08, "position_decay": 0.5},
     ),
-    PhaseKind("idle", "no new requests", _parameters(clients=0)),
-    PhaseKind("bypass", "tokens without drafts", _parameters(draft_probability=0.0)),
-    PhaseKind("restart", "the server restarts: all counters are reset", _parameters(_RESTART), restarts=True),
+    PhaseKind("idle", "no new requests", {"clients": 0}),
+    PhaseKind("bypass", "tokens without drafts", {"draft_probability": 0.0}),
+    PhaseKind(
+        "restart",
+        "the server restarts: all counters are reset",
+        parameters=RestartParameters,
+        restarts=True,
+    ),
     PhaseKind(
         "k_change",
         "the server restarts with another number of speculative tokens",
-        _parameters({**_RESTART, "num_speculative_tokens": _K}),
+        parameters=KChangeParameters,
         restarts=True,
     ),
     PhaseKind(
         "saturation",
         "more requests than fit into the engine: they wait, and some are preempted",
-        _parameters(clients=200, think_seconds=0.1, output_tokens=400.0),
+        {"clients": 200, "think_seconds": 0.1, "output_tokens": 400.0},
     ),
     PhaseKind(
         "variable_drafts",
         "drafts of different lengths, and steps without drafts, as with n-gram lookup",
-        _parameters(acceptance=0.88, draft_probability=0.7, draft_length_weights=(0.2, 0.2, 0.25, 0.35)),
+        {"acceptance": 0.88, "draft_probability": 0.7, "draft_length_weights": (0.2, 0.2, 0.25, 0.35)},
     ),
     PhaseKind(
         "repetition",
         "repetitive answers: acceptance is abnormally high",
-        _parameters(acceptance=0.995, position_decay=1.0, repetition_ratio=0.6, output_tokens=400.0),
+        {"acceptance": 0.995, "position_decay": 1.0, "repetition_ratio": 0.6, "output_tokens": 400.0},
     ),
-    PhaseKind("off", "the server runs without speculation", _parameters(_RESTART), speculates=False),
+    PhaseKind(
+        "off",
+        "the server runs without speculation",
+        parameters=RestartParameters,
+        speculates=False,
+    ),
 )
 
 #: Every kind of phase by name.

@@ -1,23 +1,18 @@
 """The text of /metrics of a simulated server."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+
+from prometheus_client.utils import floatToGoString
 
 from .engine import Engine
-from .families import (
-    DIALECTS,
-    FamilySpec,
-    HistogramCounts,
-    Measurements,
-    SimulatedDialect,
-    combined,
-    combined_histogram,
-    format_python,
-)
+from .families import FamilySpec, HistogramCounts, Measurements, combined_histogram, load_families
 
 # The process starts this long before its counters: it loads the model first.
 _PROCESS_LEAD_SECONDS = 2.0
+
+# Labels with the model and the engine of a sample, and the engines that it adds up.
+_Owner = tuple[tuple[tuple[str, str], ...], tuple[Measurements, ...]]
 
 
 @dataclass(frozen=True)
@@ -29,36 +24,42 @@ class _Series:
     variant: str
     index: int
 
+    def total(self, name: str, variant: str = "") -> float:
+        """Return the sum of a value over the engines."""
+        return sum(part.get(name, variant) for part in self.parts)
 
-def render(engines: Mapping[str, Sequence[Engine]], started_at: float, dialect_name: str) -> bytes:
+
+def render(model: str, engines: Sequence[Engine], started_at: float, dialect: str) -> bytes:
     """Return the body of the response to GET /metrics; counters were created at a Unix time."""
-    writer = _Writer(engines, started_at, DIALECTS[dialect_name])
-    for number, family in enumerate(writer.dialect.families()):
+    writer = _Writer(model, engines, started_at, rust=dialect == "vllm-rust")
+    for number, family in enumerate(load_families(dialect)):
         writer.write(family, number)
     return writer.finish()
 
 
 class _Writer:
-    """Collects the lines of one response."""
+    """Collects the lines of one response.
 
-    def __init__(
-        self, engines: Mapping[str, Sequence[Engine]], started_at: float, dialect: SimulatedDialect
-    ) -> None:
-        self.dialect = dialect
-        self._engines = engines
+    The Rust front end writes OpenMetrics, counts as integers, the sum of a histogram before its buckets, and
+    the labels `model_name` and `engine` first. The Python one sorts labels and writes creation times.
+    """
+
+    def __init__(self, model: str, engines: Sequence[Engine], started_at: float, *, rust: bool) -> None:
+        self._rust = rust
+        self._model = ("model_name", _escape(model))
+        self._parts = tuple(engine.measurements for engine in engines)
         self._started_at = started_at
         self._lines: list[str] = []
-        every = [engine for of_model in engines.values() for engine in of_model]
-        self._config = every[0].config
-        self._num_speculative_tokens = every[0].num_speculative_tokens
+        self._config = engines[0].config
+        self._num_speculative_tokens = engines[0].num_speculative_tokens
         self._server_values = {
             "process_start_time_seconds": started_at - _PROCESS_LEAD_SECONDS,
-            "process_cpu_seconds": sum(engine.busy_seconds for engine in every),
+            "process_cpu_seconds": sum(engine.busy_seconds for engine in engines),
         }
 
     def finish(self) -> bytes:
         """Return everything written so far."""
-        if self.dialect.openmetrics:
+        if self._rust:
             self._lines.append("# EOF")
         return ("\n".join(self._lines) + "\n").encode()
 
@@ -66,84 +67,75 @@ class _Writer:
         """Write a family with its samples; creation times depend on its `number` among the families."""
         if family.requires == "speculation" and self._num_speculative_tokens is None:
             return
-        found = list(self._series(family))
-        if not found and not self.dialect.empty_families:
-            return
-        is_counter = family.type == "counter" and not family.bare
-        plain = is_counter and not self.dialect.openmetrics
-        self._header(f"{family.name}_total" if plain else family.name, family.type, family.help)
-        created = family.created and self.dialect.created
-        for series in found:
-            self._samples(family, series)
-            if created and self.dialect.openmetrics:
-                self._created(family, series, number)
-        if created and not self.dialect.openmetrics and found:
+        members = list(self._series(family))
+        suffix = "_total" if family.type == "counter" else ""
+        # OpenMetrics has the suffix in samples only.
+        self._header(f"{family.name}{'' if self._rust else suffix}", family.type, family.help)
+        for series in members:
+            self._samples(family, series, suffix)
+        if family.created and members:
             self._header(f"{family.name}_created", "gauge", family.help)
-            for series in found:
-                self._created(family, series, number)
+            for series in members:
+                # Series are created microseconds apart.
+                created = self._started_at + 2e-5 * number + 1e-6 * series.index
+                self._sample(family, "_created", series, _format_real(created))
 
     def _header(self, name: str, type_: str, help_: str) -> None:
         self._lines.append(f"# HELP {name} {help_}")
         self._lines.append(f"# TYPE {name} {type_}")
 
-    def _created(self, family: FamilySpec, series: _Series, number: int) -> None:
-        # Series are created microseconds apart.
-        value = self._started_at + 2e-5 * number + 1e-6 * series.index
-        self._sample(family, "_created", series, format_python(value))
-
-    def _samples(self, family: FamilySpec, series: _Series) -> None:
+    def _samples(self, family: FamilySpec, series: _Series, suffix: str) -> None:
         if family.type == "histogram":
             self._histogram(family, series)
         elif family.type == "summary":
-            count = combined(series.parts, "http_requests", "", "sum")
-            total = combined(series.parts, family.key, series.variant, "sum")
-            self._sample(family, "_count", series, self.dialect.number(count, family))
-            self._sample(family, "_sum", series, self.dialect.number(total, family))
+            count = series.total("http_requests")
+            self._sample(family, "_count", series, self._number(count, family))
+            total = series.total(family.key, series.variant)
+            self._sample(family, "_sum", series, self._number(total, family))
         else:
-            suffix = "_total" if family.type == "counter" and not family.bare else ""
-            value = self.dialect.number(self._value(family, series), family)
-            self._sample(family, suffix, series, value)
+            self._sample(family, suffix, series, self._number(self._value(family, series), family))
 
     def _value(self, family: FamilySpec, series: _Series) -> float:
         if family.constant:
             return family.constant[series.index % len(family.constant)]
         if family.key in self._server_values:
             return self._server_values[family.key]
-        return combined(series.parts, family.key, series.variant, family.combine)
+        return series.total(family.key, series.variant)
 
     def _histogram(self, family: FamilySpec, series: _Series) -> None:
         histogram = combined_histogram(series.parts, family.key)
-        number = self.dialect.number
-        for part in self.dialect.histogram:
-            if part == "bucket":
-                self._buckets(family, series, histogram)
-            elif part == "count":
-                self._sample(family, "_count", series, number(histogram.count, family))
-            else:
-                self._sample(family, "_sum", series, format_python(histogram.sum))
+        count, total = self._number(histogram.count, family), _format_real(histogram.sum)
+        if self._rust:
+            self._sample(family, "_sum", series, total)
+            self._sample(family, "_count", series, count)
+            self._buckets(family, series, histogram)
+        else:
+            self._buckets(family, series, histogram)
+            self._sample(family, "_count", series, count)
+            self._sample(family, "_sum", series, total)
 
     def _buckets(self, family: FamilySpec, series: _Series, histogram: HistogramCounts) -> None:
         bounds = family.bounds(self._config.max_model_len)
         before, after = self._label_text((("le", "\0"), *series.labels)).split("\0")
-        start = f"{self._name(family)}_bucket{before}"
-        number = self.dialect.number
+        start = f"{family.name}_bucket{before}"
         self._lines.extend(
-            f"{start}{format_python(bound)}{after} {number(count, family)}"
+            f"{start}{_format_real(bound)}{after} {self._number(count, family)}"
             for bound, count in zip(bounds, histogram.cumulative(bounds), strict=True)
         )
-        self._lines.append(f"{start}+Inf{after} {number(histogram.count, family)}")
+        self._lines.append(f"{start}+Inf{after} {self._number(histogram.count, family)}")
 
     def _sample(self, family: FamilySpec, suffix: str, series: _Series, value: str) -> None:
-        name, labels = self._name(family), self._label_text(series.labels)
-        self._lines.append(f"{name}{suffix}{labels} {value}")
+        self._lines.append(f"{family.name}{suffix}{self._label_text(series.labels)} {value}")
 
-    def _name(self, family: FamilySpec) -> str:
-        return family.name.replace(":", "_") if self.dialect.underscores else family.name
+    def _number(self, value: float, family: FamilySpec) -> str:
+        if not self._rust:
+            return _format_real(value)
+        return repr(float(value)) if family.real else str(int(value))
 
     def _label_text(self, labels: Sequence[tuple[str, str]]) -> str:
         if not labels:
             return ""
-        ordered = labels if self.dialect.identity_first else sorted(labels)
+        ordered = labels if self._rust else sorted(labels)
         return "{" + ",".join(f'{name}="{value}"' for name, value in ordered) + "}"
 
     def _series(self, family: FamilySpec) -> Iterator[_Series]:
@@ -168,27 +160,11 @@ class _Writer:
             return [str(position) for position in range(self._num_speculative_tokens or 0)]
         return family.variant.values if family.variant else ("",)
 
-    def _owners(
-        self, family: FamilySpec
-    ) -> list[tuple[tuple[tuple[str, str], ...], tuple[Measurements, ...]]]:
-        """Return the identity labels and the engines of each owner of a sample."""
-        of_model = {
-            model: tuple(engine.measurements for engine in engines)
-            for model, engines in self._engines.items()
-        }
-        if family.scope == "server":
-            return [((), tuple(chain.from_iterable(of_model.values())))]
-        if family.scope == "model":
-            return [((("model_name", _escape(model)),), parts) for model, parts in of_model.items()]
-        if family.omit_model_name:
-            # A second model's samples would have the same labels.
-            first = next(iter(of_model.values()))
-            return [((("engine", str(index)),), (part,)) for index, part in enumerate(first)]
-        return [
-            ((("model_name", _escape(model)), ("engine", str(index))), (part,))
-            for model, parts in of_model.items()
-            for index, part in enumerate(parts)
-        ]
+    def _owners(self, family: FamilySpec) -> list[_Owner]:
+        if family.scope != "engine":
+            return [((self._model,) if family.scope == "model" else (), self._parts)]
+        model = () if family.omit_model_name else (self._model,)
+        return [((*model, ("engine", str(index))), (part,)) for index, part in enumerate(self._parts)]
 
     def _constant_labels(self, family: FamilySpec) -> dict[str, str]:
         if family.key != "cache_config_info":
@@ -207,8 +183,12 @@ def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) ->
     """Return whether a sample exists yet."""
     if family.requires == "drafts":
         return any(part.has(family.key, variant) for part in parts)
-    key = {"traffic": "http_requests", "v0_sample": "v0_samples"}.get(family.requires)
-    return key is None or any(part.has(key) for part in parts)
+    return family.requires != "traffic" or any(part.has("http_requests") for part in parts)
+
+
+def _format_real(value: float) -> str:
+    """Format a number like the Python client library: always a float, exponents as in Go."""
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
 def _escape(value: str) -> str:

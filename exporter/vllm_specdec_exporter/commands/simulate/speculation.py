@@ -5,36 +5,50 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-# Up to this expected number of successes, counting the successes one by one is the fastest.
+# Up to this expected number of successes, counting them one by one is the fastest.
 _COUNTING_LIMIT = 10.0
 
 
 def binomial(rng: Random, trials: int, probability: float) -> int:
     """Draw the number of successes among independent trials; ValueError if there is no such distribution.
 
-    The distribution is exact, without a normal approximation, at a cost that does not grow with `trials`.
+    The distribution is exact, without a normal approximation, at a cost that hardly grows with `trials`.
     """
     if trials < 0 or not 0.0 <= probability <= 1.0:
         raise ValueError(f"no binomial distribution has {trials} trials at {probability}")
-    if trials == 0 or probability == 0.0:
-        return 0
-    if probability == 1.0:
-        return trials
     if probability > 0.5:
         return trials - binomial(rng, trials, 1.0 - probability)
-    if trials * probability < _COUNTING_LIMIT:
-        return _count_by_gaps(rng, trials, probability)
-    return _transformed_rejection(rng, trials, probability)
+    successes = 0
+    # A trial succeeds if its uniform number lies below the probability. The median of the numbers has a beta
+    # distribution, and tells one half of the trials without drawing them (Relles, 1972).
+    while trials * probability >= _COUNTING_LIMIT:
+        rank = (trials + 1) // 2
+        median = rng.betavariate(rank, trials + 1 - rank)
+        if median <= probability:
+            successes += rank
+            trials -= rank
+            probability = (probability - median) / (1.0 - median)
+        else:
+            trials = rank - 1
+            probability /= median
+    return successes + _count_by_gaps(rng, trials, probability)
 
 
 def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
     """Walk from success to success: the gaps between them are geometric (Devroye, 1986)."""
+    if probability == 0.0:
+        return 0
+    if probability >= 1.0:
+        return trials
     log_failure = math.log1p(-probability)
     successes = position = 0
     while True:
@@ -44,33 +58,6 @@ def _count_by_gaps(rng: Random, trials: int, probability: float) -> int:
             return successes
         position += math.floor(gap) + 1
         successes += 1
-
-
-def _transformed_rejection(rng: Random, trials: int, probability: float) -> int:
-    """Draw by the algorithm BTRS of Hörmann (1993), for `trials * probability` of at least 10."""
-    deviation = math.sqrt(trials * probability * (1.0 - probability))
-    b = 1.15 + 2.53 * deviation
-    a = -0.0873 + 0.0248 * b + 0.01 * probability
-    center = trials * probability + 0.5
-    squeeze = 0.92 - 4.2 / b
-    alpha = (2.83 + 5.1 / b) * deviation
-    log_odds = math.log(probability / (1.0 - probability))
-    mode = math.floor((trials + 1) * probability)
-    at_mode = math.lgamma(mode + 1) + math.lgamma(trials - mode + 1)
-    while True:
-        u = rng.random() - 0.5
-        distance = 0.5 - abs(u)
-        v = 1.0 - rng.random()
-        if distance == 0.0:
-            continue
-        k = math.floor((2.0 * a / distance + b) * u + center)
-        if not 0 <= k <= trials:
-            continue
-        if distance >= 0.07 and v <= squeeze:
-            return k
-        bound = at_mode - math.lgamma(k + 1) - math.lgamma(trials - k + 1) + (k - mode) * log_odds
-        if math.log(v * alpha / (a / (distance * distance) + b)) <= bound:
-            return k
 
 
 def multinomial(rng: Random, trials: int, weights: Sequence[float]) -> list[int]:
@@ -134,21 +121,13 @@ class Totals:
     accepted_tokens: int = 0  # tokens accepted; the bonus token of each draft is not among them
     #: Drafts in which the token at this position was accepted.
     accepted_per_position: list[int] = field(default_factory=list)
-    #: Drafts of which exactly 0, 1, 2, ... tokens were accepted.
-    accepted_per_draft: list[int] = field(default_factory=list)
     generation_tokens: int = 0  # tokens generated, with and without drafts
     finished_requests: int = 0
-    #: Draft tokens the target model agrees with, also after a rejection; vLLM's V0 engine counted these as
-    #: accepted.
-    accepted_anywhere: int = 0
 
     @classmethod
     def empty(cls, num_speculative_tokens: int) -> Totals:
         """Return zeros for every position."""
-        return cls(
-            accepted_per_position=[0] * num_speculative_tokens,
-            accepted_per_draft=[0] * (num_speculative_tokens + 1),
-        )
+        return cls(accepted_per_position=[0] * num_speculative_tokens)
 
     def add(self, other: Totals) -> None:
         """Add other totals to these; the number of positions may differ."""
@@ -183,66 +162,60 @@ def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, d
     """Draw the acceptance of drafts of one length."""
     totals.drafts += drafts
     totals.draft_tokens += drafts * length
-    reached = drafts
+    survivors = drafts
     for position in range(length):
-        chance = model.conditional(position)
-        survivors = binomial(rng, reached, chance)
+        survivors = binomial(rng, survivors, model.conditional(position))
         totals.accepted_tokens += survivors
         totals.accepted_per_position[position] += survivors
-        totals.accepted_per_draft[position] += reached - survivors
-        totals.accepted_anywhere += survivors + binomial(rng, drafts - reached, chance)
-        reached = survivors
-    totals.accepted_per_draft[length] += reached
 
 
 @dataclass(frozen=True)
-class StepCost:
-    """The duration of a step of the engine.
+class EngineConfig:
+    """The fixed properties of an engine.
 
     A step reads all weights once for any batch; every computed token takes time, draft tokens included; and
     the drafter proposes its tokens one after another. So the time per output token falls as more draft tokens
     are accepted, and at large batches rejected tokens cost more than speculation gains.
     """
 
-    base_seconds: float = 0.018  # time for reading the weights
-    token_seconds: float = 4e-5  # time per computed token of the batch, verified drafts included
-    draft_position_seconds: float = 0.0008  # time per drafted position
-    prefill_token_seconds: float = 4e-5  # time per prompt token that is not in the prefix cache
-
-    def step_seconds(
-        self, running: int, mean_draft_tokens: float, positions: float, prefill_tokens: int = 0
-    ) -> float:
-        """Return the duration of a step with `running` requests, for `positions` tokens per draft at most."""
-        return (
-            self.base_seconds
-            + self.token_seconds * running * (1.0 + mean_draft_tokens)
-            + self.draft_position_seconds * positions
-            + self.prefill_token_seconds * prefill_tokens
-        )
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """The fixed properties of an engine."""
-
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 2048  # prompt tokens after which a step admits no further prompt
     kv_cache_tokens: int = 65_536
     block_size: int = 16
     max_model_len: int = 8192  # maximum sequence length in tokens; bucket bounds depend on it
-    step_cost: StepCost = field(default_factory=StepCost)
+    base_seconds: float = 0.018  # time for reading the weights
+    token_seconds: float = 4e-5  # time per decoded token of the batch, verified drafts included
+    draft_position_seconds: float = 0.0008  # time per drafted position
+    prefill_token_seconds: float = 4e-5  # time per prompt token that is not in the prefix cache
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """The traffic of one engine: clients that send a request, read the answer and pause."""
+# No simulation needs a mean above these.
+_MAX_MEAN = 1_000_000.0
+_MAX_CLIENTS = 10_000
 
-    clients: int = 24  # clients of this engine, and so the maximum number of its requests
-    think_seconds: float = 0.5  # mean time between an answer and the client's next request
-    prompt_tokens: float = 600.0  # mean prompt length
-    output_tokens: float = 200.0  # mean answer length
-    prefix_hit_ratio: float = 0.35  # mean share of a prompt in the prefix cache
-    repetition_ratio: float = 0.0  # share of the answers that end by vLLM's repetition detection
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0, le=_MAX_MEAN)]
+Length = Annotated[float, Meta(ge=1, le=_MAX_MEAN)]
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """The traffic of one engine: clients that send a request, read the answer and pause.
+
+    Attributes:
+        clients: clients per engine, and so the maximum number of its requests
+        think_seconds: mean time between an answer and the next request
+        prompt_tokens: mean prompt length in tokens
+        output_tokens: mean answer length in tokens
+        prefix_hit_ratio: mean share of a prompt in the prefix cache
+        repetition_ratio: share of the answers that end by repetition detection
+    """
+
+    clients: Annotated[int, Meta(ge=0, le=_MAX_CLIENTS)] = 24
+    think_seconds: Amount = 0.5
+    prompt_tokens: Length = 600.0
+    output_tokens: Length = 200.0
+    prefix_hit_ratio: Probability = 0.35
+    repetition_ratio: Probability = 0.0
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
+from ...config.bearer_token import TokenError, read_token
 from ...config.options import ConfigError
 from ...config.values import parse_target
 from ...serve.tls import UpstreamConfig
@@ -58,13 +58,10 @@ class Endpoint:
         if not path:
             return {}
         try:
-            key = Path(path).read_text("ascii").strip()
-        except (OSError, ValueError):
-            key = ""
-        if not key or not key.isprintable():
+            return {"Authorization": f"Bearer {read_token(path)}"}
+        except TokenError as error:
             shown = json.dumps(path, ensure_ascii=False)
-            raise ConfigError(f"--api-key-file {shown}: does not hold one line of ASCII")
-        return {"Authorization": f"Bearer {key}"}
+            raise ConfigError(f"--api-key-file {shown}: {error}") from error
 
 
 def without_api(target: Target) -> Target:

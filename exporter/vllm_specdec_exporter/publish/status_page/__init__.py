@@ -83,7 +83,7 @@ def render(
         element("style", Html(_CSS)),
     )
     body = element("body", _header(result, now, query), _main(result, now, query, hours))
-    return "<!doctype html>\n" + element("html", head, body, lang="en") + "\n"
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def _reload(query: PageQuery) -> Html:
@@ -136,7 +136,7 @@ def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[
     anchors = [anchor for anchor, _, _ in engines]
     shown = query.engine if query.engine in anchors else next(iter(anchors), "")
     for t, target in enumerate(result.targets):
-        parts.append(_target(target, t, now, query))
+        parts.append(_target(target, t, now))
         for e, engine in enumerate(target.engines):
             if _anchor(t, e) == shown:
                 hour = hours[t].get(engine.key, ()) if t < len(hours) else ()
@@ -146,7 +146,6 @@ def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[
         parts.append(notice("No targets", element("p", "No server is known to poll.")))
     if result.requests is not None:
         parts.append(requests_section(result.requests, now))
-    parts.append(_thresholds(result, query))
     return element("main", *parts)
 
 
@@ -248,13 +247,12 @@ def _target_pill(target: TargetResult) -> Html:
     return h.pill("down", "down") if target.failure else h.pill("unknown", "not polled yet")
 
 
-def _target(target: TargetResult, index: int, now: float, query: PageQuery) -> Html:
+def _target(target: TargetResult, index: int, now: float) -> Html:
     heading = element("h2", h.name(target.target), " ", _target_pill(target), id=f"target-{index}")
     return element(
         "section",
         element("div", heading, _polls(target, now), class_="server"),
         _no_engines(target, now),
-        _errors(target, query, f"errors-{index}"),
         class_="target",
         aria_labelledby=f"target-{index}",
     )
@@ -309,22 +307,3 @@ def _engine(view: View, *, several: bool) -> Html:
         class_=engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown",
         aria_labelledby=view.anchor,
     )
-
-
-def _errors(target: TargetResult, query: PageQuery, anchor: str) -> Html:
-    failed = {reason: number for reason, number in target.poll_errors_total.items() if number}
-    if not failed:
-        return Html()
-    rows = (
-        h.row(element("code", reason), (h.count(number), REASONS.get(reason, "")))
-        for reason, number in failed.items()
-    )
-    content = h.table(("Reason", "Polls", "Meaning"), rows, label="Failed polls by reason", class_="words")
-    return element("div", query.fold("errors", content, anchor=anchor), class_="panel")
-
-
-def _thresholds(result: ExporterResult, query: PageQuery) -> Html:
-    if not result.thresholds:
-        return Html()
-    pairs = ((key.replace("_", " "), f"{value:g}") for key, value in result.thresholds.items())
-    return element("div", query.fold("thresholds", h.facts(pairs, "list")), class_="panel")

@@ -42,7 +42,6 @@ def requests_section(result: RequestsResult, now: float) -> Html:
         "section",
         element("div", heading, h.facts(_observed(result)), class_="server"),
         _unrecorded(result),
-        *(notice(f.text, element("p", f.action), kind=f.severity.value) for f in result.findings),
         *models,
         _sources(result),
         class_="target",
@@ -267,7 +266,7 @@ def _sources(result: RequestsResult) -> Html:
 
 
 def _records(result: RequestsResult) -> Html:
-    title, anchor = "What answers told", "requests-records"
+    title, anchor = "Records of speculation", "requests-records"
     rejected = Html()
     if result.push_rejected_total:
         rejected = h.note(f"{h.count(result.push_rejected_total)} pushed observations could not be used.")
@@ -282,7 +281,7 @@ def _records(result: RequestsResult) -> Html:
         )
         for item in observations
     )
-    heads = ("Seen by", "Record", "Requests", "Meaning")
+    heads = ("Source", "Record", "Requests", "Meaning")
     return h.table_section(title, heads, rows, rejected, anchor=anchor, beside=_SINCE, class_="words")
 
 
@@ -293,10 +292,10 @@ def _tap(tap: TapResult | None) -> Html:
         ("Address", h.name(tap.address)),
         ("Server behind", h.name(tap.upstream)),
         ("Connections open", h.count(tap.connections)),
-        ("Connections ever", h.count(tap.connections_total)),
+        ("Connections in total", h.count(tap.connections_total)),
         ("Requests passed on", h.count(tap.requests_total)),
-        ("Not looked at", h.counts(tap.unobserved_total) or "0"),
-        ("Server not reached", h.counts(tap.upstream_errors_total) or "0"),
+        ("Not observed", h.counts(tap.unobserved_total) or "0"),
+        ("Failed connections to the server", h.counts(tap.upstream_errors_total) or "0"),
     ]
     return h.section("Tap", h.facts(pairs, "list"), anchor="requests-tap", beside=_SINCE)
 

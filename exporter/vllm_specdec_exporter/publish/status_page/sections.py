@@ -69,7 +69,7 @@ def panels(view: View) -> tuple[Html, ...]:
     return (
         *(_positions(view), _distribution(view), _windows(view), _load(view)),
         *(_deployment(view), _data_quality(view)),
-        element("div", _rubric(view), _counters(view), class_="panel"),
+        _rubric(view),
     )
 
 
@@ -203,18 +203,5 @@ def _rubric(view: View) -> Html:
     )
     heads = ("For level", "Measure", "Value", "Needs", "Holds")
     table = h.table(heads, rows, label="Rubric, applied", class_="words")
-    return view.query.fold("rubric", table, h.note(f"Over the {view.window_words}."))
-
-
-def _counters(view: View) -> Html:
-    counters = view.engine.counters
-    values = {
-        "Drafts": counters.drafts,
-        "Draft tokens": counters.draft_tokens,
-        "Accepted tokens": counters.accepted_tokens,
-        "Generated tokens": counters.generation_tokens,
-    }
-    for position, total in enumerate(counters.accepted_tokens_per_position):
-        values[f"Accepted at position {position}"] = total
-    pairs = ((head, h.or_none(value, h.count, NOT_SHOWN)) for head, value in values.items())
-    return view.query.fold("counters", h.facts(pairs, "list"))
+    folded = view.query.fold("rubric", table, h.note(f"Over the {view.window_words}."))
+    return element("div", folded, class_="panel")

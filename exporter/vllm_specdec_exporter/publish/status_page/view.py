@@ -32,12 +32,9 @@ if TYPE_CHECKING:
 FOLDS = {
     "rules": "Rules of thumb",
     "rubric": "Rubric, applied",
-    "counters": "Counters as the server gave them",
-    "errors": "Failed polls by reason",
-    "thresholds": "Thresholds in force",
 }
 DEFAULT_REFRESH = 5.0
-_SLOWEST_REFRESH = 3600.0
+_MAX_REFRESH = 3600.0  # seconds: an hour; 0 pauses the page
 _ENGINE = re.compile(r"engine-\d{1,6}-\d{1,6}")
 
 
@@ -60,10 +57,9 @@ class PageQuery:
         query = urlencode({key: value for key, value in parts.items() if value}, safe=",")
         return (f"?{query}" if query else ".") + (f"#{anchor}" if anchor else "")
 
-    def fold(self, key: str, *content: str, anchor: str = "") -> Html:
-        """Return a part with a link that opens or closes it; several parts of one key need an `anchor`."""
-        is_open = key in self.opened
-        anchor = anchor or f"open-{key}"
+    def fold(self, key: str, *content: str) -> Html:
+        """Return a part with a link that opens or closes it."""
+        is_open, anchor = key in self.opened, f"open-{key}"
         link = element(
             "a",
             FOLDS[key],
@@ -83,7 +79,7 @@ def parse_query(query: Mapping[str, str], default_refresh: float = DEFAULT_REFRE
     if not chosen:
         seconds = default_refresh
     # Browsers truncate to whole seconds: a fraction would become 0 and reload without a pause.
-    refresh = math.ceil(min(max(seconds, 0.0), _SLOWEST_REFRESH))
+    refresh = math.ceil(min(max(seconds, 0.0), _MAX_REFRESH))
     engine = query.get("engine", "")
     return PageQuery(
         refresh=refresh,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from ...requests.exchange import MOST_LACKING, SMALL, Exchange
+from ...requests.exchange import MAX_LACKING, SMALL, Exchange
 from .. import logs
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ class _Callbacks:
 
     def _count_small(self, data: bytes) -> None:
         self._lacking = max(0, self._lacking + SMALL - len(data))
-        if self._lacking > MOST_LACKING:
+        if self._lacking > MAX_LACKING:
             self.collected = MAX_HEAD + 1
 
 

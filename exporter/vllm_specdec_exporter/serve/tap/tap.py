@@ -18,8 +18,9 @@ from ...config.values import format_address
 from ...requests.grouping import Classification
 from ...requests.result import TapResult
 from .. import logs
-from ..connection_limits import MOST_CONNECTIONS
-from ..sockets import Listener, Resolver
+from ..connection_limits import MAX_CONNECTIONS
+from ..discovery import Resolver
+from ..sockets import Listener
 from ..tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
@@ -88,7 +89,7 @@ class Tap:
     def is_full(self) -> bool:
         """Return whether the rest of the file descriptors is reserved, for polls and the other listener."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        reserved = min(MOST_CONNECTIONS + _OTHER_FILES, limit // 2)
+        reserved = min(MAX_CONNECTIONS + _OTHER_FILES, limit // 2)
         return 2 * len(self._clients) + 2 > limit - reserved
 
     async def drain(self) -> None:
@@ -197,7 +198,7 @@ class TapService:
             raise OSError("not a host name") from error
         context = self._certificate.context if self._certificate is not None else None
         try:
-            listener.serve(self.tap.accept, context)
+            listener.serve(lambda *_: self.tap.accept(), context)
         except OSError:
             listener.close()
             raise

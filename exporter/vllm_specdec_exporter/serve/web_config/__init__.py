@@ -23,8 +23,6 @@ LISTEN_ADDRESS = Option(
     "web.listen-address", parse_listen_address, ":9850", "Address to serve on.", metavar="ADDRESS"
 )
 
-MOST_REQUESTS = 40  # default limit of concurrent requests, as in Prometheus' own exporters
-
 WEB_CONFIG_FILE = Option(
     "web.config.file",
     str,

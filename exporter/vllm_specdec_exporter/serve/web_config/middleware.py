@@ -14,8 +14,9 @@ from aiohttp import web
 from ...observe.result import Reload
 from ...requests.routes import PUSH_PATH
 from .. import logs
-from ..connection_limits import HANDSHAKE_SECONDS, PROBES, AdmissionProtocol, peer_key
-from .basic_auth import Authenticator, BackgroundThread, TooBusyError
+from ..connection_limits import PROBES, peer_key
+from ..daemon_threads import in_daemon_thread
+from .basic_auth import Authenticator, TooBusyError
 from .fields import WebConfigError
 from .tls import alternative_names
 
@@ -45,8 +46,8 @@ class ConnectionPolicy:
         """
         before, self._loaded = self._loaded, loaded
         try:
-            admit = partial(self.admits, loaded=loaded)
-            listener.serve(partial(AdmissionProtocol, admit, limiter), loaded.context, HANDSHAKE_SECONDS)
+            admits = partial(self.admits, loaded=loaded)
+            listener.serve(partial(limiter.accept, admits=admits), loaded.context)
         except BaseException:
             self._loaded = before
             raise
@@ -71,14 +72,14 @@ class ConnectionPolicy:
         return True
 
     def _retire_old(self, limiter: ConnectionLimiter) -> None:
-        for connection in limiter.server.connections:
+        for connection in tuple(limiter.connections):
             transport = connection.transport
             loaded = self._accepted.get(transport) if transport is not None else None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
             self._retired.add(transport)
-            if client_rules(loaded) != client_rules(self._loaded) and not limiter.is_busy(transport):
-                connection.force_close()
+            if client_rules(loaded) != client_rules(self._loaded) and not connection.is_asked:
+                connection.abort()
 
 
 def same_tls(one: Loaded, other: Loaded) -> bool:
@@ -98,7 +99,6 @@ LOOK_SECONDS = 1.0  # time between two checks of the files, in seconds
 #: Paths without authentication: Kubernetes' probes cannot send a password, and pushes need their bearer token
 #: in the same header.
 OPEN_PATHS = PROBES | {PUSH_PATH}
-_STOP_SECONDS = 0.2  # longest wait for a hash that is being computed at the end of the process, in seconds
 
 
 class WebConfigMiddleware:
@@ -109,9 +109,7 @@ class WebConfigMiddleware:
         self._loaded = loaded
         self._report = report
         self._read_at = time.time()
-        self._reader = BackgroundThread("web configuration")
-        self._hasher = BackgroundThread("bcrypt")
-        self._authenticator = Authenticator(self._hasher)
+        self._authenticator = Authenticator()
         self._authenticator.use(loaded.config.users)
         self._watch: asyncio.Task[None] | None = None
         self._policy = ConnectionPolicy(loaded)
@@ -131,15 +129,10 @@ class WebConfigMiddleware:
         self._watch = asyncio.create_task(self._follow(listener, limiter), name="web configuration")
 
     async def stop(self) -> None:
-        """Stop checking files and passwords; waiting requests are rejected."""
+        """Stop checking files."""
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        self._hasher.stop()
-
-    def has_ended(self) -> bool:
-        """Return whether the thread that checks passwords ends within `_STOP_SECONDS`."""
-        return self._hasher.join(_STOP_SECONDS)
 
     def _summary(self) -> dict[str, object]:
         config = self._loaded.config
@@ -160,7 +153,7 @@ class WebConfigMiddleware:
                 self._fail(error)
 
     async def _check_files(self, listener: Listener, limiter: ConnectionLimiter) -> None:
-        contents = await self._reader.run(self._source.look)
+        contents = await in_daemon_thread(self._source.look)
         if contents == self._loaded.contents:
             self._rejected = self._pending = None
             self._succeed()
@@ -172,7 +165,7 @@ class WebConfigMiddleware:
             self._pending = contents
             return
         try:
-            loaded = await self._reader.run(self._load)
+            loaded = await in_daemon_thread(self._load)
         except WebConfigError as error:
             self._rejected = contents
             self._logged = ""  # each rejected version is logged
@@ -181,7 +174,7 @@ class WebConfigMiddleware:
             await self._apply(loaded, listener, limiter)
 
     def _load(self) -> Loaded:
-        """Run in the reader."""
+        """Run in a thread."""
         loaded = self._source.load()
         # A full disk or a file cut off must not turn off TLS and authentication.
         loaded.require_protections_of(self._loaded)

@@ -1,0 +1,146 @@
+"""`push_request()`: pushes one request that the caller observed, such as a gateway."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..config.bearer_token import TokenError, parse_token, read_token
+from ..requests.routes import PUSH_PATH
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+    from ..requests.push_schema import PushedRequest
+
+#: Bytes that are read of a response: the exporter's own has at most ten reasons of some hundred bytes.
+_MAX_RESPONSE = 64 * 1024
+#: Characters of a reason in an error, so that it stays one line of a log.
+_MAX_REASON = 200
+
+#: Reasons for responses without one of their own.
+_REASONS = {
+    200: "not the response of an exporter",
+    404: "pushes are not enabled there (--push.bearer-token-file), or it is no exporter",
+}
+
+
+class PushFailedError(Exception):
+    """The exporter did not count the request, or sent no response. The message has the reason."""
+
+
+def push_request(
+    request: PushedRequest,
+    url: str = "http://127.0.0.1:9850",
+    *,
+    token: str = "",
+    token_file: str | Path = "",
+    timeout: float = 2.0,
+    tls: ssl.SSLContext | None = None,
+) -> tuple[str, ...]:
+    """Push one observed request, once, and return the exporter's warnings about it.
+
+    It blocks until the response: an event loop has to call it in a thread. After a timeout, the exporter may
+    have counted the request, so that a retry could count it twice.
+
+    Args:
+        request: what was observed.
+        url: the exporter's address.
+        token: the bearer token of ``--push.bearer-token-file``.
+        token_file: a file with the token, read for every push; instead of `token`.
+        timeout: limit of the connection, and of each wait for the response, in seconds.
+        tls: TLS settings for an https address; by default the certificate is verified.
+
+    Raises:
+        PushFailedError: the request was not accepted, or the exporter cannot be reached.
+        ValueError: an invalid argument; the message names it.
+    """
+    address = _address(url)
+    try:
+        body = msgspec.json.encode({"requests": [request]})
+    except (msgspec.MsgspecError, TypeError, UnicodeError, OverflowError) as error:
+        raise ValueError(f"request: {error}") from error
+    headers = {
+        "Authorization": f"Bearer {_token(token, token_file)}",
+        "Content-Type": "application/json",
+        "User-Agent": "vllm-specdec-exporter-client",
+    }
+    # Without the proxy of the environment: the exporter is usually in the same network.
+    handlers = (_NoRedirects(), urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+    try:
+        post = urllib.request.Request(address, body, headers)  # noqa: S310 - `_address` checks the scheme
+        with urllib.request.build_opener(*handlers).open(post, timeout=timeout) as response:
+            return _warnings(url, response.read(_MAX_RESPONSE))
+    except urllib.error.HTTPError as error:
+        with error:
+            reason = _rejection(error.code, error.read(_MAX_RESPONSE))
+        raise PushFailedError(f"{url} answered {error.code}: {reason}") from error
+    except TimeoutError as error:
+        raise PushFailedError(f"{url} sent no complete response within {timeout:g} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split())
+        raise PushFailedError(f"{url} cannot be reached: {reason[:_MAX_REASON]}") from error
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect, which would send the token to another server."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Return no request, so that the response becomes an HTTPError."""
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment:
+        raise ValueError("url: allowed: http://host:port or https://host:port of the exporter")
+    if "@" in parts.netloc:
+        raise ValueError("url: must not have a user and a password; use the token")
+    return url.rstrip("/").removesuffix(PUSH_PATH) + PUSH_PATH
+
+
+def _token(token: str, token_file: str | Path) -> str:
+    if bool(token) == bool(token_file):
+        raise ValueError("either token or token_file is needed")
+    try:
+        # An error of http.client about an invalid header would show the token.
+        return parse_token(token.encode()) if token else read_token(token_file)
+    except TokenError as error:
+        reason = f"the token file {error}" if token_file else "the token is not valid"
+        raise PushFailedError(reason) from error
+
+
+def _warnings(url: str, body: bytes) -> tuple[str, ...]:
+    """Return the warnings in the response to an accepted push."""
+    document = _document(body)
+    if document.get("accepted") != 1:
+        raise PushFailedError(f"{url} answered 200: {_REASONS[200]}")
+    warnings = document.get("warnings")
+    return tuple(map(str, warnings)) if isinstance(warnings, list) else ()
+
+
+def _rejection(status: int, body: bytes) -> str:
+    """Return why a push was not accepted, in one line."""
+    document = _document(body)
+    errors = document.get("errors")
+    reason = "; ".join(map(str, errors)) if isinstance(errors, list) else ""
+    reason = reason or str(document.get("error") or _REASONS.get(status, "no reason given"))
+    return " ".join(reason.split())[:_MAX_REASON]
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -1,0 +1,85 @@
+"""How each block is run or checked, and what is wrong with one that is not, or is marked wrongly."""
+
+import re
+from enum import Enum
+from functools import cache
+
+from docs.inventory import Block, blocks
+from docs.offline_commands import KINDS
+from docs.other_tests import in_other_test
+from docs.readers import reader_of
+from docs.shell import logical_lines, simple_commands
+
+
+class Check(Enum):
+    """What happens to a block."""
+
+    OTHER_TEST = "run or compared by another test"
+    SHELL = "run as shell commands"
+    PYTHON = "run as Python"
+    TRANSCRIPT = "run, and its output compared"
+    DOCUMENT = "read by the tool that it is for"
+    PROMQL = "parsed as PromQL"
+    UNIT = "read by systemd"
+    NOT_CODE = "not run: no code"
+
+
+_LANGUAGES = {
+    "sh": Check.SHELL,
+    "yaml": Check.DOCUMENT,
+    "json": Check.DOCUMENT,
+    "python": Check.PYTHON,
+    "promql": Check.PROMQL,
+    "ini": Check.UNIT,
+}
+#: What a block may be that is no code, as its marker says.
+_NOT_CODE = re.compile(r"a (drawing|formula|synopsis)\b")
+_PROGRAM = re.compile(
+    r"^(\$ |vllm-|kubectl |promtool |amtool |bash |pytest |curl |make |helm |docker )", re.MULTILINE
+)
+
+
+@cache
+def check_of(block: Block) -> Check | None:
+    """Return what happens to a block; `None` where nothing does."""
+    language = block.language
+    if in_other_test(block):
+        return Check.OTHER_TEST
+    if block.text.startswith("$ "):
+        return Check.TRANSCRIPT
+    if language in _LANGUAGES or _PROGRAM.search(block.text):
+        return _LANGUAGES.get(language)
+    return Check.NOT_CODE
+
+
+def complaint(block: Block) -> str:
+    """Return what is wrong with a block or with its marker, empty where nothing is."""
+    check, needs_marker = check_of(block), False
+    if check is Check.SHELL:
+        try:
+            lines = [line for line in logical_lines(block.text) if not line.startswith("export ")]
+        except ValueError as error:
+            return f"{block.where}: {error}"
+        kinds = [KINDS.of(words) for line in lines for words in simple_commands(line)]
+        needs_marker = any(kinds)
+    elif check is Check.DOCUMENT:
+        reader = reader_of(block.document())
+        if reader is None:
+            return f"{block.where}: no tool is known that reads it: docs/readers.py has a table"
+        needs_marker = reader.foreign
+    elif check is Check.NOT_CODE:
+        needs_marker = True
+        if block.reason and not _NOT_CODE.match(block.reason):
+            return f"{block.where}: marked as not run, and not as {_NOT_CODE.pattern}"
+    elif check is None:
+        return f"{block.where}: nothing runs or checks it"
+    elif check in (Check.OTHER_TEST, Check.TRANSCRIPT):  # a marker says what was measured elsewhere
+        needs_marker = bool(block.reason)
+    if bool(block.reason) != needs_marker:
+        return f"{block.where}: {'no marker `not run`' if needs_marker else 'marked, and it is run'}"
+    return ""
+
+
+def blocks_with(*checks: Check) -> tuple[Block, ...]:
+    """Return the blocks with one of these checks."""
+    return tuple(block for block in blocks() if check_of(block) in checks)

@@ -1,0 +1,131 @@
+"""Commands that no test can run, and what its tool can check of each without a server.
+
+A page marks a block with one of them as not run, and no other block.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from docker.compose import document, services
+from docs.inventory import ROOT
+from support.calibrated import calibrated_file
+from support.programs import COMMAND
+from vllm_specdec_exporter import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from docs.running import Machine
+
+_IMAGE = re.compile(r"vllm-specdec-exporter:(\S+?)(,|$)")
+
+
+class CheckError(AssertionError):
+    """Something is wrong with a command."""
+
+
+def _docker(machine: Machine, words: list[str]) -> None:
+    """Images have this version; what follows one are our flags; compose has what is named."""
+    for word in words:
+        if image := _IMAGE.search(word):
+            _demand(image[1] == __version__, words, f"the version is {__version__}")
+    if words[1] == "run":
+        image = next(number for number, word in enumerate(words) if _IMAGE.search(word))
+        _run(machine, COMMAND, *words[image + 1 :], "--config.check")
+    elif words[1] == "compose":
+        profiles = {name for one in document()["services"].values() for name in one.get("profiles", [])}
+        known = {"up", "down", "logs", *profiles, *services()}
+        names = [word for word in words[2:] if not word.startswith("-")]
+        _demand(known.issuperset(names), words, f"subcommands, profiles and services are {known}")
+    else:
+        declared = re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+        for flag, word in itertools.pairwise(words):
+            given = word.partition("=")[0]
+            _demand(flag != "--build-arg" or given in declared, words, f"Dockerfile does not declare {word}")
+
+
+def _kubectl(machine: Machine, words: list[str]) -> None:
+    """It gets as far as the connection to a missing cluster; objects that it creates are made offline."""
+    if words[1:3] == ["apply", "-f"]:
+        _demand((machine.folder / words[3]).is_file(), words, "there is no such file")
+    dry = ("create" in words or "apply" in words) and "--dry-run=server" not in words
+    offline = ("--dry-run=client", "--output=name") if "create" in words and dry else ()
+    line = shlex.join([*words, *offline])
+    if offline:
+        machine.shell(machine.put_here(line))
+        return
+    done = subprocess.run(
+        ("bash", "-c", machine.put_here(line)),
+        cwd=machine.folder,
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=180,
+    )
+    output = done.stdout + done.stderr
+    _demand("refused" in output, words, output)
+
+
+def _helm(machine: Machine, words: list[str]) -> None:
+    """The chart renders with these values, beside those of an existing release."""
+    rest = [word for word in words[2:] if word not in ("--install", "--reuse-values")]
+    more = ["--set", "podMonitor.enabled=true"] if "--reuse-values" in words else []
+    printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
+    _demand("kind:" in printed, words, "it makes no objects")
+
+
+def _calibrate(machine: Machine, words: list[str]) -> None:
+    """The flags are those of the command; a profile is put where it would write one."""
+    _run(machine, COMMAND, *words[1:], "--dry-run")
+    shutil.copy(calibrated_file(), machine.folder / words[words.index("--out") + 1])
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A kind of command: its words with single spaces, and what is done instead of running it, if any."""
+
+    command: re.Pattern[str]
+    check: Callable[[Machine, list[str]], None] | None
+
+
+class _Kinds(tuple[Unavailable, ...]):
+    __slots__ = ()
+
+    def of(self, words: Iterable[str]) -> Unavailable | None:
+        """Return the first kind that a command is of; `None` for one that can be run."""
+        text = f"{' '.join(words)} "
+        return next((kind for kind in self if kind.command.match(text)), None)
+
+
+KINDS = _Kinds(
+    Unavailable(re.compile(pattern), check)
+    for pattern, check in (
+        (r"docker ", _docker),
+        (r"(sudo )?(systemctl|journalctl) |vllm serve ", None),
+        (r"kubectl (?!kustomize )", _kubectl),
+        (r"helm (install|upgrade)( --install)? \S+ (?!helm/)", None),
+        (r"helm (install|upgrade) ", _helm),
+        (r"make (test|test-vllm|check|lint|bench|pictures|dist|generate)\b", None),
+        (r"npm run |python tests/dashboards/render/bundle.py|bash tests/vllm/install.sh", None),
+        (r"pytest -m vllm ", None),
+        (r"vllm-specdec-exporter calibrate (?!.*--dry-run)", _calibrate),
+    )
+)
+
+
+def _run(machine: Machine, *words: str) -> None:
+    machine.shell(machine.put_here(shlex.join(words)))
+
+
+def _demand(condition: bool, words: list[str], why: str) -> None:
+    if not condition:
+        msg = f"$ {shlex.join(words)}\n{why}"
+        raise CheckError(msg)

@@ -1,0 +1,147 @@
+"""The tools that read YAML and JSON of the pages."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from docs.inventory import ROOT
+from helm.charts import CHART, render
+from helm.manifest_schemas import problems_everywhere
+from support.programs import COMMAND, clean_environment, find_program, simulator
+from vllm_specdec_exporter.commands.act.decision import decide
+from vllm_specdec_exporter.serve.option_table import OPTIONS
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A tool that reads a kind of document.
+
+    Attributes:
+        name: for reports.
+        keys: at the top of the document; a document with one of them is of this kind.
+        read: gives it to the tool; raises or fails if the tool refuses it.
+        foreign: whether the document is for a program that no test can run.
+    """
+
+    name: str
+    keys: frozenset[str]
+    read: Callable[[Any, Path], None]
+    foreign: bool = False
+
+
+def reader_of(document: object) -> Reader | None:
+    """Return what reads a document, `None` if no tool is known."""
+    keys = set(document) if isinstance(document, dict) else set()
+    return next((one for one in READERS if one.keys & keys), None)
+
+
+def _by(*words: str) -> Callable[[Any, Path], None]:
+    """A command that reads a file."""
+
+    def read(document: Any, folder: Path) -> None:
+        _run(*words, str(_written(document, folder)))
+
+    return read
+
+
+def _prometheus(document: Any, folder: Path) -> None:
+    """Rule files of other machines are those of the repository."""
+    if "rule_files" in document:
+        document = {**document, "rule_files": [str(ROOT / "alerts" / "rules" / "*.yml")]}
+    _by(find_program("promtool", "prometheus"), "check", "config")(document, folder)
+
+
+def _scenario(document: Any, folder: Path) -> None:
+    """The simulator plays it."""
+    with simulator("--scenario.file", str(_written(document, folder))):
+        pass
+
+
+def _containers(document: Any, _folder: Path) -> None:
+    """A part of a pod, in a pod."""
+    containers = {"containers": [{"name": "vllm", "image": "vllm/vllm-openai:v0.32.0"}], **document}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": containers}
+    assert problems_everywhere([pod]) == []
+
+
+def _object(document: Any, _folder: Path) -> None:
+    assert problems_everywhere([document]) == []
+
+
+def _values(document: Any, _folder: Path) -> None:
+    """The chart's schema and templates take them, and they make objects."""
+    assert render(document)
+
+
+def _grafana_chart(document: Any, folder: Path) -> None:
+    """The sidecar looks for the label and the annotation that our ConfigMaps have."""
+    wanted = document["sidecar"]["dashboards"]
+    _run(COMMAND, "dashboards", "--out", str(folder), "--configmaps", "monitoring")
+    for path in folder.glob("*.yaml"):
+        metadata = yaml.safe_load(path.read_text("utf-8"))["metadata"]
+        assert metadata["labels"][wanted["label"]] == wanted["labelValue"]
+        assert wanted["folderAnnotation"] in metadata["annotations"]
+    assert list(folder.glob("*.yaml"))
+
+
+def _webhook(document: Any, _folder: Path) -> None:
+    assert len(decide(json.dumps(document).encode())) == len(document["alerts"])
+
+
+def _recorded(document: Any, folder: Path) -> None:
+    """`requests` knows its record of speculation; one request alone is too few to judge by."""
+    file = _written(document, folder)
+    done = _run(COMMAND, "requests", str(file), accepted=(0, 1, 3))
+    assert "1 request" in done, done
+
+
+def _keys(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+_CHECK = (COMMAND, "--config.check")
+_COMPOSE = (
+    str(Path(sys.executable).with_name("check-jsonschema")),
+    "--builtin-schema",
+    "vendor.compose-spec",
+)
+_EXPORTER = frozenset(option.key.partition(".")[0] for option in OPTIONS)
+_CHART = frozenset(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")))
+
+#: The first that fits reads a document.
+READERS = (
+    Reader(
+        "promtool check config",
+        _keys("alerting", "scrape_configs", "rule_files", "remote_write"),
+        _prometheus,
+    ),
+    Reader("Kubernetes' schema of a pod", _keys("initContainers"), _containers),
+    Reader("Kubernetes' schema of an object", _keys("apiVersion"), _object),
+    Reader("the schema of compose files", _keys("services"), _by(*_COMPOSE)),
+    Reader("--cost.file", _keys("profiles"), _by(*_CHECK, "--cost.file")),
+    Reader("--scenario.file", _keys("phases"), _scenario),
+    Reader("our ConfigMaps", _keys("sidecar"), _grafana_chart, foreign=True),
+    Reader("act", _keys("alerts"), _webhook),
+    Reader("requests", _keys("response"), _recorded),
+    Reader("the chart", _CHART, _values),
+    Reader("--config.file", _EXPORTER, _by(*_CHECK, "--config.file")),
+)
+
+
+def _written(document: Any, folder: Path) -> Path:
+    path = folder / "document.yml"
+    # JSON is YAML, and what reads JSON Lines wants a line.
+    path.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    return path
+
+
+def _run(*words: str, accepted: tuple[int, ...] = (0,)) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, env=clean_environment(), timeout=180)
+    assert done.returncode in accepted, done.stdout + done.stderr
+    return done.stdout

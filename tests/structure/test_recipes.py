@@ -1,0 +1,115 @@
+"""The recipes of CONTRIBUTING.md, followed in a copy of the repository."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.full
+
+ROOT = Path(__file__).parents[2]
+#: What a copy does without: the history, environments, caches and what tests have built.
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", "__pycache__", "node_modules", "dist", "build"
+)
+PACKAGE, MEASURES = "exporter/vllm_specdec_exporter", "measures/measures.py"
+
+#: A new gauge: by file, the text before which something is put, and what.
+GAUGE = {
+    f"{PACKAGE}/publish/metrics.toml": {
+        "[window_drafts]": """\
+[rejected_tokens_per_second]
+scope = "window"
+help = "Rejected draft tokens per second, over the real span of the window."
+
+"""
+    },
+    f"{PACKAGE}/{MEASURES}": {
+        "        generation_tokens_per_second: ": "        rejected_tokens_per_second: not accepted.\n",
+        "    generation_tokens_per_second: float": "    rejected_tokens_per_second: float | None = None\n",
+        "        generation_tokens_per_second=_rate(": (
+            "        rejected_tokens_per_second=None\n"
+            "        if draft_tokens is None or accepted is None\n"
+            "        else _rate(draft_tokens - accepted, delta.span),\n"
+        ),
+    },
+    "tests/core/test_measures.py": {
+        "            generation_tokens_per_second=40.0,": "            rejected_tokens_per_second=20.0,\n",
+    },
+    "docs/concepts.md": {
+        "| rates per second |": "| `vllm_specdec_rejected_tokens_per_second` | tokens | wasted work |\n"
+    },
+    "CHANGELOG.md": {"## [Unreleased]": ""},
+}
+#: Written by the commands of the recipe.
+GENERATED = {
+    "docs/reference/metrics.md",
+    "docs/reference/snapshot.schema.json",
+    "docs/operations.md",
+    "tests/golden/metrics.prom",
+}
+
+
+def recipe(name: str) -> str:
+    """Return the text of a recipe."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    return text.partition(f"**{name}**")[2].partition("\n**")[0]
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands of a recipe; of `make generate`, those of the target."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    lines: list[str] = []
+    for code in re.findall(r"`([^`]+)`", text):
+        if code == "make generate":
+            lines += re.findall(r"\t(.+)", makefile.partition("\ngenerate:")[2].partition("\n\n")[0])
+        elif " -m pytest " in code:
+            lines.append(code)
+    return [re.sub(r"\$\(BIN\)/python|\.venv/bin/python", sys.executable, line) for line in lines]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file of a folder but bytecode and caches."""
+    own = (path for path in folder.rglob("*") if path.is_file())
+    names = {str(path.relative_to(folder)): path for path in own}
+    return {
+        name: path.read_bytes()
+        for name, path in names.items()
+        if "__pycache__" not in name and not name.startswith(".")
+    }
+
+
+def test_a_gauge_changes_the_files_that_its_recipe_names_and_no_others(tmp_path: Path) -> None:
+    """Five by hand; all others are written by the commands, which succeed."""
+    copy = tmp_path / "copy"
+    shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+    before = contents(copy)
+    text = recipe("A metric")
+    for name, additions in GAUGE.items():
+        assert name.removeprefix(f"{PACKAGE}/") in text
+        page = copy / name
+        whole = page.read_text("utf-8")
+        for place, added in additions.items():
+            assert whole.count(place) == 1, place
+            whole = whole.replace(place, added + place)
+        page.write_text(whole, "utf-8")
+
+    environment = {**os.environ, "PYTHONPATH": f"{copy / 'exporter'}{os.pathsep}{copy / 'tests'}"}
+    for command in commands(text):
+        done = subprocess.run(
+            command.replace("PYTHONPATH=tests ", ""),
+            shell=True,
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+
+    after = contents(copy)
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed == {name for name, additions in GAUGE.items() if any(additions.values())} | GENERATED

@@ -1,0 +1,98 @@
+"""The metrics of SGLang and llama.cpp for the traffic of a simulated vLLM with one engine.
+
+Only what the exporter and the dashboards read of them; whole answers of these servers are in
+`tests/data/upstream`.
+"""
+
+import contextlib
+import re
+import threading
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_SAMPLE = re.compile(r'^vllm:(\w+)\{engine="0",?(.*?)\} (\S+)$', re.MULTILINE)
+_TYPE = re.compile(r"^# TYPE vllm:(\w+) (counter|gauge|histogram)$", re.MULTILINE)
+_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+
+#: By engine, its names by those of vLLM.
+_NAMES = {
+    "sglang": {
+        "num_requests_running": "num_running_reqs",
+        "num_requests_waiting": "num_queue_reqs",
+        "kv_cache_usage_perc": "token_usage",
+        "prompt_tokens_total": "prompt_tokens_total",
+        "generation_tokens_total": "generation_tokens_total",
+        "spec_decode_num_drafts_total": "spec_verify_calls_total",
+        "num_preemptions_total": "num_retracted_requests_total",
+    },
+    "llamacpp": {
+        "num_requests_running": "requests_processing",
+        "num_requests_waiting": "requests_deferred",
+        "prompt_tokens_total": "prompt_tokens_total",
+        "generation_tokens_total": "tokens_predicted_total",
+        "spec_decode_num_drafts_total": "spec_decode_num_drafts_total",
+        "spec_decode_num_draft_tokens_total": "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total": "spec_decode_num_accepted_tokens_total",
+        _POSITION: _POSITION,
+    },
+}
+_SGLANG_HISTOGRAM = re.compile(
+    r"(time_to_first_token|e2e_request_latency|request_time_per_output_token)_seconds(_bucket|_count|_sum)?"
+)
+
+
+def written_by(engine: str, text: str) -> str:
+    """Return what `engine` (`vllm`, `sglang` or `llamacpp`) would print, from vLLM's answer."""
+    if engine == "vllm":
+        return text
+    names, lines, k, owner = _NAMES[engine], [], 0, ""
+
+    def own(name: str) -> str:
+        kept = engine == "sglang" and _SGLANG_HISTOGRAM.fullmatch(name)
+        return names.get(name, name if kept else "")
+
+    for name, kind in _TYPE.findall(text):
+        if own(name):
+            lines.append(f"# TYPE {engine}:{own(name)} {kind}")
+    for name, labels, value in _SAMPLE.findall(text):
+        shown = labels if engine == "sglang" else "".join(re.findall(r'position="\d+"', labels))
+        k += name == _POSITION
+        if own(name):
+            lines.append(f"{engine}:{own(name)}{{{shown}}} {value}")
+        if own(name) == "time_to_first_token_seconds_count":
+            owner, requests = shown, value
+    if engine == "sglang":
+        # One token of each request comes from its prefill.
+        own_values = {"num_requests_total": requests, "spec_num_steps": k, "spec_num_draft_tokens": k + 1}
+        for name, value in own_values.items():
+            lines.append(f"# TYPE sglang:{name} {'counter' if name.endswith('_total') else 'gauge'}")
+            lines.append(f"sglang:{name}{{{owner}}} {value}")
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def other_engine(engine: str, vllm: str) -> Iterator[str]:
+    """Serve what `engine` would print in place of the server at `vllm`; yield the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/metrics":
+                self.send_error(404)
+                return
+            with urllib.request.urlopen(f"{vllm}/metrics", timeout=30) as answer:
+                body = written_by(engine, answer.read().decode()).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
