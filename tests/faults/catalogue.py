@@ -15,9 +15,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
 
 INTRODUCTION = (
     "{count} faults, and what the exporter promises. Tests in `tests/faults` and `tests/attacks`, named in "
-    "`tests/faults/catalogue.py`, inject each into the running exporter. Unless an exit is promised, they also "
-    "check that the process lives, that `/-/healthy` and `/-/ready` answer 200, and that all is well once the "
-    "fault is gone."
+    "`tests/faults/catalogue.py`, inject each into the running exporter. Unless an exit is promised, they "
+    "also check that the process lives, that `/-/healthy` and `/-/ready` answer 200, and that all is well "
+    "once the fault is gone."
 )
 
 #: By area its name, its title, and what holds for all of its faults; by fault its name, what is injected, and
@@ -138,8 +138,8 @@ A usable new certificate is in force within seconds, without a reload.
 One line has the flag, the address and the reason.
 - taken_at_start: the port is taken => code 1
 - taken_by_itself: a second exporter on the same port => code 1; the first goes on
-- taken_for_a_sidecar: the port is taken, with `--startup.on-error=wait` => serves within seconds of the port being
-  free
+- taken_for_a_sidecar: the port is taken, with `--startup.on-error=wait` => serves within
+  seconds of the port being free
 - taken_until_sigterm: the same, then SIGTERM => code 0 at once
 - tap_taken: the tap's port is taken => code 1
 - tap_taken_for_a_sidecar: the tap's port is taken, with `--startup.on-error=wait` => the exporter serves,
