@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +104,7 @@ def metrics() -> Iterator[str]:
         yield f"## {title}"
         yield labels
         head = ("name", "own labels", "meaning", "from")
-        yield table(*_without_empty_columns(head, [_metric(row) for row in rows]))
+        yield table(head, map(_metric, rows))
     yield "## Label values"
     yield "\n".join(
         (
@@ -319,13 +318,6 @@ def _metric(row: Metric) -> tuple[str, ...]:
     upstream_names = ", ".join(f"`{name}`" for name in row.upstream)
     meaning = f"Histogram. {row.help}" if row.kind is Kind.HISTOGRAM else row.help
     return f"`{row.full_name}`", labels, meaning, upstream_names
-
-
-def _without_empty_columns(
-    head: tuple[str, ...], rows: list[tuple[str, ...]]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    used = [any(column) for column in zip(*rows, strict=True)]
-    return tuple(compress(head, used)), [tuple(compress(row, used)) for row in rows]
 
 
 def _default(option: Option) -> str:
