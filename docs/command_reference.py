@@ -25,6 +25,8 @@ _VARIABLE = re.compile(rf" ?\[\$({ENVIRONMENT_PREFIX}\w+)\]$")
 _DEFAULT = re.compile(r" ?(?:\bDefault: (?P<sentence>.*)\.|\(default: (?P<aside>.*)\))$", re.DOTALL)
 _EXIT_CODES = re.compile(r"(?P<before>.*?) ?\bExit codes: (?P<codes>.*)\.$", re.DOTALL)
 _SERVE = "serve"
+#: Every command has this exit code, so the page says it once.
+_BAD_USAGE = "bad usage"
 #: Choices that are longer stand behind the meaning instead of behind the flag.
 _LONGEST_VALUE = 60
 
@@ -126,8 +128,8 @@ def commands() -> Iterator[str]:
     yield "# Commands"
     yield (
         f"`{PROGRAM}` without a command is `{_SERVE}`. Every command takes `--help` and `--version`, and "
-        "ends with 2 and one line on standard error where its flags cannot be understood. A flag beats its "
-        "environment variable."
+        "exits with code 2 and one line on standard error for bad usage. A flag beats its environment "
+        "variable."
     )
     yield table(("command", "what it does"), ((f"[`{one.name}`](#{one.name})", one.summary) for one in found))
     for one in found:
@@ -141,17 +143,10 @@ def _section(one: Command) -> Iterator[str]:
     for title, flags in one.groups.items():
         if title:
             yield f"{title[0].upper()}{title[1:]}:"
-        variables = any(flag.variable for flag in flags)
-        head = ("flag", *(("environment variable",) if variables else ()), "default", "meaning")
         yield table(
-            head,
+            ("flag", "environment variable", "default", "meaning"),
             (
-                (
-                    f"`{flag.shown}`",
-                    *([f"`{flag.variable}`" if flag.variable else ""] if variables else []),
-                    flag.default,
-                    flag.meaning,
-                )
+                (f"`{flag.shown}`", f"`{flag.variable}`" if flag.variable else "", flag.default, flag.meaning)
                 for flag in flags
             ),
         )
@@ -159,11 +154,12 @@ def _section(one: Command) -> Iterator[str]:
         yield "All its settings are flags as well: [configuration](configuration.md) has them."
     elif one.shared:
         named = ", ".join(f"`{name}`" for name in one.shared)
-        yield f"Settings of `{_SERVE}` that mean the same here ([configuration](configuration.md)): {named}."
+        yield f"As in [configuration](configuration.md): {named}."
     if one.remark:
         yield one.remark
     if one.exit_codes:
-        yield table(("exit code", "when"), ((f"{code}", text) for code, text in one.exit_codes.items()))
+        codes = ((f"{code}", text) for code, text in one.exit_codes.items() if text != _BAD_USAGE)
+        yield table(("exit code", "when"), codes)
 
 
 def _flag(action: argparse.Action) -> Flag:
@@ -211,7 +207,9 @@ def _epilog(text: str) -> tuple[str, dict[int, str]]:
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Return a table of Markdown."""
+    """Return a table of Markdown, without columns that are empty in all rows."""
+    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
+    head, *body = zip(*columns, strict=True)
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in body]
     return "\n".join(lines)

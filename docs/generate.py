@@ -24,7 +24,7 @@ from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.observe import result
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.publish.metrics import METRICS, Metric, Scope
+from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Metric, Scope
 from vllm_specdec_exporter.requests import observation
 from vllm_specdec_exporter.requests import push_schema as push
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -94,15 +94,16 @@ def metrics() -> Iterator[str]:
     """Yield the blocks of the metric reference."""
     yield f"{NOTICE}\n# Metrics"
     yield (
-        "Everything on `/metrics`, but for `process_*` and `python_info`. Where one exporter watches several "
-        "servers, every series that belongs to one has a `target` label too. While a server cannot be "
-        "polled, `vllm_specdec_up` is 0 and nothing of its engines is served."
+        "Everything on `/metrics`, except `process_*` and `python_info`. Names that end in `_total` are "
+        "counters, histograms are marked, all others are gauges. With several servers, each series of a "
+        "server has the label `target`. While a server cannot be polled, `vllm_specdec_up` is 0 and its "
+        "engines have no series."
     )
     for scope, (title, labels) in SCOPES.items():
         rows = [row for row in METRICS if row.scope is scope]
         yield f"## {title}"
         yield labels
-        head = ("name", "type", "own labels", "meaning", "from")
+        head = ("name", "own labels", "meaning", "from")
         yield table(head, map(_metric, rows))
     yield "## Label values"
     yield "\n".join(
@@ -324,7 +325,8 @@ def main() -> int:
 def _metric(row: Metric) -> tuple[str, ...]:
     labels = ", ".join(f"`{label}`" for label in row.labels)
     upstream_names = ", ".join(f"`{name}`" for name in row.upstream)
-    return f"`{row.full_name}`", row.kind.value, labels, row.help, upstream_names
+    meaning = f"Histogram. {row.help}" if row.kind is Kind.HISTOGRAM else row.help
+    return f"`{row.full_name}`", labels, meaning, upstream_names
 
 
 def _default(option: Option) -> str:

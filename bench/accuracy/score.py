@@ -41,7 +41,7 @@ from vllm_specdec_exporter.economics.profiles import UNCERTAINTY, for_method, is
 from vllm_specdec_exporter.economics.sizes import PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
@@ -394,6 +394,43 @@ TITLES = {
 }
 
 
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Return the least and the greatest value, or the only one."""
+    shown = list(dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values))))
+    return "-".join(shown)
+
+
+def deployments(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]) -> Iterator[str]:
+    """Yield a row of the page for each deployment: source, target, hardware and method.
+
+    Args:
+        by_method: the generic estimate of each measurement.
+        by_hardware: the modelled estimates of those whose hardware is known.
+    """
+    modelled_for = {id(one.row): one for one in by_hardware}
+    groups: dict[tuple[str, str, str, str], list[Estimated]] = {}
+    for one in by_method:
+        row = one.row
+        gpu = (f"{row.gpus}x" if row.gpus > 1 else "") + (row.hardware or "?")
+        source, target = row.source.split(",")[0], row.target.rpartition("/")[2]
+        groups.setdefault((f"[{source}]({row.url})", target, gpu, row.method), []).append(one)
+    for key, members in groups.items():
+        rows = [one.row for one in members]
+        models = [modelled_for[id(row)] for row in rows if id(row) in modelled_for]
+        fitted = " (fitted)" if any(not model.judging for model in models) else ""
+        cells = (
+            *key,
+            f"{len(rows)}",
+            spread([row.k for row in rows]),
+            spread([row.batch for row in rows]),
+            spread([row.length for row in rows], 2),
+            spread([row.speedup for row in rows], 2),
+            spread([model.speedup for model in models], 2) + fitted if models else "",
+            spread([one.speedup for one in members], 2),
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
 def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting: list[Estimated]) -> str:
     """Return the page."""
     table = []
@@ -405,25 +442,13 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting
             f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} | {right} "
             f"| {n['unknown']:.0%} | {n['wrong']:.1%} | {n['holds']:.0%} |"
         )
-    by_model = {id(one.row): one for one in [*parts["modelled"], *fitting]}
-    every = []
-    for one in parts["generic"]:
-        row = one.row
-        model = by_model.get(id(row))
-        gpu = (f"{row.gpus}x" if row.gpus > 1 else "") + (row.hardware or "?")
-        estimate = f"{model.speedup:.2f}{'' if model.judging else ' (fitted)'}" if model else ""
-        source, target = row.source.split(",")[0], row.target.rpartition("/")[2]
-        every.append(
-            f"| [{source}]({row.url}) | {target} | {gpu} | {row.method} | {row.k} | {row.batch} "
-            f"| {row.length:.2f} | {row.speedup:.2f} | {estimate} | {one.speedup:.2f} |"
-        )
     text = (HERE / "page.md.in").read_text("utf-8")
     for name, value in {
         "NUMBER": str(len(rows)),
         "UNCERTAINTY": f"{UNCERTAINTY:.0%}",
         "TABLE": "\n".join(table),
         "STEPS": steps_table(),
-        "ROWS": "\n".join(every),
+        "ROWS": "\n".join(deployments(parts["generic"], [*parts["modelled"], *fitting])),
     }.items():
         text = text.replace(f"@{name}@", value)
     return text

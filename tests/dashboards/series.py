@@ -27,7 +27,7 @@ PROMETHEUS = frozenset(
         "process_resident_memory_bytes",
     }
 )
-#: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, 7.
+#: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, at its end.
 VLLM = frozenset(
     {
         "vllm:gpu_cache_usage_perc",

@@ -42,55 +42,41 @@ def _from_one(default: float, meaning: str) -> Any:
 class Thresholds:
     """The thresholds in force. Ratios are from 0 to 1, acceptance lengths at least 1."""
 
-    minimum_drafts: float = _from_one(100, "minimum number of drafts in a window for a judgement")
-    poor_mean_acceptance_length: float = _from_one(1.3, "poor below this mean acceptance length")
-    poor_acceptance_ratio: float = _ratio(0.40, "poor below this acceptance ratio")
-    poor_position_0_acceptance_ratio: float = _ratio(0.70, "poor below this acceptance ratio of position 0")
+    minimum_drafts: float = _from_one(100, "drafts in a window for a judgement, at least")
+    poor_mean_acceptance_length: float = _from_one(1.3, "poor below")
+    poor_acceptance_ratio: float = _ratio(0.40, "poor below")
+    poor_position_0_acceptance_ratio: float = _ratio(0.70, "poor below")
     poor_position_decay_ratio: float = _ratio(
-        0.50, "poor (rapid decline) below this mean conditional acceptance after position 0"
+        0.50, "poor (rapid decline) below: mean conditional acceptance after position 0"
     )
-    healthy_mean_acceptance_length: float = _from_one(1.5, "healthy from this mean acceptance length on")
-    healthy_acceptance_ratio: float = _ratio(0.60, "healthy from this acceptance ratio on")
-    healthy_position_0_acceptance_ratio: float = _ratio(
-        0.90, "healthy above this acceptance ratio of position 0"
-    )
-    healthy_last_position_acceptance_ratio: float = _ratio(
-        0.20, "healthy above this acceptance ratio of the last position"
-    )
-    optimal_mean_acceptance_length: float = _from_one(2.0, "optimal above this mean acceptance length")
-    optimal_acceptance_ratio: float = _ratio(0.70, "optimal above this acceptance ratio")
+    healthy_mean_acceptance_length: float = _from_one(1.5, "healthy from")
+    healthy_acceptance_ratio: float = _ratio(0.60, "healthy from")
+    healthy_position_0_acceptance_ratio: float = _ratio(0.90, "healthy above")
+    healthy_last_position_acceptance_ratio: float = _ratio(0.20, "healthy above")
+    optimal_mean_acceptance_length: float = _from_one(2.0, "optimal above")
+    optimal_acceptance_ratio: float = _ratio(0.70, "optimal above")
     optimal_position_decay_ratio: float = _ratio(
-        0.75, "optimal (smooth decline) from this mean conditional acceptance after position 0 on"
+        0.75, "optimal (smooth decline) from: mean conditional acceptance after position 0"
     )
     optimal_mean_acceptance_length_deviation: float = _from_zero(
         0.2, "optimal (steady) if windows differ by at most this in acceptance length"
     )
-    disable_mean_acceptance_length: float = _from_one(
-        1.2, "consider disabling speculation below this mean acceptance length"
-    )
-    disable_acceptance_ratio: float = _ratio(
-        0.50, "consider disabling speculation below this acceptance ratio"
-    )
+    disable_mean_acceptance_length: float = _from_one(1.2, "consider disabling speculation below")
+    disable_acceptance_ratio: float = _ratio(0.50, "consider disabling speculation below")
     break_even_acceptance_ratio: float = _ratio(
-        0.65, "near break-even up to this acceptance ratio: measure P99 under real load first"
+        0.65, "near break-even up to this: measure P99 under real load first"
     )
-    raise_k_last_position_acceptance_ratio: float = _ratio(
-        0.30, "the published rule: K may be raised above this acceptance ratio of the last position"
-    )
-    lower_k_last_position_acceptance_ratio: float = _ratio(
-        0.10, "the published rule: K may be lowered below this acceptance ratio of the last position"
-    )
+    raise_k_last_position_acceptance_ratio: float = _ratio(0.30, "K may be raised above (published rule)")
+    lower_k_last_position_acceptance_ratio: float = _ratio(0.10, "K may be lowered below (published rule)")
     harmful_speedup: float = _ratio(1.0, "harmful below this speedup; at most 1")
     beneficial_speedup: float = _from_zero(1.2, "beneficial above this speedup")
     disagreement_ratio: float = _from_zero(
         0.20, "measured and estimated speedup disagree from this relative difference on"
     )
     measurement_minimum_requests: float = _from_one(
-        20, "minimum number of finished requests in a window for a measured speedup"
+        20, "finished requests in a window for a measured speedup, at least"
     )
-    minimum_requests: float = _from_one(
-        50, "minimum number of requests in a window for a judgement per request"
-    )
+    minimum_requests: float = _from_one(50, "requests in a window for a judgement per request, at least")
     poor_request_acceptance_ratio: float = _ratio(
         0.50,
         "part of the traffic loses if a tenth of the requests is below this acceptance ratio; follows "
@@ -99,8 +85,8 @@ class Thresholds:
     mixed_requests_ratio: float = _threshold(
         0.20, 0.01, 0.5, "a workload is mixed if this share of the requests gains and this share loses"
     )
-    advice_minimum_drafts: float = _from_one(500, "minimum number of drafts in a window for advice on K")
-    advice_minimum_gain: float = _from_zero(0.01, "minimum relative gain in speedup for advising another K")
+    advice_minimum_drafts: float = _from_one(500, "drafts in a window for advice on K, at least")
+    advice_minimum_gain: float = _from_zero(0.01, "relative gain in speedup for advising another K, at least")
     usual_mean_acceptance_length: float = _from_one(
         1,
         "another method is advised if the present one gains little even at its best K and is below this mean "
@@ -132,7 +118,7 @@ class Thresholds:
         0.2, "alerts: relative distance below its peers that makes an engine an outlier"
     )
     comparison_minimum_drafts: float = _from_one(
-        5000, "alerts: minimum number of drafts on each side of a comparison of two periods or engines"
+        5000, "alerts: drafts on each side of a comparison, at least"
     )
     wasted_verification_ratio: float = _ratio(
         0.5, "alerts: share of verified tokens that may be rejected while requests wait"
