@@ -58,7 +58,7 @@ def set_up(folder: Path, services: Services) -> dict[str, str]:
     findings = "".join(f'"{name} {code}") exit 0;; ' for name, codes in _FINDINGS.items() for code in codes)
     ours = f'{shlex.quote(COMMAND)} "$@"\ncode=$?\ncase "$1 $code" in {findings}esac\nexit $code'
     _script(programs / PROGRAM, ours)
-    # Where docs/machine.md installs it.
+    # Where docs/deployment.md installs it.
     _script(folder / "root/opt/vllm-specdec-exporter/bin" / PROGRAM, ours)
     # An answer that is an error fails its command, and so does a filter that finds nothing.
     _program(programs / "curl", find_program("curl", "curl"), "--fail-with-body")
