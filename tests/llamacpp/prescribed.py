@@ -27,18 +27,12 @@ _SIGMA = 5.0
 
 @dataclass(frozen=True)
 class Prescribed:
-    """A set of rates: at index i, the share of drafts whose first i + 1 tokens are accepted.
-
-    Attributes:
-        verdict: of payoff, by hand: L(4) / (1 + 4 x COST), where L(k) is 1 + the first k rates.
-        action: the advice, by hand: the k with the largest L(k) / (1 + k x COST).
-        ks: the numbers of tokens that may be advised.
-    """
+    """A set of rates: at index i, the share of drafts whose first i + 1 tokens are accepted."""
 
     rates: tuple[float, ...]
-    verdict: str
-    action: str
-    ks: tuple[int, ...]
+    verdict: str  # of payoff, by hand: L(4) / (1 + 4 x COST), where L(k) is 1 + the first k rates
+    action: str  # the advice, by hand: the k with the largest L(k) / (1 + k x COST)
+    ks: tuple[int, ...]  # the numbers of tokens that may be advised
 
     @property
     def length(self) -> float:

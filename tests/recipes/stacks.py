@@ -36,21 +36,13 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that a recipe leads to.
+    """A pod that a recipe leads to."""
 
-    Attributes:
-        name: which of the recipe's pods.
-        spec: its spec.
-        labels: its labels.
-        annotations: its annotations.
-        serves: whether vLLM's API server, and so /metrics, runs in it.
-    """
-
-    name: str
-    spec: Mapping[str, Any]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    serves: bool = True
+    name: str  # which of the recipe's pods
+    spec: Mapping[str, Any]  # its spec
+    labels: Mapping[str, str] = field(default_factory=dict)  # its labels
+    annotations: Mapping[str, str] = field(default_factory=dict)  # its annotations
+    serves: bool = True  # whether vLLM's API server, and so /metrics, runs in it
 
     def manifest(self) -> dict[str, Any]:
         """Return it as an object that Kubernetes' schemas can judge."""

@@ -25,11 +25,7 @@ _ANSWER_SECONDS = 30.0
 
 
 def amtool(*arguments: str) -> str:
-    """Run amtool, and return what it prints.
-
-    Raises:
-        ProgramError: it failed; the message is its own.
-    """
+    """Run amtool, and return what it prints."""
     done = subprocess.run([find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -64,11 +60,7 @@ class AlertmanagerServer(Program):
     # --- alerts
 
     def post(self, *alerts: Mapping[str, Any]) -> None:
-        """Give it alerts, as Prometheus does.
-
-        Raises:
-            ProgramError: it refused; the message is its own.
-        """
+        """Give it alerts, as Prometheus does."""
         self._ask("/api/v2/alerts", json.dumps(alerts).encode())
 
     def alerts(self, *matchers: str, **parameters: str) -> list[dict[str, Any]]:

@@ -50,11 +50,7 @@ class BrowserError(RuntimeError):
 
 
 def find_browser() -> str:
-    """Return the path of Chromium.
-
-    Raises:
-        BrowserError: there is none; the message says what to install.
-    """
+    """Return the path of Chromium."""
     for name in _NAMES:
         if path := shutil.which(name):
             return path
@@ -111,11 +107,7 @@ class Browser:
             await self.call("Target.disposeBrowserContext", browserContextId=context)
 
     async def call(self, method: str, session: str = "", **parameters: object) -> dict[str, Any]:
-        """Call a method of the protocol and return its result.
-
-        Raises:
-            BrowserError: the browser refused, or did not answer in time.
-        """
+        """Call a method of the protocol and return its result."""
         if self._gone:
             raise BrowserError(f"{method}: the browser went away")
         number = next(self._ids)
@@ -230,11 +222,7 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the JSON value of a JavaScript expression; promises are awaited.
-
-        Raises:
-            BrowserError: it threw.
-        """
+        """Return the JSON value of a JavaScript expression; promises are awaited."""
         result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -244,11 +232,7 @@ class Page:
         return result["result"].get("value")
 
     async def wait_for(self, expression: str, seconds: float = 15.0) -> None:
-        """Wait until a JavaScript expression is true; the page may reload meanwhile.
-
-        Raises:
-            BrowserError: it did not become true in time.
-        """
+        """Wait until a JavaScript expression is true; the page may reload meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 while True:

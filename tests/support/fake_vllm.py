@@ -69,18 +69,12 @@ class Script:
 
 
 class FakeVLLM:
-    """The server, in a thread of its own.
-
-    Attributes:
-        script: what it answers; may be assigned anew at any time.
-        asked: what it was asked, in order.
-        url: its address.
-    """
+    """The server, in a thread of its own."""
 
     def __init__(self) -> None:
-        self.script = Script()
-        self.asked: list[Asked] = []
-        self.url = ""
+        self.script = Script()  # what it answers; may be assigned anew at any time
+        self.asked: list[Asked] = []  # what it was asked, in order
+        self.url = ""  # its address
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._runner: web.AppRunner | None = None

@@ -30,11 +30,7 @@ class ProgramError(RuntimeError):
 
 
 def find_program(name: str, package: str) -> str:
-    """Return the path of a program.
-
-    Raises:
-        ProgramError: there is none; the message names the Debian package.
-    """
+    """Return the path of a program."""
     path = shutil.which(name)
     if path is None:
         msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
@@ -114,11 +110,7 @@ class Program:
         self.stop()
 
     def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            ProgramError: it did not become ready; the message has what it logged.
-        """
+        """Start it, and wait until it is ready."""
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="test-program-")))
         for name, text in self._files.items():
             (self.folder / name).write_text(text, encoding="utf-8")
@@ -175,11 +167,7 @@ class Program:
 
 @contextlib.contextmanager
 def process(program: str, *flags: str, package: str, ready: str) -> Iterator[str]:
-    """Run an installed program, and yield its URL once `ready` answers; flags as words of `Program`.
-
-    Raises:
-        ProgramError: it is not installed, or did not become ready.
-    """
+    """Run an installed program, and yield its URL once `ready` answers; flags as words of `Program`."""
     with Program([find_program(program, package), *flags], ready=ready) as running:
         yield running.url
 

@@ -77,11 +77,7 @@ class PrometheusServer(Program):
     # --- questions
 
     def api(self, path: str, **parameters: str) -> Any:
-        """Return the `data` of an answer of the HTTP API, such as `api("rules")`.
-
-        Raises:
-            PrometheusError: the API refused; the message is its own.
-        """
+        """Return the `data` of an answer of the HTTP API, such as `api("rules")`."""
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=_QUERY_SECONDS) as answer:
@@ -112,11 +108,7 @@ class PrometheusServer(Program):
         }
 
     def wait_for(self, expression: str, seconds: float = 20.0) -> dict[Series, float]:
-        """Wait until an expression yields something, and return it.
-
-        Raises:
-            PrometheusError: it did not within that time.
-        """
+        """Wait until an expression yields something, and return it."""
         end = time.monotonic() + seconds
         while not (found := self.query(expression)):
             if time.monotonic() > end:

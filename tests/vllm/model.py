@@ -13,9 +13,7 @@ not care what a model says, only whether the drafter guesses it. The folder gets
 The same seed gives the same weights, so acceptance does not change from one run to the next.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch  # type: ignore[import-not-found]
 from tokenizers import (  # type: ignore[import-not-found]
@@ -30,9 +28,6 @@ from transformers import (  # type: ignore[import-not-found]
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.

@@ -17,20 +17,18 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from support.ports import free_port
 from support.programs import answers, eventually
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterable, Sequence
 
 #: vLLM's speculative config; `None` for none.
 Speculation = dict[str, object] | None

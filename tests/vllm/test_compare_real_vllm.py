@@ -5,25 +5,20 @@ their clients saw: the same requests, drafts and accepted tokens, and the same t
 themselves. Whether speculation is faster on this machine does not matter; that both agree on it does.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from support.programs import COMMAND, clean_environment
 
-from .server import drive, truth
-
-if TYPE_CHECKING:
-    from .conftest import Servers
-    from .server import Told
+from .conftest import Servers
+from .server import Told, drive, truth
 
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 

@@ -6,18 +6,15 @@ answers. Unless a test says otherwise the comparison is exact: the same integers
 quotients of them up to the rounding of a float.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.exporter import Metrics
+from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
 
 from .conftest import (
@@ -30,6 +27,7 @@ from .conftest import (
     WHOLE,
     WINDOWS,
     Observation,
+    Servers,
     by,
     exporter,
     is_up,
@@ -41,13 +39,17 @@ from .conftest import (
     wait_until_up,
     watched,
 )
-from .server import LOG_INTERVAL, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Truth, drive, send_all
-
-if TYPE_CHECKING:
-    from support.exporter import RunningExporter
-
-    from .conftest import Servers
-    from .server import Told, VllmServer
+from .server import (
+    LOG_INTERVAL,
+    MODEL_NAME,
+    REPETITIVE_PROMPTS,
+    Ask,
+    Told,
+    Truth,
+    VllmServer,
+    drive,
+    send_all,
+)
 
 # A story is one fixture and takes up to a minute and a half, in the first test that needs it.
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]

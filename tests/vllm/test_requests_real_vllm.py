@@ -3,14 +3,12 @@
 The truth is the record in each answer, read by the client from the very bytes that it got through the tap.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import openai
 import pytest
@@ -18,12 +16,8 @@ import pytest
 from support.exporter import Metrics
 from support.programs import eventually
 
-from .conftest import by, scrape_when, tap, total
-from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Told, send_all
-
-if TYPE_CHECKING:
-    from .conftest import Servers
-    from .server import VllmServer
+from .conftest import Servers, by, scrape_when, tap, total
+from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Told, VllmServer, send_all
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

@@ -4,27 +4,19 @@ The draft model is the target with a little noise. Greedy, it is right most of t
 random model is nearly indifferent between all tokens, so two draws from it hardly ever agree.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.commands import run
+from support.commands import Outcome, run
 from support.exporter import Metrics
 
-from .server import drive
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from support.commands import Outcome
-
-    from .conftest import Servers
-    from .server import VllmServer
+from .conftest import Servers
+from .server import VllmServer, drive
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
