@@ -12,7 +12,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -124,10 +124,3 @@ class PrometheusServer(Program):
 
 def _series(labels: Mapping[str, str]) -> Series:
     return tuple(sorted(labels.items()))
-
-
-def labels_of(series: Series, *names: str) -> Iterator[str]:
-    """Yield the values of some labels of a series, empty where it has none of the name."""
-    by_name = dict(series)
-    for name in names:
-        yield by_name.get(name, "")
