@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from docker.compose import (
     COMPOSE,
     DOTENV,
@@ -109,6 +111,13 @@ def test_the_exporter_takes_its_command() -> None:
         command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
         outcome = run_here(*command, "--config.check")
         assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("name", ["act", "simulator"])
+def test_the_other_commands_have_flags_that_there_are(name: str) -> None:
+    """Of all words, one that is no flag is the only one that is refused."""
+    error = run_here(*services()[name]["command"], "--no-such-flag").err
+    assert "error: unrecognized arguments: --no-such-flag (see" in error
 
 
 def test_the_settings_file_is_used_and_holds_no_secret() -> None:
