@@ -69,8 +69,6 @@ RECEIVERS = {
     "actions": {"webhookConfigs": [{"url": "http://specdec-act.monitoring:9851/"}]},
     "watchdog": {"webhookConfigs": [{"url": "https://watchdog.example.com/"}]},
 }
-BASIC_AUTH = {"basicAuth": {"username": {"name": "s", "key": "u"}, "password": {"name": "s", "key": "p"}}}
-BEARER = {"authorization": {"type": "Bearer", "credentials": {"name": "s", "key": "t"}}}
 VLLM_PODS = {"matchLabels": {"app": "vllm"}}
 
 SIDECAR = merged(IMAGE, SPEC_CONFIG, on("podMonitor"))
