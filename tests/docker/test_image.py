@@ -2,15 +2,12 @@
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -131,47 +128,6 @@ def test_it_serves_answers_its_health_check_and_ends_at_once(image: Image) -> No
         said, _ = process.communicate(timeout=120)
         assert (process.returncode, "Traceback" in said) == (0, False)
         assert inside(health).returncode == 1
-
-
-# --- for every platform
-
-
-def test_the_lock_has_wheels_for_every_platform(tmp_path: Path) -> None:
-    """For the image's Python and C library, each compiled package has a wheel among the locked hashes."""
-    version = re.search(r"python:(3\.\d+)", stage("").base)
-    assert version is not None
-    compiled = {
-        name: row
-        for name, row in locked("runtime").items()
-        if "none-any" not in (importlib.metadata.distribution(name).read_text("WHEEL") or "")
-    }
-    lock = tmp_path / "lock.txt"
-    lock.write_text(
-        "".join(
-            f"{name}=={pinned} {' '.join(f'--hash=sha256:{one}' for one in hashes)}\n"
-            for name, (pinned, hashes) in compiled.items()
-        )
-    )
-    flags = [
-        *("--disable-pip-version-check", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"),
-        *("--only-binary=:all:", "--require-hashes", f"--requirement={lock}"),
-        *("--implementation=cp", f"--python-version={version[1]}", f"--target={tmp_path / 'unused'}"),
-    ]
-
-    def wheels(machine: str) -> list[str]:
-        names = [f"manylinux_2_{minor}" for minor in (17, 27, 28, 34)]  # Debian 13 has 2.41
-        platforms = [f"--platform={name}_{machine}" for name in (*names, "manylinux2014")]
-        report = tmp_path / machine
-        command = [sys.executable, "-m", "pip", "install", *flags, *platforms, f"--report={report}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr
-        return [one["download_info"]["url"] for one in json.loads(report.read_text("utf-8"))["install"]]
-
-    machines = ("x86_64", "aarch64")
-    with ThreadPoolExecutor(2) as pool:
-        for machine, found in zip(machines, pool.map(wheels, machines), strict=True):
-            assert len(found) == len(compiled) > 5
-            assert [url for url in found if machine not in url and "none-any" not in url] == []
 
 
 # --- what is said of it

@@ -5,7 +5,6 @@ from typing import Any
 
 import yaml
 
-
 _DOCUMENT = yaml.safe_load(Path(__file__).with_name("pods.yml").read_text("utf-8"))
 LABELS = {"app": "vllm", "vllm-specdec-exporter/inject": "enabled"}
 VLLM: dict[str, Any] = _DOCUMENT["containers"]["vllm"]

@@ -1,13 +1,9 @@
 """Acceptance rates prescribed to llama.cpp's server (--spec-synth-rates), and what must be published."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 #: A cost that needs no measurement: each drafted token costs a tenth of a plain step.
 COST = 0.1

@@ -50,36 +50,21 @@ LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312
 
 
 def engine(
-    shares: tuple[float, ...] = HEALTHY,
+    shares: tuple[float, ...] = HEALTHY,  # of the drafts accepted at each position
     drafts_per_second: float = 41.3,
     *,
-    plain: float = 3.7,
+    plain: float = 3.7,  # tokens per second generated without drafts
     key: EngineKey = KEY,
     speculation: Speculation = SPECULATION,
     polls: int = 62,
-    draft_length: float | None = None,
-    counts: bool = True,
-    running: float | None = 14,
-    measured: float | None = None,
-    memory_ratio: float | None = None,
+    draft_length: float | None = None,  # K if not given
+    counts: bool = True,  # whether the server has speculative counters
+    running: float | None = 14,  # requests in the batch; None where the server does not tell
+    measured: float | None = None,  # times as fast as its baseline; without one there is none
+    memory_ratio: float | None = None,  # share of the GPUs' memory that the draft model takes
     costs: CostSettings = CALIBRATED,
 ) -> EngineResult:
-    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily.
-
-    Args:
-        shares: of the drafts accepted at each position.
-        drafts_per_second: how often it drafts.
-        plain: tokens per second generated without drafts.
-        key: its labels.
-        speculation: what the operator says of it.
-        polls: how many there were.
-        draft_length: tokens per draft, K if not given.
-        counts: whether the server has speculative counters.
-        running: requests in the batch; None where the server does not tell.
-        measured: how many times as fast it is as its baseline; without one there is no baseline.
-        memory_ratio: share of the GPUs' memory that the draft model takes.
-        costs: the cost of steps; by default as `calibrate` would have measured it.
-    """
+    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily."""
     states: dict = {}
     settings = Settings(
         speculation=speculation,

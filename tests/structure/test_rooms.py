@@ -1,7 +1,5 @@
 """The package is built of rooms that only look down, the lower ones pure."""
 
-from __future__ import annotations
-
 from structure import rooms
 from structure.rooms import modules
 

@@ -1,11 +1,4 @@
-"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own.
-
-    with AlertmanagerServer(config) as alertmanager:
-        alertmanager.post({"labels": {"alertname": "Down"}})
-        assert alertmanager.alerts()[0]["status"]["state"] == "active"
-
-`amtool` runs the program of that name, which looks at a configuration without a server.
-"""
+"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own."""
 
 import json
 import subprocess
@@ -34,12 +27,7 @@ def amtool(*arguments: str) -> str:
 
 
 class AlertmanagerServer(Program):
-    """An Alertmanager that runs from entering to leaving the context.
-
-    Args:
-        config: its configuration.
-        external_url: the address that it writes into notifications.
-    """
+    """An Alertmanager that runs from entering to leaving the context."""
 
     def __init__(
         self, config: Mapping[str, Any], *, external_url: str = "https://alertmanager.example.com"

@@ -1,11 +1,4 @@
-"""A real browser for tests: headless Chromium, driven by its DevTools protocol.
-
-Only what the tests need, over one websocket, so no driver has to be installed beside the browser::
-
-    async with Browser() as browser, browser.page(width=1024, dark=True) as page:
-        await page.open("http://127.0.0.1:8000/")
-        assert await page.evaluate("document.title") == "..."
-"""
+"""A real browser for tests: headless Chromium, driven by its DevTools protocol over one websocket."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import gzip
 import json
 import threading
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
@@ -48,24 +47,13 @@ class Asked:
 
 @dataclass
 class Script:
-    """What the server answers.
-
-    Attributes:
-        status: of the answer.
-        record: the record in it, `None` for none.
-        compress: whether it is compressed where the client takes that.
-        cut: whether the connection ends in the middle of a stream.
-        done: whether a stream ends with [DONE].
-        gate: where given, a stream waits for it before its second token.
-        first_passed: set once the first token was written.
-    """
+    """What the server answers."""
 
     status: int = 200
     record: dict[str, Any] | None = field(default_factory=lambda: dict(RECORD))
-    compress: bool = False
-    cut: bool = False
-    done: bool = True
-    gate: threading.Event | None = None
+    compress: bool = False  # where the client takes that
+    cut: bool = False  # whether the connection ends in the middle of a stream
+    gate: threading.Event | None = None  # a stream waits for it before its second token
 
 
 class FakeVLLM:
@@ -84,9 +72,7 @@ class FakeVLLM:
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._runner is not None
         asyncio.run_coroutine_threadsafe(clean_up(self._runner), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -144,8 +130,7 @@ class FakeVLLM:
                 request.transport.abort()
                 return response
             await response.write(event)
-        if script.done:
-            await response.write(b"data: [DONE]\n\n")
+        await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
 

@@ -18,11 +18,7 @@ class NpmError(RuntimeError):
 def install(folder: Path, then: Callable[[], None] | None = None) -> Path:
     """Install what the folder's lock file names, if it is not there yet; return node_modules.
 
-    Once for all processes that ask at the same time.
-
-    Args:
-        folder: where package.json and package-lock.json are.
-        then: what is to be done with the packages whenever they are new.
+    Once for all processes that ask at the same time; `then` is called whenever the packages are new.
     """
     modules = folder / "node_modules"
     stamp = modules / ".stamp"

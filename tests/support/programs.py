@@ -71,17 +71,8 @@ def eventually(condition: Callable[[], T], within: float = 60.0) -> T:
 class Program:
     """A program that answers over HTTP, on a free port, from entering to leaving the context.
 
-    Args:
-        command: the words to run; `{address}` in one is the host and port, `{port}` the port alone, and
-            `{folder}` the program's folder.
-        ready: the path that answers with success once the program is ready.
-        files: files by name, written into the program's folder before it starts.
-        environment: its environment; without it, that of the tests.
-
-    Attributes:
-        address: host and port.
-        url: the same with its scheme.
-        folder: a temporary folder of its own.
+    In a word of the command `{address}` is host and port, `{port}` the port alone, `{folder}` a folder of its
+    own with the `files`; `ready` is a path that answers with success once it is ready.
     """
 
     def __init__(

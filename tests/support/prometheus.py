@@ -1,11 +1,4 @@
-"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own.
-
-    with PrometheusServer(scrape={"exporter": "127.0.0.1:9850"}, interval="1s") as prometheus:
-        prometheus.wait_for('up{job="exporter"} == 1')
-        assert prometheus.value("vllm_specdec_up") == 1.0
-
-Rules and further settings go through `config`, which is merged over the configuration of `scrape`.
-"""
+"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own."""
 
 import json
 import time
@@ -30,15 +23,7 @@ class PrometheusError(ProgramError):
 
 
 class PrometheusServer(Program):
-    """A Prometheus that runs from entering to leaving the context.
-
-    Args:
-        scrape: addresses by job name.
-        interval: time between two scrapes, and between two evaluations of rules.
-        config: settings to add to, or to put in the place of, those that follow from `scrape`.
-        files: further files by name, such as rules, written beside the configuration.
-        flags: further flags.
-    """
+    """A Prometheus that runs from entering to leaving the context; `config` is put over `scrape`."""
 
     def __init__(
         self,

@@ -1,16 +1,8 @@
-"""Make the models that the real-vLLM tests serve.
+"""Make the models that the real-vLLM tests serve: random ones, always with the same seed.
 
-Imported inside the vLLM venv, by `launch.py`; downloads nothing. A random model is enough: speculation does
-not care what a model says, only whether the drafter guesses it. The folder gets
-
-- `target`: a Llama of two small layers with random weights, its tokenizer and a chat template;
-- `draft-<noise>`: the same model with noise on each weight matrix, so that it often, but not
-  always, proposes what the target would have said.
-- `deep`: a Llama of ten larger layers, whose steps take so long that the clock of a client can
-  measure them; all layers but the first say little.
-- `deep-draft-<noise>`: its first layer alone, with noise: a tenth of the work, so it can pay.
-
-The same seed gives the same weights, so acceptance does not change from one run to the next.
+Imported inside the vLLM venv, by `launch.py`. `target` is a Llama of two small layers, `deep` one of ten
+larger layers, of which all but the first say little; `draft-<noise>` and `deep-draft-<noise>` (its first
+layer alone) are drafters with noise on each weight matrix.
 """
 
 from pathlib import Path

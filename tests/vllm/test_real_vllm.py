@@ -1,10 +1,4 @@
-"""The exporter against a real vLLM.
-
-Each story starts a server, speculates for real, and keeps what the exporter published at the
-moments that matter; the tests then compare that with the per-request records in the server's own
-answers. Unless a test says otherwise the comparison is exact: the same integers, and the same
-quotients of them up to the rounding of a float.
-"""
+"""The exporter against a real vLLM: what is published equals the per-request records in its answers."""
 
 import contextlib
 import math
