@@ -107,12 +107,3 @@ def test_the_policy_has_the_version_that_the_cluster_has() -> None:
             assert versions == {f"{api}/{wanted}"}, done.stderr
         else:
             assert "injection.enabled needs MutatingAdmissionPolicy" in done.stderr
-
-
-def test_the_ten_values_that_matter_first_stand_at_the_top() -> None:
-    """Each is a value; the README stays short."""
-    values, readme = ((CHART / name).read_text("utf-8").splitlines() for name in ("values.yaml", "README.md"))
-    assert len(readme) <= 250
-    first = [line.split(":")[0].removeprefix("#   ") for line in values if line.startswith("#   ")]
-    assert len(first) == 10
-    assert {tuple(path.split(".")) for path in first} <= LEAVES.keys()

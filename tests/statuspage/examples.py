@@ -3,6 +3,7 @@
 import json
 
 from per_request.results import RESULTS
+from support.builders import processed
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, for_method
@@ -20,7 +21,7 @@ from vllm_specdec_exporter.engines.reading import (
     Reading,
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, PollFailure, TargetResult
 
 NOW = 1_790_000_000.0
@@ -65,7 +66,6 @@ def engine(
     costs: CostSettings = CALIBRATED,
 ) -> EngineResult:
     """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily."""
-    states: dict = {}
     settings = Settings(
         speculation=speculation,
         costs=costs,
@@ -74,7 +74,7 @@ def engine(
         memory_ratio=memory_ratio,
         baseline=None if measured is None else baseline_at(running or 1.0),
     )
-    results: tuple[EngineResult, ...] = ()
+    readings = []
     for poll in range(polls):
         # Earlier polls see a little less acceptance, so that the windows differ.
         drafts = round(poll * 5 * drafts_per_second)
@@ -90,10 +90,8 @@ def engine(
         latencies = None if measured is None else latencies_of(poll * 20, measured)
         load = replace(LOAD, requests_running=running)
         reading = Reading("vllm-v1", (EngineReading(key, counters, load, latencies=latencies),))
-        states, results = process_reading(
-            states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0"
-        )
-    return results[0]
+        readings.append((NOW - 1.3 - (polls - 1 - poll) * 5, reading))
+    return processed(readings, settings, "0.11.0")[-1][0]
 
 
 def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
@@ -115,23 +113,11 @@ def baseline_at(running: float) -> Baseline:
 
 def old_engine() -> EngineResult:
     """Return what the pipeline says of a vLLM V0, which generates but tells only lifetime means."""
-    states: dict = {}
-    results: tuple[EngineResult, ...] = ()
-    for poll in range(3):
-        reading = Reading(
-            "vllm-v0",
-            (
-                EngineReading(
-                    EngineKey("facebook/opt-6.7b"),
-                    Counters(generation_tokens=100.0 * poll),
-                    LOAD,
-                    Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583),
-                ),
-            ),
-        )
-        settings = Settings(speculation=replace(SPECULATION, num_speculative_tokens=5))
-        states, results = process_reading(states, reading, NOW - 11.3 + 5 * poll, settings, "0.8.4")
-    return results[0]
+    lifetime = Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583)
+    key, settings = EngineKey("facebook/opt-6.7b"), replace(SPECULATION, num_speculative_tokens=5)
+    engines = (EngineReading(key, Counters(generation_tokens=100.0 * n), LOAD, lifetime) for n in range(3))
+    readings = [(NOW - 11.3 + 5 * n, Reading("vllm-v0", (one,))) for n, one in enumerate(engines)]
+    return processed(readings, Settings(speculation=settings), "0.8.4")[-1][0]
 
 
 def target(*engines: EngineResult, address: str = "http://vllm:8000") -> TargetResult:
