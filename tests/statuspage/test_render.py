@@ -394,7 +394,7 @@ def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
 
 
 #: Fields that are looked up by, or shown as something else.
-CHOSEN = {"window", "judged_window", "name", "says", "timestamp_seconds"}
+CHOSEN = {"window", "judged_window"}
 
 
 def spoilt(value: Any, text: str) -> Any:
