@@ -15,12 +15,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import (
-    Settings,
-    Speculation,
-    interrupt,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 
 KEY = EngineKey("m", "0")

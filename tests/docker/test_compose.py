@@ -5,17 +5,7 @@ import re
 
 import pytest
 
-from docker.compose import (
-    COMPOSE,
-    DOTENV,
-    document,
-    dotenv,
-    names,
-    raw,
-    schema_errors,
-    services,
-    value_of,
-)
+from docker.compose import COMPOSE, DOTENV, document, dotenv, names, raw, schema_errors, services, value_of
 from docker.dockerfile import ROOT
 from support.commands import run_here
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS

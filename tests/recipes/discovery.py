@@ -1,7 +1,4 @@
-"""What Prometheus would discover of a pod, and the scrape configurations that operators write.
-
-A real Prometheus then relabels: only the Kubernetes API is replaced, by files with the same labels.
-"""
+"""What Prometheus would discover of a pod, and the scrape configurations that operators write."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/.
-
-Every function takes the recipe's documents and returns pods. None of them judges; that is for the tests.
-"""
+"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/."""
 
 import copy
 import functools

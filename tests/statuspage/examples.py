@@ -223,17 +223,9 @@ PAGES: dict[str, ExporterResult] = {
     **{
         f"requests_{name}": replace(page_of(_PAYING), requests=RESULTS[name])
         for name in (
-            "mixed",
-            "gaining",
-            "few",
-            "quiet",
-            "varying",
-            "summary",
-            "unrecorded",
-            "nothing",
-            "two-models",
+            *("mixed", "gaining", "few", "quiet", "varying", "summary", "unrecorded", "nothing"),
+            *("two-models", "hostile"),
         )
     },
-    "requests_hostile": replace(page_of(_PAYING), requests=RESULTS["hostile"]),
     "fleet": FLEET,
 }

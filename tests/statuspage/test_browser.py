@@ -33,14 +33,8 @@ SHOWN = {
 #: How much each visible text contrasts with what is painted behind it, by WCAG 2; and the page's colour.
 CONTRASTS = Path(__file__).with_name("contrasts.js").read_text("utf-8").strip()
 
-OVERFLOW = """(() => {
-  const page = document.documentElement;
-  // A table that scrolls by itself may be wider, all else may not.
-  const wide = [...document.body.querySelectorAll('*')].filter(
-    (e) => !e.closest('.scroll table') && !e.closest('.hidden')
-      && e.getBoundingClientRect().right > page.clientWidth + 0.5);
-  return [page.scrollWidth - page.clientWidth, wide.map((e) => e.outerHTML.slice(0, 120))];
-})()"""
+#: By how much the page is wider than its window, and which elements are.
+OVERFLOW = Path(__file__).with_name("overflow.js").read_text("utf-8").strip()
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -18,16 +18,7 @@ import pytest
 from per_request.results import HOSTILE, TAP, few
 from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, lines, read
-from statuspage.examples import (
-    FLEET,
-    HOSTILE_TEXT,
-    NOW,
-    PAGES,
-    down,
-    engine,
-    page_of,
-    target,
-)
+from statuspage.examples import FLEET, HOSTILE_TEXT, NOW, PAGES, down, engine, page_of, target
 from support.copies import replace
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
@@ -36,12 +27,7 @@ from vllm_specdec_exporter.judgement.findings import Finding, Severity
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.last_hour import add_minute
 from vllm_specdec_exporter.publish.markup import duration, rate
-from vllm_specdec_exporter.publish.status_page import (
-    CONTENT_SECURITY_POLICY,
-    PageQuery,
-    parse_query,
-    render,
-)
+from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, PageQuery, parse_query, render
 from vllm_specdec_exporter.publish.status_page.view import FOLDS
 
 #: Everything is open.

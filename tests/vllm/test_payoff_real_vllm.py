@@ -1,7 +1,4 @@
-"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that clients can check.
-
-The truth is what the clients of the server saw: vLLM's record with each answer, and the clock.
-"""
+"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that clients can check."""
 
 import signal
 import statistics

@@ -32,14 +32,7 @@ from .conftest import (
     wait_until_up,
     watched,
 )
-from .server import (
-    LOG_INTERVAL,
-    MODEL_NAME,
-    Told,
-    Truth,
-    VllmServer,
-    drive,
-)
+from .server import LOG_INTERVAL, MODEL_NAME, Told, Truth, VllmServer, drive
 
 # A story is one fixture and takes up to a minute and a half, in the first test that needs it.
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]

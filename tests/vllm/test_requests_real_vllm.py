@@ -1,7 +1,4 @@
-"""The tap before a real vLLM: what it counts is what each client was told of its own request.
-
-The truth is the record in each answer, read by the client from the very bytes that it got through the tap.
-"""
+"""The tap before a real vLLM: what it counts is what each client was told of its own request."""
 
 import socket
 import time

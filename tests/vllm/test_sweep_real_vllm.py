@@ -1,8 +1,4 @@
-"""`sweep` against a real vLLM: one server with a draft model, the installed command, real requests.
-
-The draft model is the target with a little noise. Greedy, it is right most of the time. At temperature 1 a
-random model is nearly indifferent between all tokens, so two draws from it hardly ever agree.
-"""
+"""`sweep` against a real vLLM: greedy its draft model is mostly right, at temperature 1 hardly ever."""
 
 import json
 from dataclasses import dataclass
