@@ -95,21 +95,13 @@ def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tm
 
 @dataclass(frozen=True)
 class Case:
-    """A server, flags, and how the command ends.
+    """A server, flags, and how the command ends."""
 
-    Attributes:
-        replies: what the server answers; without any nothing listens.
-        code: the exit code.
-        says: what the line on standard error holds.
-        flags: beside the URL.
-        earlier: what the file holds before.
-    """
-
-    replies: tuple[Reply | bytes, ...]
-    code: int
-    says: str
-    flags: tuple[str, ...] = SHORT
-    earlier: str = ""
+    replies: tuple[Reply | bytes, ...]  # what the server answers; without any nothing listens
+    code: int  # the exit code
+    says: str  # what the line on standard error holds
+    flags: tuple[str, ...] = SHORT  # beside the URL
+    earlier: str = ""  # what the file holds before
 
 
 def _twins(bodies: tuple[bytes, ...]) -> tuple[bytes, ...]:

@@ -11,9 +11,9 @@ from unittest import mock
 import jsonschema
 import pytest
 
-from golden.cases import recorded
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
+from support.builders import upstream
 from support.commands import Outcome, run, run_here, run_in_terminal, without_waiting, wrong_refusals
 from support.exporter import running_exporter
 from support.ports import free_port
@@ -32,21 +32,13 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class Case:
-    """What a server answers, the last reply for ever, and what `check` makes of it.
-
-    Attributes:
-        replies: the answers.
-        code: the exit code.
-        verdicts: the beginning of the line on top for each engine; without any the server cannot be judged.
-        says: what else stands in the report.
-        flags: beside the URL.
-    """
+    """What a server answers, the last reply for ever, and what `check` makes of it."""
 
     replies: tuple[Reply | bytes, ...]
     code: int
-    verdicts: tuple[str, ...]
-    says: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
+    verdicts: tuple[str, ...]  # how the lines on top begin; without any the server cannot be judged
+    says: tuple[str, ...] = ()  # what else stands in the report
+    flags: tuple[str, ...] = ()  # beside the URL
 
 
 def _one_of_two_poor() -> tuple[bytes, bytes]:
@@ -106,7 +98,7 @@ CASES = {
         _FEW, 1, ("HARMFUL  ",), ("problem: ",), ("--threshold", "minimum_drafts=2", *MACHINE)
     ),
     "within-a-request": Case(
-        (recorded("upstream/llamacpp-k4.txt"),),
+        (upstream("llamacpp-k4.txt"),),
         3,
         ("WARMING_UP  ",),
         ("requests are running, and the server counts them when they end",),

@@ -23,21 +23,9 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 
 #: One of each kind; the values are those of the golden `/metrics` files.
 NAMES = (
-    "ngram-steady",
-    "ngram-collapse",
-    "ngram-idle",
-    "ngram-torn",
-    "ngram-restarted",
-    "ngram-by-method",
-    "ngram-measured",
-    "ngram-baseline-of-another-release",
-    "nospec",
-    "nospec-though-configured",
-    "v0-with-spec-config",
-    "diffusion",
-    "llamacpp",
-    "not-polled-yet",
-    "two-targets-one-down",
+    *("ngram-steady", "ngram-collapse", "ngram-idle", "ngram-torn", "ngram-restarted", "ngram-by-method"),
+    *("ngram-measured", "ngram-baseline-of-another-release", "nospec", "nospec-though-configured"),
+    *("v0-with-spec-config", "diffusion", "llamacpp", "not-polled-yet", "two-targets-one-down"),
 )
 #: One of each advice, and of each basis.
 ADVISED = ("healthy", "optimal", "decrease", "poor", "disable", "measured", "measured_harmful", "unsaid")

@@ -5,20 +5,18 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache
-from itertools import product
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from support.builders import final_answer, requests, series, vllm_log
+from support.builders import final_answer, processed, requests, series, vllm_log
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import recover
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
@@ -32,12 +30,8 @@ SETTINGS = Settings(
 @cache
 def results(scenario: str) -> tuple[tuple[float, tuple[EngineResult, ...]], ...]:
     """The results of every answer of a scenario, with its time."""
-    states: dict[EngineKey, EngineState] = {}
-    found = []
-    for time, text in series(scenario):
-        states, engines = process_reading(states, read(text), time, SETTINGS)
-        found.append((time, engines))
-    return tuple(found)
+    readings = [(time, read(text)) for time, text in series(scenario)]
+    return tuple(zip((time for time, _ in readings), processed(readings, SETTINGS), strict=True))
 
 
 def final_counters(scenario: str) -> list[Counters]:
@@ -116,60 +110,3 @@ def test_the_course_of_the_phases() -> None:
     ] == changes
     last = [engine for _, engines in results("ngram-phases")[-1:] for engine in engines]
     assert [(e.engine_resets_total, e.num_speculative_tokens) for e in last] == [(0, 4)]
-
-
-@cache
-def by_prometheus_client(scenario: str, number: int) -> dict[tuple[str, str, str], float]:
-    """The counters of an answer as prometheus_client reads them: by name, engine and position."""
-    return {
-        (sample.name, sample.labels["engine"], sample.labels.get("position", "")): sample.value
-        for family in text_string_to_metric_families(series(scenario)[number][1].decode())
-        for sample in family.samples
-        if re.match(r"vllm:(spec_decode_num_\w+|generation_tokens)_total$", sample.name)
-    }
-
-
-@pytest.mark.parametrize("scenario", ["ngram-phases", "dp2"])
-def test_windows_computed_another_way(scenario: str) -> None:
-    """Windows at every fifth answer equal what prometheus_client's parser and plain arithmetic give."""
-    times = [time for time, _ in series(scenario)]
-    expected, actual = [], []
-    for now, length in product(range(0, len(times), 5), (10, 30)):
-        time, engines = results(scenario)[now]
-        then = next(i for i, t in enumerate(times) if t >= time - length - 0.5)
-        for engine in engines if then < now else ():
-
-            def rise(
-                name: str, position: str = "", *, a: int = then, b: int = now, of: str = engine.engine
-            ) -> float:
-                key = (f"vllm:{name}_total", of, position)
-                return by_prometheus_client(scenario, b)[key] - by_prometheus_client(scenario, a)[key]
-
-            drafts, drafted, accepted = (
-                rise(f"spec_decode_num_{name}") for name in ("drafts", "draft_tokens", "accepted_tokens")
-            )
-            generated = rise("generation_tokens")
-            k = engine.num_speculative_tokens
-            rates = [rise("spec_decode_num_accepted_tokens_per_pos", str(i)) for i in range(k)]
-            span = time - times[then]
-            expected.append(
-                (
-                    span,
-                    drafts,
-                    accepted / drafted if drafted else None,
-                    1 + accepted / drafts if drafts else None,
-                    tuple(rate / drafts for rate in rates) if drafts else (),
-                    min((accepted + drafts) / generated, 1) if generated else None,
-                    accepted / span,
-                )
-            )
-            m = engine.window(f"{length}s")
-            actual.append(
-                (
-                    *(m.span_seconds, m.drafts, m.acceptance_ratio, m.mean_acceptance_length),
-                    *(m.position_acceptance_ratio, m.coverage_ratio, m.accepted_tokens_per_second),
-                )
-            )
-
-    assert expected == actual
-    assert len(expected) >= 20

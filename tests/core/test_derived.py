@@ -4,20 +4,20 @@ import re
 
 import pytest
 
-from support.builders import lines, tensorrt, upstream
+from support.builders import lines, processed, tensorrt, upstream
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import Drafting, EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import Drafting, EngineReading, Load
 from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import DraftShape
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, interrupt, process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.observe.state import Derivation, why_no_advice
 
@@ -55,11 +55,8 @@ def only(body: bytes, content_type: str = "") -> EngineReading:
 def polled(*answers: bytes, settings: Settings = SETTINGS, shape: DraftShape | None = None) -> EngineResult:
     """The result after these answers of one server, ten seconds apart; `shape` is of records of requests."""
     shapes = {"tiny-llama": shape} if shape else {}
-    states: dict[EngineKey, EngineState] = {}
-    results: tuple[EngineResult, ...] = ()
-    for number, body in enumerate(answers):
-        states, results = process_reading(states, read(body), number * 10.0, settings, shapes=shapes)
-    (result,) = results
+    readings = [(number * 10.0, read(body)) for number, body in enumerate(answers)]
+    (result,) = processed(readings, settings, shapes=shapes)[-1]
     return result
 
 

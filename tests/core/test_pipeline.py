@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from support.builders import OPENMETRICS, counters, upstream
+from support.builders import OPENMETRICS, counters, processed, upstream
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
@@ -15,13 +15,7 @@ from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.measures.measures import Distribution
-from vllm_specdec_exporter.observe.pipeline import (
-    EngineState,
-    Settings,
-    Speculation,
-    interrupt,
-    process_reading,
-)
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, interrupt, process_reading
 from vllm_specdec_exporter.observe.result import Deployment, EngineResult
 
 KEY = EngineKey("m", "0")
@@ -40,12 +34,8 @@ def reading(values: Counters, *, key: EngineKey = KEY, defects: tuple[str, ...] 
 
 def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:
     """The results for the first engine, polled every `interval` seconds."""
-    states: dict[EngineKey, EngineState] = {}
-    results = []
-    for poll, item in enumerate(readings):
-        states, found = process_reading(states, item, poll * interval, settings)
-        results.append(found[0])
-    return results
+    timed = ((poll * interval, item) for poll, item in enumerate(readings))
+    return [found[0] for found in processed(timed, settings)]
 
 
 def steady(polls: int, start: int = 0) -> list[Reading]:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.builders import OPENMETRICS, lives, torn_lives, upstream
+from support.builders import OPENMETRICS, lives, processed, torn_lives, upstream
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
-from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
 
 SETTINGS = Settings(
@@ -23,13 +23,8 @@ SETTINGS = Settings(
 
 def run(life: list[Counters]) -> list[EngineResult]:
     """The results of one engine, polled every 5 seconds."""
-    states: dict[EngineKey, EngineState] = {}
-    results = []
-    for poll, values in enumerate(life):
-        item = Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),))
-        states, (result,) = process_reading(states, item, 5.0 * poll, SETTINGS)
-        results.append(result)
-    return results
+    readings = (Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),)) for values in life)
+    return [result for (result,) in processed(((5.0 * n, item) for n, item in enumerate(readings)), SETTINGS)]
 
 
 @given(st.data())

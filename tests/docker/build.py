@@ -1,7 +1,4 @@
-"""The Dockerfile's own steps, executed without Docker: every RUN and COPY, with its paths below a folder.
-
-The Python of the machine stands for that of the image. All else is what Dockerfile says, to the letter.
-"""
+"""The Dockerfile's own steps, executed with the machine's Python: every RUN and COPY, below a folder."""
 
 import os
 import re

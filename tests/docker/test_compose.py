@@ -3,17 +3,9 @@
 import json
 import re
 
-from docker.compose import (
-    COMPOSE,
-    DOTENV,
-    document,
-    dotenv,
-    names,
-    raw,
-    schema_errors,
-    services,
-    value_of,
-)
+import pytest
+
+from docker.compose import COMPOSE, DOTENV, document, dotenv, names, raw, schema_errors, services, value_of
 from docker.dockerfile import ROOT
 from support.commands import run_here
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
@@ -109,6 +101,13 @@ def test_the_exporter_takes_its_command() -> None:
         command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
         outcome = run_here(*command, "--config.check")
         assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.parametrize("name", ["act", "simulator"])
+def test_the_other_commands_have_flags_that_there_are(name: str) -> None:
+    """Of all words, one that is no flag is the only one that is refused."""
+    error = run_here(*services()[name]["command"], "--no-such-flag").err
+    assert "error: unrecognized arguments: --no-such-flag (see" in error
 
 
 def test_the_settings_file_is_used_and_holds_no_secret() -> None:

@@ -28,6 +28,19 @@ def endpoints() -> set[str]:
     return {f"{name}:{PORTS[key]}" for key, service in services().items() for name in names(key, service)}
 
 
+def test_prometheus_reaches_what_it_scrapes_and_tells() -> None:
+    """Under the jobs that rules query; its rules are all those of the repository, where it looks for them."""
+    config = read(PROMETHEUS)
+    scraped = {one["job_name"]: one["static_configs"][0]["targets"] for one in config["scrape_configs"]}
+    told = config["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"]
+    assert set(scraped) == {"vllm-specdec-exporter", "vllm"}
+    assert {target for targets in (*scraped.values(), told) for target in targets} <= endpoints()
+    mounted = mounts(services()["prometheus"])
+    (rules,) = (PurePosixPath("/etc/prometheus", pattern) for pattern in config["rule_files"])
+    assert (mounted[str(rules.parent)], rules.name) == ("./alerts/rules", "*.yml")
+    assert mounted[value_of(services()["prometheus"], "--config.file")] == "./alerts/prometheus.yml"
+
+
 def test_alertmanager_routes_as_in_production() -> None:
     """From `route:` to `receivers:` the file is alertmanager.yml, word for word: copy that part."""
 

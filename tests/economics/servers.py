@@ -12,7 +12,7 @@ from vllm_specdec_exporter.commands.simulate.speculation import binomial
 from vllm_specdec_exporter.economics import CostProfile
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
@@ -74,6 +74,8 @@ class Server:
     draft_tokens: float = 0.0
     positions: tuple[float, ...] = ()
     plain_tokens: float = 0.0
+    prompt_tokens: float | None = None
+    requests: float | None = None
     latest: EngineResult | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +98,8 @@ class Server:
             accepted_tokens_per_position=self.positions,
             generation_tokens=accepted + self.drafts + self.plain_tokens,
         )
-        reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1)),))
+        steps = Steps(prompt_tokens=self.prompt_tokens, requests=self.requests)
+        reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1), steps=steps),))
         now, shapes = self.time, shapes or {}
         self.states, results = process_reading(self.states, reading, now, self.settings, shapes=shapes)
         self.latest = results[0]

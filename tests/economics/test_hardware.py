@@ -6,7 +6,6 @@ import pytest
 
 from plan.configs import QWEN3_30B_MOE
 from support.builders import refusal
-from support.scripts import script
 from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.hardware import HardwareError, accelerators, parse_machine
@@ -192,17 +191,3 @@ class TestDetails:
         assert with_details(shape, "kv=fp8").kv_bytes == 1
         with pytest.raises(ValueError, match=r"layers contradicts the config\.json"):
             with_details(shape, "layers=48")
-
-
-def test_steps_measured_on_a_gpu_are_held_against_the_model() -> None:
-    """A row that is what the model says has no error; one of twice the time, an error of a half."""
-    score = script("bench/accuracy/score.py")
-    machine, shape = parse_machine("h100")[1], score.decoder("llama-3.1-8b", "bf16")
-    assert shape.parameters == pytest.approx(8.03e9 - 2 * 128_256 * 4096, rel=0.01)
-    row = {"shape": "llama-3.1-8b", "precision": "bf16", "batch": 8, "context": 500}
-    plain = 1000 * machine.pass_seconds(shape, 8, 8, 500)
-    verifying = 1000 * machine.pass_seconds(shape, 32, 8, 500) * machine.overheads.verification
-    rows = [{**row, "milliseconds": {1: factor * plain, 4: 2 * verifying}} for factor in (1, 2)]
-    times, ratios = score.step_errors("h100", rows)
-    assert times == pytest.approx([0.0, 0.5, 0.5, 0.5])
-    assert ratios == pytest.approx([0.5, 0.0])

@@ -225,27 +225,6 @@ class TestOverTime:
 
         assert len(published) <= 2, f"{len(published)} changes, such as {published[:6]}"
 
-    @pytest.mark.parametrize(
-        ("before", "after", "expected_after"),
-        [
-            ((0.85,) * 4, (0.1,) * 4, {Action.DISABLE}),
-            ((0.1,) * 4, (0.85,) * 4, {Action.INCREASE_K, Action.KEEP}),
-            ((0.9, 0.9, 0.9, 0.9), (0.9, 0.9, 0.1, 0.1), {Action.DECREASE_K}),
-        ],
-        ids=["collapse", "recovery", "deep positions"],
-    )
-    def test_a_step_in_acceptance_is_followed(
-        self, before: tuple[float, ...], after: tuple[float, ...], expected_after: set[Action]
-    ) -> None:
-        """Two windows and the time that advice is held after a change, it has changed too, for good."""
-        server = Server(settings_for(PROFILES["eagle"], "eagle", 4), 4, 8)
-        first = {Action.DISABLE} if before[0] < 0.5 else {Action.INCREASE_K, Action.KEEP}
-        assert self.advice(server, before, minutes=30) in first
-        followed = self.advice(server, after, minutes=15)
-        assert followed in expected_after
-        for _ in range(6):
-            assert self.advice(server, after, minutes=10) is followed
-
     def test_a_step_in_the_batch_size_is_followed(self) -> None:
         """The same drafter pays for a few requests at a time, and not for many."""
         server = Server(settings_for(PROFILES["draft_model"], "draft_model", 4), 4, 2)

@@ -1,15 +1,13 @@
 """Recorded answers of servers, run through the pure pipeline: the inputs of the golden files."""
 
-import gzip
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from support.builders import requests, tensorrt
+from support import builders
+from support.builders import requests, tensorrt, upstream
 from support.copies import replace
 from support.observed import captured
 from vllm_specdec_exporter import engines as dialects
@@ -37,9 +35,6 @@ from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
-
-DATA = Path(__file__).parents[1] / "data"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 #: When the golden exporter was started, in Unix seconds: any fixed time.
 START = 1_800_000_000.0
@@ -81,20 +76,11 @@ class Case:
 # --- answers
 
 
-def recorded(name: str) -> bytes:
-    """A file below `tests/data`, decompressed."""
-    body = (DATA / name).read_bytes()
-    return gzip.decompress(body) if name.endswith(".gz") else body
-
-
 @cache
 def series(scenario: str) -> tuple[tuple[float, bytes], ...]:
     """The answers of a recorded scenario with their times since its start, one a second."""
-    rows = [
-        json.loads(line) for line in recorded(f"captures/{scenario}/metrics-series.jsonl.gz").splitlines()
-    ]
-    first = rows[0]["t"]
-    return tuple((round(row["t"] - first, 3), row["text"].encode()) for row in rows if "text" in row)
+    rows = builders.series(scenario)
+    return tuple((round(time - rows[0][0], 3), body) for time, body in rows)
 
 
 def polled(scenario: str, until: float, interval: float = 5.0) -> tuple[Answer, ...]:
@@ -197,10 +183,6 @@ def _target(server: Server, settings: Settings) -> TargetResult:
 # --- the cases
 
 
-def _upstream(name: str) -> bytes:
-    return recorded(f"upstream/{name}")
-
-
 def _windows(*seconds: float) -> Settings:
     windows = tuple(Window(s) for s in seconds)
     return Settings(windows=windows, judged=windows[0], speculation=_NGRAM)
@@ -238,7 +220,7 @@ def _torn() -> tuple[Answer, ...]:
 
 def _with(values: dict[str, float]) -> str:
     """An answer of vLLM with other values of these series."""
-    body = recorded("captures/rendered/vllm-0.32.0-1engine-k3.classic.txt.gz").decode()
+    body = builders.rendered("vllm-0.32.0-1engine-k3.classic.txt").decode()
     for name, value in values.items():
         body = re.sub(rf"(?m)^(vllm:{name}\{{.*\}}) \S+$", rf"\g<1> {value!r}", body)
     return body
@@ -333,8 +315,8 @@ CASES: tuple[Case, ...] = (
         "three-engines",
         (
             Server(polled(_PHASES, 30.0), name="http://vllm:8000", version="0.32.0"),
-            Server(from_zero(_upstream("sglang-k3.txt")), name="http://sglang:30000"),
-            Server(from_zero(_upstream("trtllm-k3.composed.txt")), name="http://trtllm:8000"),
+            Server(from_zero(upstream("sglang-k3.txt")), name="http://sglang:30000"),
+            Server(from_zero(upstream("trtllm-k3.composed.txt")), name="http://trtllm:8000"),
         ),
         _as_configured(baseline=recorded_baseline(), memory_ratio=0.1),
         requests=True,
@@ -351,18 +333,18 @@ CASES: tuple[Case, ...] = (
     Case(
         "nospec-though-configured", _one(polled("nospec", 12.0, 3.0), "0.32.0"), Settings(speculation=_EAGLE)
     ),
-    Case("v0", _one(from_zero(_upstream("vllm-v0-k5.txt")))),
+    Case("v0", _one(from_zero(upstream("vllm-v0-k5.txt")))),
     Case(
         "v0-with-spec-config",
-        _one(from_zero(_upstream("vllm-v0-k5.txt"))),
+        _one(from_zero(upstream("vllm-v0-k5.txt"))),
         Settings(speculation=replace(_NGRAM, num_speculative_tokens=5)),
     ),
-    Case("llamacpp", _one(from_zero(_upstream("llamacpp-k4.txt")))),
-    Case("sglang", _one(from_zero(_upstream("sglang-k3.txt")))),
-    Case("sglang-without-a-batch", _one((Answer(0.0, _upstream("sglang-started.txt")),))),
+    Case("llamacpp", _one(from_zero(upstream("llamacpp-k4.txt")))),
+    Case("sglang", _one(from_zero(upstream("sglang-k3.txt")))),
+    Case("sglang-without-a-batch", _one((Answer(0.0, upstream("sglang-started.txt")),))),
     # Half of the drafts have a second token, a quarter a third one, and none a fourth one.
     Case("trtllm-short-drafts", _one(from_zero(tensorrt((400, 200, 100), (320, 120, 50), k=4)))),
-    Case("diffusion", _one(from_zero(_upstream("vllm-diffusion.txt")), "0.33.0")),
+    Case("diffusion", _one(from_zero(upstream("vllm-diffusion.txt")), "0.33.0")),
     Case("down-from-the-start", (Server(failure=_REFUSED),)),
     Case("down", (Server(polled(_PHASES, 30.0), failure=PollFailure("timeout", "too late")),)),
     Case("not-polled-yet", (Server(),)),

@@ -1,9 +1,4 @@
-"""Whether an API server would take an object, for all tests of the chart and of recipes.
-
-Kubernetes' own APIs come from strict schemas of each release, which refuse unknown fields; the Prometheus
-operator's from compiled JavaScript (npm `@kubernetes-models/prometheus-operator`), by one Node for all of
-the session; the others from small strict schemas in tests/data/crds/.
-"""
+"""Whether an API server would take an object, by strict schemas of Kubernetes, the operator and ours."""
 
 import atexit
 import functools

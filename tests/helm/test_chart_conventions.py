@@ -2,13 +2,11 @@
 
 import json
 import subprocess
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
 
-from .charts import CHART, RenderError, helm3, named_templates, render, render_helm3
+from .charts import CHART, RenderError, helm3, named_templates, render
 from .manifest_schemas import problems
 from .value_cases import (
     DEFAULTS,
@@ -19,74 +17,12 @@ from .value_cases import (
     LEAVES,
     REQUIRED,
     SIDECAR,
-    STANDALONE,
-    VLLM_PODS,
     at,
     levels,
     merged,
     nested,
-    on,
     value_at,
 )
-
-DROP = {"sourceLabels": ["a"], "action": "drop"}
-LABEL = {"team": "inference"}
-#: Fields of pods, and of what is scraped, that are written as Kubernetes and the operator have them.
-PLACED = {
-    "affinity": {"nodeAffinity": {}},
-    "nodeSelector": {"a": "b"},
-    "tolerations": [{"operator": "Exists"}],
-    "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-    ],
-    "priorityClassName": "high",
-    "runtimeClassName": "gvisor",
-    "serviceAccountName": "mine",
-    "dnsPolicy": "None",
-    "dnsConfig": {"nameservers": ["10.0.0.10"]},
-    "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["vllm"]}],
-}
-SCRAPED = {"interval": "30s", "scrapeTimeout": "5s", "metricRelabelings": [DROP]}
-FAMILIAR = merged(
-    STANDALONE,
-    {"standalone": {**PLACED, "revisionHistoryLimit": 0, "podLabels": LABEL, "podAnnotations": LABEL}},
-    {"serviceMonitor": {**SCRAPED, "labels": {"a": "b"}, "relabelings": [DROP], "sampleLimit": 9}},
-    {"namespaceOverride": "own", "fullnameOverride": "mine", "commonLabels": LABEL},
-    at(imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}]),
-    at(exporter__vllmUrls=["dns+http://vllm-pods.default.svc:8000"]),
-    at(vllmPodMonitor__selector=VLLM_PODS, vllmPodMonitor__port=8200),
-    at(extraManifests=[{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "own"}}]),
-    on("serviceMonitor", "vllmPodMonitor"),
-)
-
-
-@pytest.mark.full  # the operator's schemas need Node
-@pytest.mark.parametrize("helm", [render, render_helm3])
-def test_what_users_of_charts_type_works(helm: Callable[..., list[dict[str, Any]]]) -> None:
-    """It stands where Kubernetes and the operators look for it, and their schemas take the objects."""
-    objects = helm(FAMILIAR)
-    assert [found for obj in objects if (found := problems(obj, "1.36"))] == []
-    found = {obj["kind"]: obj for obj in objects}
-    service, deployment, monitor = (found[kind] for kind in ("Service", "Deployment", "ServiceMonitor"))
-    assert service["metadata"].items() >= {"name": "mine", "namespace": "own"}.items()
-    assert service["metadata"]["labels"].items() >= LABEL.items()
-    pod = deployment["spec"]["template"]
-    assert deployment["spec"]["revisionHistoryLimit"] == 0
-    assert pod["metadata"]["labels"].items() >= LABEL.items()
-    assert pod["metadata"]["annotations"] == LABEL
-    secrets = [{"name": "g"}, {"name": "a"}, {"name": "b"}]
-    assert pod["spec"].items() >= {**PLACED, "imagePullSecrets": secrets}.items()
-    assert pod["spec"]["containers"][0]["args"][0] == "--vllm.url=dns+http://vllm-pods.default.svc:8000"
-    assert monitor["metadata"]["labels"].items() >= {"a": "b"}.items()
-    assert (monitor["spec"]["sampleLimit"], monitor["spec"]["namespaceSelector"]["matchNames"]) == (
-        9,
-        ["own"],
-    )
-    (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint.items() >= SCRAPED.items()
-    assert endpoint["relabelings"][1:] == [DROP]
-    assert found["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["portNumber"] == 8200
-    assert found["Secret"]["metadata"]["name"] == "own"
 
 
 def test_other_charts_names_are_refused_with_ours() -> None:
@@ -171,12 +107,3 @@ def test_the_policy_has_the_version_that_the_cluster_has() -> None:
             assert versions == {f"{api}/{wanted}"}, done.stderr
         else:
             assert "injection.enabled needs MutatingAdmissionPolicy" in done.stderr
-
-
-def test_the_ten_values_that_matter_first_stand_at_the_top() -> None:
-    """Each is a value; the README stays short."""
-    values, readme = ((CHART / name).read_text("utf-8").splitlines() for name in ("values.yaml", "README.md"))
-    assert len(readme) <= 250
-    first = [line.split(":")[0].removeprefix("#   ") for line in values if line.startswith("#   ")]
-    assert len(first) == 10
-    assert {tuple(path.split(".")) for path in first} <= LEAVES.keys()

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import pytest
 import yaml
-
-from support.scripts import script
 
 from .charts import CHART, ROOT, render
 from .value_cases import STANDALONE, merged, on
@@ -37,28 +34,6 @@ def test_a_package_has_the_linked_files_themselves(tmp_path: Path) -> None:
             assert member.isfile()
             assert content is not None
             assert content.read() == path.read_bytes()
-
-
-def test_a_copy_in_place_of_a_link_and_what_is_left_over_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "helm")
-    generate = script("helm/generate.py")
-    monkeypatch.setattr(generate, "FILES", tmp_path)
-    for folder in generate.LINKED:
-        (tmp_path / folder).mkdir()
-    copied, left = tmp_path / "rules" / "harm.yml", tmp_path / "rules" / "gone.yml"
-    assert generate.bring_links_up_to_date(check=True) == 1
-    assert generate.bring_links_up_to_date(check=False) == 0
-    copied.unlink()
-    copied.write_text("a copy")
-    left.write_text("")
-    assert generate.bring_links_up_to_date(check=True) == 1
-    assert (copied.read_text(), left.exists()) == ("a copy", True)
-    assert generate.bring_links_up_to_date(check=False) == 0
-    assert copied.read_bytes() == (ROOT / "alerts" / "rules" / "harm.yml").read_bytes()
-    assert (copied.is_symlink(), left.exists()) == (True, False)
-    assert generate.bring_links_up_to_date(check=True) == 0
 
 
 def test_routes_inhibitions_and_texts_are_those_of_alerts() -> None:

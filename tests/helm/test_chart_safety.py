@@ -1,5 +1,6 @@
 """What the chart makes of the values: the container, its flags, image, probes and end, and the monitors."""
 
+from pathlib import Path
 from typing import Any
 
 from support.published import REFERENCE
@@ -18,34 +19,8 @@ def kinds(*values: Any) -> dict[str, dict[str, Any]]:
 def test_the_sidecar_is_the_one_that_is_documented() -> None:
     """With defaults, field for field; the tag is the exporter's version."""
     container, _ = named_templates(IMAGE)
-    assert (
-        container
-        == documents(f"""
-name: specdec-exporter
-image: {REFERENCE}:{__version__}
-imagePullPolicy: IfNotPresent
-restartPolicy: Always
-args: ["--startup.on-error=wait", "--vllm.url=http://127.0.0.1:8000"]
-ports: [{{name: specdec-metrics, containerPort: 9850, protocol: TCP}}]
-livenessProbe:
-  httpGet: {{path: /-/healthy, port: 9850, scheme: HTTP}}
-  initialDelaySeconds: 10
-  periodSeconds: 30
-  timeoutSeconds: 5
-  failureThreshold: 5
-resources: {{requests: {{cpu: 200m, memory: 128Mi}}, limits: {{cpu: 200m, memory: 128Mi}}}}
-securityContext:
-  allowPrivilegeEscalation: false
-  capabilities: {{drop: [ALL]}}
-  privileged: false
-  readOnlyRootFilesystem: true
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile: {{type: RuntimeDefault}}
-terminationMessagePolicy: FallbackToLogsOnError
-""")[0]
-    )
+    text = Path(__file__).with_name("sidecar.yml").read_text("utf-8")
+    assert [container] == documents(text.replace("IMAGE", f"{REFERENCE}:{__version__}"))
 
 
 def test_values_arrive_as_flags() -> None:
@@ -125,6 +100,9 @@ def test_the_image_is_named_in_full() -> None:
     ):
         container, _ = named_templates({"image": {"registry": "", **image}})
         assert container["image"] == expected
+    pulled = at(imagePullSecrets=["a", {"name": "b"}], global__imagePullSecrets=[{"name": "g"}])
+    pod = kinds(STANDALONE, pulled)["Deployment"]["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "g"}, {"name": "a"}, {"name": "b"}]
     container, _ = named_templates(merged(IMAGE, at(global__imageRegistry="mirror.test/team")))
     assert container["image"].startswith(f"mirror.test/team/{IMAGE['image']['repository']}:")
 

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.option_table import OPTIONS
@@ -92,39 +94,7 @@ NO_SERVERS = (
     *("dnssrv+http://x:80", "srv+http://x"),
 )
 #: Values of the right type that cannot work.
-NONSENSE: tuple[tuple[str, Any], ...] = (
-    ("image.registry", "https://registry.test"),
-    ("image.tag", "a tag"),
-    ("image.digest", "sha256:abc"),
-    ("injection.namespaceSelector", {"any": True}),
-    ("exporter.extraEnv", [{"name": "A", "value": 1}]),
-    ("vllmPodMonitor.port", 65536),
-    ("image.pullPolicy", "Sometimes"),
-    ("exporter.port", 0),
-    ("exporter.port", 65536),
-    ("exporter.vllmUrls", []),
-    ("extraManifests", [{"data": {"a": "b"}}]),
-    ("exporter.thresholds", {"no_such_threshold": 1}),
-    ("exporter.settings", {"no.such.setting": 1}),
-    ("podMonitor.interval", "1.5s"),
-    ("podMonitor.namespace", "Not A Name"),
-    ("prometheusRule.disabled", {"VLLMSpecDecodeHarmfull": True}),
-    ("prometheusRule.groups", {"harmfull": False}),
-    ("prometheusRule.grafanaUrl", "javascript:alert(1)"),
-    ("prometheusRule.grafanaUrl", "https://x/{{ y }}"),
-    ("dashboards.boards", {"payof": False}),
-    ("alertmanagerConfig.receivers", {"pager": {}}),
-    ("injection.failurePolicy", "Maybe"),
-    ("networkPolicy.sidecar.keepOpen", ["http"]),
-    ("webConfig.mountPath", "etc"),
-    ("tap.port", 0),
-    ("tap.upstream", "http://127.0.0.1:8000/v1"),
-    ("tap.upstream", "http://u:p@127.0.0.1:8000"),
-    ("tap.upstream", "unix:run/vllm.sock"),
-    ("tap.drainTimeout", "30"),
-    ("tap.tls.existingSecret", "Not A Name"),
-    ("push.key", ""),
-)
+NONSENSE = yaml.safe_load(Path(__file__).with_name("nonsense.yml").read_text("utf-8"))
 
 
 def test_nonsense_is_refused_by_name() -> None:

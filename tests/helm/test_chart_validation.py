@@ -2,30 +2,23 @@
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from . import value_cases
 from .charts import CHART, RenderError, render, render_helm3
 from .value_cases import (
     ALERTMANAGER,
-    BASIC_AUTH,
-    BEARER,
     DASHBOARDS,
-    EVERYTHING_ALONE,
-    IMAGE,
     INJECTION,
     LEAVES,
-    RECEIVER,
     RULES,
     SIDECAR,
-    SIDECAR_POLICY,
-    STANDALONE,
     TAP,
-    TAP_ALONE,
-    VLLM_PODS,
     at,
     merged,
     nested,
@@ -33,119 +26,20 @@ from .value_cases import (
 )
 
 _TAP = merged(INJECTION, TAP)
-_URLS = "exporter.vllmUrls"
-_NAME = "dns+http://vllm-pods.default.svc:8000"
-_NO_IMAGE = "image.repository is empty"
-_NO_SERVERS = "standalone.enabled needs exporter.vllmUrls"
-_NO_RECEIVER = "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket"
-_NO_SECRET = "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret"
-_PORT = "vllmPodMonitor.port is the exporter's port"
-_VLLM_MONITOR = merged(on("vllmPodMonitor"), at(vllmPodMonitor__selector=VLLM_PODS))
-_SELECTING = merged(SIDECAR, on("networkPolicy"), at(networkPolicy__sidecar__podSelector=VLLM_PODS))
-_CLOSED = merged(SIDECAR, TAP, SIDECAR_POLICY, at(networkPolicy__tapFrom=[{"podSelector": {}}]))
-_LOCAL = "http://127.0.0.1:8000"
-_ENV = "VLLM_SPECDEC_EXPORTER_"
-_WEB, _TAP_AND_PUSH = ": set exporter.port and webConfig instead", ": set tap and push instead"
-
-#: How the message begins, the values, and what is set in them by path.
-_ROWS: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
-    ("podMonitor.additionalLabels: use", SIDECAR, {"podMonitor.additionalLabels": {}}),
-    ("exporter.specConfig is not a JSON object: {a: ", INJECTION, {"exporter.specConfig": "{a: 1}"}),
-    (_NO_IMAGE, on("injection"), {"image.repository": ""}),
-    ("serviceMonitor.enabled needs standalone.enabled", {}, {"serviceMonitor.enabled": True}),
-    ("podMonitor.basicAuth and podMonitor.authorization would be sent", SIDECAR, {"podMonitor": BASIC_AUTH}),
-    (
-        "podMonitor.basicAuth and podMonitor.authorization exclude each other",
-        SIDECAR,
-        {"podMonitor": {**BASIC_AUTH, **BEARER, "selector": VLLM_PODS}},
-    ),
-    ("podMonitor.tlsConfig without TLS", SIDECAR, {"podMonitor.tlsConfig": {"serverName": "specdec"}}),
-    *(
-        (
-            f"podMonitor.scrapeTimeout {timeout} is longer than podMonitor.interval {interval}, ",
-            SIDECAR,
-            {"podMonitor.interval": interval, "podMonitor.scrapeTimeout": timeout},
-        )
-        for timeout, interval in (("1m1ms", "60s"), ("2d", "47h59m"))
-    ),
-    ("serviceMonitor.scrapeTimeout 1m is longer", EVERYTHING_ALONE, {"serviceMonitor.scrapeTimeout": "1m"}),
-    (_NO_SERVERS, merged(IMAGE, on("standalone")), {}),
-    (_NO_SERVERS, STANDALONE, {_URLS: [_LOCAL]}),
-    ("standalone.enabled and injection.enabled share exporter.*", STANDALONE, {"injection.enabled": True}),
-    (
-        "standalone.enabled makes a Service, which would be called 7b, ",
-        STANDALONE,
-        {"fullnameOverride": "7b"},
-    ),
-    ("vllmPodMonitor.enabled needs vllmPodMonitor.selector", on("vllmPodMonitor"), {}),
-    *((_PORT, _VLLM_MONITOR, {"vllmPodMonitor.port": port}) for port in ("specdec-metrics", "tap")),
-    *((_NO_SECRET, SIDECAR, {f"webConfig.{name}": True}) for name in ("tls", "clientCertificates")),
-    ("prometheusRule.groups.recording is off, and ", RULES, {"prometheusRule.groups.recording": False}),
-    (_NO_RECEIVER, on("alertmanagerConfig"), {}),
-    (_NO_RECEIVER, on("alertmanagerConfig"), {"alertmanagerConfig.receivers.hints": RECEIVER}),
-    (
-        "dashboards.labels gives a another",
-        DASHBOARDS,
-        {"dashboards.label": "a", "dashboards.labels": {"a": "b"}},
-    ),
-    ("dashboards.grafanaDashboard.enabled needs dashboards.enabled", on("dashboards.grafanaDashboard"), {}),
-    ("networkPolicy.enabled has nothing to protect", SIDECAR, {"networkPolicy.enabled": True}),
-    ("networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar", _SELECTING, {}),
-    ("networkPolicy.sidecar.keepOpen opens 9852 ", _CLOSED, {"networkPolicy.sidecar.keepOpen": [8000, 9852]}),
-    ("tap.port and exporter.port are both 9852: ", _TAP, {"exporter.port": 9852}),
-    (f"{_URLS} means several servers, ", merged(STANDALONE, TAP), {}),
-    (f"{_URLS} means several servers, ", merged(STANDALONE, TAP, at(exporter__vllmUrls=[_NAME])), {}),
-    (f"tap.port is the port of {_LOCAL}: ", _TAP, {"tap.port": 8000}),
-    *(
-        (f"tap.port is the port of {url}: ", _TAP, {_URLS: [_LOCAL, url], "tap.upstream": _LOCAL})
-        for url in ("https://localhost:9852/metrics", "http://u:p@127.1.2.3:9852", "http://0.0.0.0:9852/")
-    ),
-    ("tap.port is the port of http://[::1]:9852: ", _TAP, {"tap.upstream": "http://[::1]:9852"}),
-    (
-        "standalone.service.port and standalone.service.tapPort are both 9850: ",
-        merged(STANDALONE, TAP_ALONE),
-        {"standalone.service.tapPort": 9850},
-    ),
-    *(
-        (f"exporter.extraArgs has {argument}{why}", INJECTION, {"exporter.extraArgs": [argument, "x"]})
-        for why, arguments in {
-            ", with which the exporter ends at once": ("--config.check", "--help", "-h", "--version"),
-            _WEB: ("--web.listen-address=:1", "--web.config.file=/x"),
-            ": set exporter.vllmUrls and exporter.specConfig instead": ("--vllm.url", "--spec.config"),
-            ": a sidecar waits and the standalone exporter exits": ("--startup.on-error=exit",),
-            _TAP_AND_PUSH: ("--tap.listen-address=:1", "--push.bearer-token-file=/x"),
-        }.items()
-        for argument in arguments
-    ),
-    *(
-        (
-            f"exporter.extraEnv has {_ENV}{name}{why}",
-            INJECTION,
-            {"exporter.extraEnv": [{"name": _ENV + name}]},
-        )
-        for why, names in {
-            _WEB: ("WEB_LISTEN_ADDRESS", "WEB_CONFIG_FILE", "STARTUP_ON_ERROR"),
-            _TAP_AND_PUSH: ("TAP_LISTEN_ADDRESS", "PUSH_BEARER_TOKEN_FILE"),
-        }.items()
-        for name in names
-    ),
-    *(
-        (f"exporter.resources: the request and the limit of {name} differ", INJECTION, amounts)
-        for name, amounts in (
-            ("cpu", {"exporter.resources.requests.cpu": "100m"}),
-            ("memory", {"exporter.resources.requests.memory": "64Mi"}),
-            ("cpu", {"exporter.resources.limits.cpu": None}),
-            ("cpu", {"exporter.resources.limits": None, "exporter.resources.requests": None}),
-        )
-    ),
-)
 
 
 def _set(values: dict[str, Any], paths: dict[str, Any]) -> dict[str, Any]:
     return merged(values, *(nested(tuple(path.split(".")), value) for path, value in paths.items()))
 
 
-REFUSED = tuple((begin, _set(values, paths)) for begin, values, paths in _ROWS)
+def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
+    """How each message begins, and the values that are refused with it."""
+    for begin, names, paths in yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8")):
+        sets = [getattr(value_cases, name) for name in (names or "").split()]
+        yield begin, _set(merged(*sets), paths)
+
+
+REFUSED = tuple(_refused())
 
 #: Helm 3 does not get so far: it cannot hand such values to the schema.
 ONLY_BY_HELM_4 = (
@@ -232,4 +126,4 @@ def test_similar_values_are_not_refused() -> None:
         (9852, "http://127.example.com:9852"),
         (9852, "http://127.0.0.1:8000/v1:9852/"),
     ):
-        assert render(_set(_TAP, {"tap.port": port, _URLS: [url]})), url
+        assert render(_set(_TAP, {"tap.port": port, "exporter.vllmUrls": [url]})), url

@@ -17,7 +17,6 @@ from .charts import CHART, NAMESPACE, RELEASE
 
 IMAGE = {"image": published.IMAGE}
 SPEC_CONFIG = {"exporter": {"specConfig": {"method": "eagle3", "num_speculative_tokens": 3}}}
-DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 SERVERS = ["http://vllm-0.vllm.chat:8000", "http://vllm-1.vllm.chat:8000"]
 #: Files of rules, without their ending.
 RULE_GROUPS = {path.stem for path in (CHART / "files" / "rules").glob("*.yml")}
@@ -70,8 +69,6 @@ RECEIVERS = {
     "actions": {"webhookConfigs": [{"url": "http://specdec-act.monitoring:9851/"}]},
     "watchdog": {"webhookConfigs": [{"url": "https://watchdog.example.com/"}]},
 }
-BASIC_AUTH = {"basicAuth": {"username": {"name": "s", "key": "u"}, "password": {"name": "s", "key": "p"}}}
-BEARER = {"authorization": {"type": "Bearer", "credentials": {"name": "s", "key": "t"}}}
 VLLM_PODS = {"matchLabels": {"app": "vllm"}}
 
 SIDECAR = merged(IMAGE, SPEC_CONFIG, on("podMonitor"))
@@ -103,173 +100,7 @@ EVERYTHING_ALONE = merged(
 
 
 #: Parts of the named sets, as people write them.
-_PARTS = yaml.safe_load(
-    r"""
-container:
-  image: {digest: "DIGEST", tag: 1.2.3, pullPolicy: Always}
-  imagePullSecrets: [{name: pull}]
-  webConfig: {existingSecret: web, tls: true, clientCertificates: true, mountPath: /web, key: other.yml}
-  push: {existingSecret: specdec-push, key: bearer}
-  exporter:
-    port: 65535
-    extraArgs: [--log.level=debug, '--vllm.header=X: "{{ y }}" # z']
-    extraEnv: [{name: A, value: "1"}, {name: B, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
-    extraEnvFrom: [{secretRef: {name: more, optional: true}}]
-    extraVolumes: [{name: ca, configMap: {name: ca}}]
-    extraVolumeMounts: [{name: ca, mountPath: /etc/ca, readOnly: true}]
-    securityContext: {runAsUser: 1000660000, runAsGroup: 1000660000}
-    thresholds: {minimum_drafts: 1000000}
-    settings: {poll.interval: 2s, log.level: debug}
-    resources: {limits: {cpu: "1"}}
-    allowBurstable: true
-    livenessProbe: {initialDelaySeconds: 1, periodSeconds: 60, timeoutSeconds: 9, failureThreshold: 9}
-
-# The same values otherwise: of types that YAML could mistake, or a part without what it belongs to.
-container-otherwise:
-  image: {registry: "", tag: "20261121"}
-  webConfig: {existingSecret: web}
-  tap: {tls: {existingSecret: unused}}
-  exporter:
-    specConfig: '{"method": "ngram", "model": "a \"quoted\" $(HOME) {{ .Values }} text: #1"}'
-    resources: {requests: null}
-
-tap:
-  webConfig: {existingSecret: web, tls: true}
-  tap:
-    enabled: true
-    port: 80
-    upstream: https://vllm.chat:8443
-    drainTimeout: 1500ms
-    tls: {existingSecret: specdec-tap, certKey: chain.pem, keyKey: key.pem}
-
-placed:
-  namespaceOverride: own
-  standalone:
-    labels: {a: b}
-    annotations: {c: "1"}
-    podSecurityContext: {fsGroup: 65532}
-    podLabels: {sidecar.istio.io/inject: "false"}
-    podAnnotations: {prometheus.io/scrape: "false"}
-    serviceAccountName: "123"
-    priorityClassName: "456"
-    topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
-    dnsPolicy: None
-    dnsConfig: {nameservers: [10.0.0.10]}
-    hostAliases: [{ip: 10.0.0.1, hostnames: [vllm]}]
-    runtimeClassName: gvisor
-    revisionHistoryLimit: 0
-    nodeSelector: {kubernetes.io/arch: amd64}
-    tolerations: [{key: gpu, operator: Exists, effect: NoSchedule}]
-    affinity:
-      nodeAffinity:
-        requiredDuringSchedulingIgnoredDuringExecution:
-          nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]
-    service: {type: NodePort, port: 80, tapPort: 8000, labels: {a: b}, annotations: {c: d}}
-
-monitors-beside:
-  webConfig: {existingSecret: web, tls: true}
-  podMonitor:
-    <<: &monitor
-      labels: {release: kps}
-      annotations: {a: "1"}
-      interval: 1m30s
-      scrapeTimeout: 1m
-      honorLabels: true
-      relabelings: [{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]
-      metricRelabelings: [{sourceLabels: [__name__], regex: python_.*, action: drop}]
-      podTargetLabels: [app]
-      sampleLimit: 1000000
-      labelLimit: 30
-    selector: {matchLabels: {app: vllm}}
-    namespaceSelector: {any: false, matchNames: [chat]}
-    tlsConfig: {ca: {configMap: {name: ca, key: ca.crt}}, serverName: specdec}
-    authorization: {type: Bearer, credentials: {name: s, key: t}}
-  vllmPodMonitor:
-    enabled: true
-    labels: {release: kps}
-    annotations: {a: "1"}
-    interval: 1m30s
-    metricRelabelings: [{sourceLabels: [__name__], regex: python_.*, action: drop}]
-    selector: {matchLabels: {app: vllm}}
-    namespaceSelector: {matchNames: [chat]}
-    port: "8000"
-    scheme: https
-    tlsConfig: {insecureSkipVerify: true}
-
-monitors-alone:
-  webConfig: {tls: false}
-  serviceMonitor:
-    <<: *monitor
-    namespace: monitors
-    scheme: https
-    tlsConfig: {insecureSkipVerify: true}
-    basicAuth: {username: {name: s, key: u}, password: {name: s, key: p}}
-  podMonitor:
-    {enabled: true, scheme: https, tlsConfig: {insecureSkipVerify: true}, interval: "", scrapeTimeout: ""}
-
-passwords:
-  podMonitor:
-    enabled: true
-    selector: {matchLabels: {app: vllm}}
-    basicAuth: {username: {name: s, key: u}, password: {name: s, key: p}}
-  serviceMonitor: {enabled: true, authorization: {type: Bearer, credentials: {name: s, key: t}}}
-
-bundle:
-  prometheusRule:
-    labels: {release: kps}
-    annotations: {a: "true"}
-    extraLabels: {team: inference, number: "1e3"}
-    extraAnnotations: {note: "a \"quoted\": text\nof two lines"}
-    disabled: {VLLMSpecDecodeKChangeAdvised: true, VLLMSpecDecodeWatchdog: false}
-    runbookUrl: https://runbooks.example.org/specdec/
-    grafanaUrl: https://grafana.example.org/sub/
-    extraGroups: [{name: own, rules: [{record: "own:up:sum", expr: sum(up)}]}]
-  dashboards:
-    labels: {a: b}
-    annotations: {c: d}
-    label: example.com/dashboard
-    folderAnnotation: example.com/folder
-    grafanaDashboard: {enabled: true, resyncPeriod: 10m30s, instanceSelector: {matchLabels: {a: b}}}
-    folder: 'of "ours": {{ x }}'
-    labelValue: "true"
-  alertmanagerConfig: {labels: {release: kps}, annotations: {a: "1"}}
-
-policy:
-  networkPolicy:
-    ingressFrom: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
-    tapFrom: [{podSelector: {matchLabels: {app: gateway}}}]
-
-policy-standalone:
-  networkPolicy:
-    enabled: true
-    egress:
-      enabled: true
-      ports: [8000, 8200]
-      to: [{podSelector: {matchLabels: {app: vllm}}, namespaceSelector: {}}]
-
-labelled:
-  commonLabels: {team: inference, cost-centre: "1", app.kubernetes.io/name: overridden}
-  commonAnnotations: {example.com/note: "a \"quoted\": {{ text }}\nof two lines", empty: ""}
-
-spread:
-  podMonitor: {namespace: of-pods}
-  vllmPodMonitor: {namespace: of-vllm}
-  prometheusRule: {namespace: of-rules}
-  dashboards: {namespace: of-dashboards}
-  alertmanagerConfig: {namespace: of-alertmanager}
-
-extra-manifests:
-  extraManifests:
-    - "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name | quote }}\n"
-    - {apiVersion: v1, kind: Secret, metadata: {name: "{{ .Release.Name }}-extra"}}
-
-injection:
-  injection:
-    labels: {a: b, c: "true"}
-    namespaceSelector: {matchLabels: {d: e}}
-    failurePolicy: Fail
-""".replace("DIGEST", DIGEST)
-)
+_PARTS = yaml.safe_load((CHART.parents[1] / "tests" / "helm" / "value_parts.yml").read_text("utf-8"))
 
 
 def _named() -> Iterator[ValueCase]:

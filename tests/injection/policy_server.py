@@ -1,9 +1,6 @@
 """The part of an API server that admits pods under a MutatingAdmissionPolicy, with a real CEL evaluator.
 
-What Kubernetes adds to CEL is here as its sources have it: the type JSONPatch (apiserver/pkg/cel/mutation),
-`split` and `trim` (cel-go's string extension), variables that are evaluated when they are asked for, and the
-rule that a literal's values have one type, which this CEL evaluator does not check itself (`literal_faults`).
-What an API server would refuse raises an error.
+What Kubernetes adds to CEL is here as its sources have it; what an API server would refuse raises an error.
 """
 
 import copy

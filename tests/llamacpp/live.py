@@ -4,28 +4,23 @@ pytest does not collect this file by itself, because it needs the server that in
 `UPDATE_GOLDEN=1 make test-llamacpp` writes the answers of these runs and the table in the documentation anew.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from llamacpp.prescribed import COST_FILE, REQUESTS, SETS, differences
 from support.exporter import RunningExporter, running_exporter
 from support.programs import Program
+from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.publish.snapshot import decode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from vllm_specdec_exporter.observe.result import EngineResult
 
 REPOSITORY = Path(__file__).parents[2]
 BUILT = Path(os.environ.get("SPECDEC_LLAMACPP") or REPOSITORY / ".venv-llamacpp")

@@ -4,8 +4,6 @@ It runs in the venv that install.sh makes, which has the package gguf. The draft
 both share the vocabulary. What they say means nothing.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

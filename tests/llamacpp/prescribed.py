@@ -1,13 +1,9 @@
 """Acceptance rates prescribed to llama.cpp's server (--spec-synth-rates), and what must be published."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult
 
 #: A cost that needs no measurement: each drafted token costs a tenth of a plain step.
 COST = 0.1
@@ -27,18 +23,12 @@ _SIGMA = 5.0
 
 @dataclass(frozen=True)
 class Prescribed:
-    """A set of rates: at index i, the share of drafts whose first i + 1 tokens are accepted.
-
-    Attributes:
-        verdict: of payoff, by hand: L(4) / (1 + 4 x COST), where L(k) is 1 + the first k rates.
-        action: the advice, by hand: the k with the largest L(k) / (1 + k x COST).
-        ks: the numbers of tokens that may be advised.
-    """
+    """A set of rates: at index i, the share of drafts whose first i + 1 tokens are accepted."""
 
     rates: tuple[float, ...]
-    verdict: str
-    action: str
-    ks: tuple[int, ...]
+    verdict: str  # of payoff, by hand: L(4) / (1 + 4 x COST), where L(k) is 1 + the first k rates
+    action: str  # the advice, by hand: the k with the largest L(k) / (1 + k x COST)
+    ks: tuple[int, ...]  # the numbers of tokens that may be advised
 
     @property
     def length(self) -> float:

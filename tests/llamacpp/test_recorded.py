@@ -1,7 +1,5 @@
 """Answers of a real llama.cpp server at prescribed rates, recorded by `make test-llamacpp`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,4 @@
-"""What Prometheus would discover of a pod, and the scrape configurations that operators write.
-
-A real Prometheus then relabels: only the Kubernetes API is replaced, by files with the same labels.
-"""
+"""What Prometheus would discover of a pod, and the scrape configurations that operators write."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -89,41 +86,6 @@ def _of_operator(kind: str, name: str, spec: Mapping[str, Any], relabelling: str
             ],
         )
         for number, endpoint in enumerate(spec["podMetricsEndpoints"])
-    ]
-
-
-def cluster_pod_monitoring(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What Google's collector makes of a ClusterPodMonitoring: job is its name, instance is pod and port."""
-    spec = obj["spec"]
-    labels = {
-        "namespace": "namespace",
-        "pod": "pod_name",
-        "container": "pod_container_name",
-        "node": "pod_node_name",
-    }
-    wanted = [label for label in spec["targetLabels"]["metadata"] if label in labels]
-    return [
-        _scrape(
-            f"ClusterPodMonitoring/{obj['metadata']['name']}/{endpoint['port']}",
-            [
-                *(
-                    {"target_label": label, "replacement": label}
-                    for label in ("project_id", "location", "cluster")
-                ),
-                *_selected(spec["selector"]),
-                *({"source_labels": [_META + labels[label]], "target_label": label} for label in wanted),
-                {"target_label": "job", "replacement": obj["metadata"]["name"]},
-                *_running(),
-                _keep("pod_container_port_name", endpoint["port"]),
-                {
-                    "source_labels": [f"{_META}pod_name", f"{_META}pod_container_port_name"],
-                    "regex": "(.+);(.+)",
-                    "replacement": "$1:$2",
-                    "target_label": "instance",
-                },
-            ],
-        )
-        for endpoint in spec["endpoints"]
     ]
 
 

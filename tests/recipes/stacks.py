@@ -1,7 +1,4 @@
-"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/.
-
-Every function takes the recipe's documents and returns pods. None of them judges; that is for the tests.
-"""
+"""What a stack makes of a recipe: the pods that would run, by the facts in tests/data/stacks/."""
 
 import copy
 import functools
@@ -36,21 +33,13 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod that a recipe leads to.
+    """A pod that a recipe leads to."""
 
-    Attributes:
-        name: which of the recipe's pods.
-        spec: its spec.
-        labels: its labels.
-        annotations: its annotations.
-        serves: whether vLLM's API server, and so /metrics, runs in it.
-    """
-
-    name: str
-    spec: Mapping[str, Any]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    serves: bool = True
+    name: str  # which of the recipe's pods
+    spec: Mapping[str, Any]  # its spec
+    labels: Mapping[str, str] = field(default_factory=dict)  # its labels
+    annotations: Mapping[str, str] = field(default_factory=dict)  # its annotations
+    serves: bool = True  # whether vLLM's API server, and so /metrics, runs in it
 
     def manifest(self) -> dict[str, Any]:
         """Return it as an object that Kubernetes' schemas can judge."""

@@ -19,23 +19,14 @@ from recipes.stacks import (
 
 @dataclass(frozen=True)
 class Recipe:
-    """A file of the examples that leads to pods.
+    """A file of the examples that leads to pods."""
 
-    Attributes:
-        path: under helm/examples.
-        pods: what the stack makes of it.
-        upstream: what the sidecar must poll.
-        stack: the facts that say what the stack accepts; empty for Kubernetes' own objects.
-        differs: what, besides args, is unlike the chart's sidecar, and is meant to be.
-        quality: the quality of service that the pods keep.
-    """
-
-    path: str
-    pods: Callable[[Sequence[Mapping[str, Any]]], list[Pod]]
-    upstream: tuple[str, ...] = ("http://127.0.0.1:8000",)
-    stack: str = ""
-    differs: frozenset[str] = frozenset()
-    quality: str = "Guaranteed"
+    path: str  # under helm/examples
+    pods: Callable[[Sequence[Mapping[str, Any]]], list[Pod]]  # what the stack makes of it
+    upstream: tuple[str, ...] = ("http://127.0.0.1:8000",)  # what the sidecar must poll
+    stack: str = ""  # the facts that say what the stack accepts; empty for Kubernetes' own objects
+    differs: frozenset[str] = frozenset()  # what, besides args, is meant to be unlike the chart's sidecar
+    quality: str = "Guaranteed"  # the quality of service that the pods keep
 
 
 RECIPES = (

@@ -11,8 +11,8 @@ import pytest
 from helm.api_rules import containers_of
 from helm.charts import render
 from helm.manifest_schemas import problems_everywhere
-from recipes.discovery import NAMESPACE, cluster_pod_monitoring, discovered, pod_monitor, vm_pod_scrape
-from recipes.stacks import EXAMPLES, ROOT, Pod, load
+from recipes.discovery import NAMESPACE, discovered, pod_monitor, vm_pod_scrape
+from recipes.stacks import Pod, load
 from recipes.table import RECIPES
 from support.programs import eventually
 from support.prometheus import PrometheusServer
@@ -85,9 +85,6 @@ Kept = dict[str, list[dict[str, str]]]
 def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]:
     """Return all that is tried: scrape configurations, pods and their phase."""
     by_annotation = scrape_configs("prometheus/annotations.yml")
-    google = [
-        config for obj in load("google-managed-prometheus.yaml") for config in cluster_pod_monitoring(obj)
-    ]
     victoria = [config for obj in load("victoriametrics.yaml") for config in vm_pod_scrape(obj)]
     ended = [pod_named("vllm-batch", ONE_PORT)]
     return {
@@ -102,7 +99,6 @@ def cases() -> dict[str, tuple[Sequence[Mapping[str, Any]], Sequence[Pod], str]]
             for path in PLAIN
             for phase in ("Succeeded", "Failed")
         },
-        "google": (google, pods(), "Running"),
         "victoriametrics": (victoria, pods(), "Running"),
         "chart": (pod_monitor(chart_monitor()), pods(), "Running"),
     }
@@ -200,12 +196,12 @@ def test_a_pod_that_has_ended_is_not_scraped(found: dict[str, Kept]) -> None:
     assert not any(ended.values()), ended
 
 
-@pytest.mark.parametrize("case", [*PLAIN, "google", "victoriametrics", "chart"])
+@pytest.mark.parametrize("case", [*PLAIN, "victoriametrics", "chart"])
 def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> None:
     """Of all ports of all recipes' pods; vLLM under a job of its own that rules can join with."""
     sidecars, *others = found[case].values()
     assert_exactly_the_sidecars(sidecars)
-    if case in ("prometheus/kubernetes-sd.yml", "google", "victoriametrics"):
+    if case in ("prometheus/kubernetes-sd.yml", "victoriametrics"):
         (vllm,) = others
         assert_vllm(vllm)
         pairs, beside = ({(target["namespace"], target["pod"]) for target in one} for one in (vllm, sidecars))
@@ -213,18 +209,15 @@ def test_exactly_the_sidecars_are_found(found: dict[str, Kept], case: str) -> No
 
 
 def test_the_jobs_and_namespaces_are_as_the_rules_need_them(found: dict[str, Kept]) -> None:
-    """Google's job is the name of the object; the other objects look into any namespace."""
+    """Google's job is the name of its object, which selects what VictoriaMetrics' does, in any namespace."""
     assert {target["job"] for target in found["prometheus/kubernetes-sd.yml"]["vllm"]} == {"vllm"}
-    names = {pod.name for pod in pods() if pod.serves}
-    sidecars, _ = found["google"].values()
-    assert {target["instance"] for target in sidecars} == {f"{name}:specdec-metrics" for name in names}
     google, victoria = load("google-managed-prometheus.yaml"), load("victoriametrics.yaml")
     assert problems_everywhere([*google, *victoria]) == []
-    for file, kind in (
-        ("google-managed-prometheus.yaml", "ClusterPodMonitoring"),
-        ("victoriametrics.yaml", "VMPodScrape"),
-    ):
-        comment = json.loads((ROOT / "tests" / "data" / "crds" / f"{kind}.json").read_text())["$comment"]
-        project, *_, version = comment.rpartition(": ")[2].rstrip(".").split(", ")
-        assert f"\n# Read: {project} {version}\n" in (EXAMPLES / file).read_text()
+    selected = (
+        [(obj["spec"]["selector"], [one["port"] for one in obj["spec"][key]]) for obj in objects]
+        for objects, key in ((google, "endpoints"), (victoria, "podMetricsEndpoints"))
+    )
+    assert next(selected) == next(selected)
+    assert [obj["metadata"]["name"] for obj in google] == [JOB, "vllm"]
+    assert all({"pod", "container"} <= set(obj["spec"]["targetLabels"]["metadata"]) for obj in google)
     assert all(obj["spec"]["namespaceSelector"] == {"any": True} for obj in (*victoria, chart_monitor()))

@@ -80,9 +80,3 @@ def test_a_file_without_rules_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert str(file) in done.stderr
-
-
-def test_it_needs_nothing_but_pyyaml() -> None:
-    """It runs where the exporter is not installed: the standard library and PyYAML."""
-    imported = set(re.findall(r"^(?:from|import) ([\w.]+)", SCRIPT.read_text(), flags=re.MULTILINE))
-    assert imported <= {"__future__", "argparse", "sys", "pathlib", "typing", "yaml"}

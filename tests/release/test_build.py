@@ -6,13 +6,11 @@ import re
 import sysconfig
 import zipfile
 from collections.abc import Iterator
-from email import message_from_bytes
 from pathlib import Path, PurePosixPath
 
 import pytest
 from packaging.metadata import Metadata
 from packaging.requirements import Requirement
-from trove_classifiers import classifiers
 
 from release.tree import ROOT, build, python, run, succeed, unpack
 from vllm_specdec_exporter import __version__
@@ -106,23 +104,6 @@ def test_the_wheel_holds_the_package_rules_and_dashboards(wheel: zipfile.ZipFile
     assert inside == package | rules | dashboards
     assert {PurePosixPath(name).suffix for name in inside} <= SUFFIXES
     assert f"{PACKAGE}/py.typed" in inside
-
-
-def test_the_wheel_says_what_it_is(wheel: zipfile.ZipFile, metadata: Metadata) -> None:
-    """For every platform, with the licence, one command, and classifiers that exist."""
-    assert metadata.name == "vllm-specdec-exporter"
-    assert str(metadata.version) == __version__
-    assert metadata.license_expression == "Apache-2.0"
-    assert wheel.read(f"{DIST_INFO}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
-    assert metadata.license_files == ["LICENSE"]
-    assert set(metadata.classifiers or ()) <= classifiers
-    assert metadata.summary
-    assert metadata.description_content_type == "text/markdown"
-    assert str(metadata.requires_python) == ">=3.11"
-    tags = message_from_bytes(wheel.read(f"{DIST_INFO}/WHEEL"))
-    assert (tags["Root-Is-Purelib"], tags["Tag"]) == ("true", "py3-none-any")
-    entry = wheel.read(f"{DIST_INFO}/entry_points.txt").decode()
-    assert entry.split() == ["[console_scripts]", "vllm-specdec-exporter", "=", f"{PACKAGE}.cli:main"]
 
 
 def test_the_page_at_the_index_is_the_readme_with_whole_links(metadata: Metadata) -> None:

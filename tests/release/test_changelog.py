@@ -10,33 +10,7 @@ from vllm_specdec_exporter import __version__
 
 notes = script("release/notes.py")
 
-TWO = """# Changelog
-
-What it follows.
-
-## [Unreleased]
-
-### Fixed
-
-- Not yet out.
-
-## [1.10.0] - 2026-03-04
-
-### Added
-
-- Ten.
-  In two lines.
-
-### Security
-
-- Safer.
-
-## [1.9.0] - 2026-02-03
-
-### Added
-
-- Nine.
-"""
+TWO = (ROOT / "tests" / "release" / "two_releases.md").read_text("utf-8")
 
 
 def test_ours_is_in_form() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).parent
 _SECONDS = 1800.0
 
 

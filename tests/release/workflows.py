@@ -1,6 +1,5 @@
 """The workflows as data."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -49,9 +48,3 @@ def jobs() -> list[tuple[str, str, dict[str, Any]]]:
 def steps() -> list[Step]:
     """Return all steps."""
     return [Step(where, name, step) for where, name, job in jobs() for step in job.get("steps", ())]
-
-
-def uses() -> list[str]:
-    """Return the actions and workflows that are used, with what stands behind their @."""
-    text = "\n".join(path.read_text("utf-8") for path in files())
-    return re.findall(r"^\s*(?:- )?uses: (\S+)", text, re.MULTILINE)

@@ -81,11 +81,7 @@ class _Reader(HTMLParser):
 
 
 def read(page: str) -> Element:
-    """Return the page's root, whose content is the `html` element.
-
-    Raises:
-        AssertionError: it is not well-formed.
-    """
+    """Return the page's root, whose content is the `html` element."""
     assert page.startswith("<!doctype html>\n")
     reader = _Reader()
     reader.feed(page)

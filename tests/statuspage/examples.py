@@ -3,6 +3,7 @@
 import json
 
 from per_request.results import RESULTS
+from support.builders import processed
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN, for_method
@@ -20,7 +21,7 @@ from vllm_specdec_exporter.engines.reading import (
     Reading,
 )
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.observe.pipeline import Settings, Speculation, process_reading
+from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, PollFailure, TargetResult
 
 NOW = 1_790_000_000.0
@@ -50,37 +51,21 @@ LOAD = Load(requests_running=14, requests_waiting=2, kv_cache_usage_ratio=0.4312
 
 
 def engine(
-    shares: tuple[float, ...] = HEALTHY,
+    shares: tuple[float, ...] = HEALTHY,  # of the drafts accepted at each position
     drafts_per_second: float = 41.3,
     *,
-    plain: float = 3.7,
+    plain: float = 3.7,  # tokens per second generated without drafts
     key: EngineKey = KEY,
     speculation: Speculation = SPECULATION,
     polls: int = 62,
-    draft_length: float | None = None,
-    counts: bool = True,
-    running: float | None = 14,
-    measured: float | None = None,
-    memory_ratio: float | None = None,
+    draft_length: float | None = None,  # K if not given
+    counts: bool = True,  # whether the server has speculative counters
+    running: float | None = 14,  # requests in the batch; None where the server does not tell
+    measured: float | None = None,  # times as fast as its baseline; without one there is none
+    memory_ratio: float | None = None,  # share of the GPUs' memory that the draft model takes
     costs: CostSettings = CALIBRATED,
 ) -> EngineResult:
-    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily.
-
-    Args:
-        shares: of the drafts accepted at each position.
-        drafts_per_second: how often it drafts.
-        plain: tokens per second generated without drafts.
-        key: its labels.
-        speculation: what the operator says of it.
-        polls: how many there were.
-        draft_length: tokens per draft, K if not given.
-        counts: whether the server has speculative counters.
-        running: requests in the batch; None where the server does not tell.
-        measured: how many times as fast it is as its baseline; without one there is no baseline.
-        memory_ratio: share of the GPUs' memory that the draft model takes.
-        costs: the cost of steps; by default as `calibrate` would have measured it.
-    """
-    states: dict = {}
+    """Return what the pipeline says of an engine that was polled every 5 s while it drafted steadily."""
     settings = Settings(
         speculation=speculation,
         costs=costs,
@@ -89,7 +74,7 @@ def engine(
         memory_ratio=memory_ratio,
         baseline=None if measured is None else baseline_at(running or 1.0),
     )
-    results: tuple[EngineResult, ...] = ()
+    readings = []
     for poll in range(polls):
         # Earlier polls see a little less acceptance, so that the windows differ.
         drafts = round(poll * 5 * drafts_per_second)
@@ -105,10 +90,8 @@ def engine(
         latencies = None if measured is None else latencies_of(poll * 20, measured)
         load = replace(LOAD, requests_running=running)
         reading = Reading("vllm-v1", (EngineReading(key, counters, load, latencies=latencies),))
-        states, results = process_reading(
-            states, reading, NOW - 1.3 - (polls - 1 - poll) * 5, settings, "0.11.0"
-        )
-    return results[0]
+        readings.append((NOW - 1.3 - (polls - 1 - poll) * 5, reading))
+    return processed(readings, settings, "0.11.0")[-1][0]
 
 
 def latencies_of(requests: int, speedup: float = 1.0) -> Latencies:
@@ -130,23 +113,11 @@ def baseline_at(running: float) -> Baseline:
 
 def old_engine() -> EngineResult:
     """Return what the pipeline says of a vLLM V0, which generates but tells only lifetime means."""
-    states: dict = {}
-    results: tuple[EngineResult, ...] = ()
-    for poll in range(3):
-        reading = Reading(
-            "vllm-v0",
-            (
-                EngineReading(
-                    EngineKey("facebook/opt-6.7b"),
-                    Counters(generation_tokens=100.0 * poll),
-                    LOAD,
-                    Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583),
-                ),
-            ),
-        )
-        settings = Settings(speculation=replace(SPECULATION, num_speculative_tokens=5))
-        states, results = process_reading(states, reading, NOW - 11.3 + 5 * poll, settings, "0.8.4")
-    return results[0]
+    lifetime = Lifetime(lifetime_acceptance_ratio=0.617, lifetime_efficiency=0.583)
+    key, settings = EngineKey("facebook/opt-6.7b"), replace(SPECULATION, num_speculative_tokens=5)
+    engines = (EngineReading(key, Counters(generation_tokens=100.0 * n), LOAD, lifetime) for n in range(3))
+    readings = [(NOW - 11.3 + 5 * n, Reading("vllm-v0", (one,))) for n, one in enumerate(engines)]
+    return processed(readings, Settings(speculation=settings), "0.8.4")[-1][0]
 
 
 def target(*engines: EngineResult, address: str = "http://vllm:8000") -> TargetResult:
@@ -252,17 +223,9 @@ PAGES: dict[str, ExporterResult] = {
     **{
         f"requests_{name}": replace(page_of(_PAYING), requests=RESULTS[name])
         for name in (
-            "mixed",
-            "gaining",
-            "few",
-            "quiet",
-            "varying",
-            "summary",
-            "unrecorded",
-            "nothing",
-            "two-models",
+            *("mixed", "gaining", "few", "quiet", "varying", "summary", "unrecorded", "nothing"),
+            *("two-models", "hostile"),
         )
     },
-    "requests_hostile": replace(page_of(_PAYING), requests=RESULTS["hostile"]),
     "fleet": FLEET,
 }

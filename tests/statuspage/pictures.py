@@ -1,9 +1,4 @@
-"""The pictures of the status page for docs/: a real exporter beside a simulated server whose K is too large.
-
-    PYTHONPATH=tests python tests/statuspage/pictures.py [FOLDER]
-
-A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
-"""
+"""The pictures of the status page for docs/, drawn from a real exporter."""
 
 import asyncio
 import json

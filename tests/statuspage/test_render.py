@@ -5,41 +5,29 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 import pytest
 
 from per_request.results import HOSTILE, TAP, few
 from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, lines, read
-from statuspage.examples import (
-    FLEET,
-    HOSTILE_TEXT,
-    NOW,
-    PAGES,
-    down,
-    engine,
-    page_of,
-    target,
-)
+from statuspage.examples import FLEET, HOSTILE_TEXT, NOW, PAGES, down, engine, page_of, target
 from support.copies import replace
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.last_hour import add_minute
 from vllm_specdec_exporter.publish.markup import duration, rate
-from vllm_specdec_exporter.publish.status_page import (
-    CONTENT_SECURITY_POLICY,
-    PageQuery,
-    parse_query,
-    render,
-)
+from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY, PageQuery, parse_query, render
 from vllm_specdec_exporter.publish.status_page.view import FOLDS
 
 #: Everything is open.
@@ -391,55 +379,28 @@ def test_nothing_from_outside_becomes_markup_but_is_shown_as_it_is() -> None:
     assert {name.text for head in heads for name in head.all("bdi")} == {"\u202egnp.exe"}
 
 
+#: Fields that are looked up by, or shown as something else.
+CHOSEN = {"window", "judged_window"}
+
+
+def spoilt(value: Any, text: str) -> Any:
+    """A result with `text` in the place of every text in it."""
+    if isinstance(value, tuple):
+        return tuple(spoilt(each, text) for each in value)
+    if isinstance(value, msgspec.Struct) or is_dataclass(value):
+        names = set(getattr(value, "__struct_fields__", None) or [one.name for one in fields(value)]) - CHOSEN
+        return replace(value, **{name: spoilt(getattr(value, name), text) for name in names})
+    return text if type(value) is str else value
+
+
 def everywhere(text: str) -> ExporterResult:
     """Return a result that holds `text` wherever it may hold one."""
-    only = engine()
-    only = replace(
-        only,
-        model_name=text,
-        engine="",
-        activity=Activity(ActivityState.ACTIVE, text),
-        deployment=replace(
-            only.deployment,
-            method=text,
-            draft_model=text,
-            dialect=text,
-            upstream_version=text,
-            cost_profile=text,
-        ),
-        quality=replace(only.quality, reasons=(text,)),
-        payoff=replace(only.payoff, reasons=(text,)),
-        advice=replace(
-            only.advice,
-            reason=text,
-            rules=(Rule(text, text, text),),
-            speculative_config=text,
-            schedule_config=text,
-        ),
-        findings=(Finding(Severity.HINT, text, text),),
-        defects=(text,),
-    )
-    server = replace(target(only), target=text, poll_errors_total={text: 1})
-    dead = down(reason=text, address=text)
-    dead = replace(dead, failure=replace(dead.failure, message=text))
+    only = replace(engine(), findings=(Finding(Severity.HINT, "", ""),), defects=("",))
+    dead = replace(down(), poll_errors_total={text: 40})
     requests = known((few(CODE, 60), few(CHAT, 60)))
-    (model,) = requests.models
-    model = replace(
-        model,
-        model_name=text,
-        groups=tuple(replace(g, temperature=text, request_type=text) for g in model.groups),
-        worst=tuple(replace(w, request_id=text, temperature=text) for w in model.worst),
-        findings=(Finding(Severity.PROBLEM, text, text),),
-        routing=replace(model.routing, request_types=(text,)),
-    )
-    requests = replace(
-        requests,
-        models=(model,),
-        tenants=tuple(replace(t, tenant=text) for t in requests.tenants),
-        observations=tuple(replace(o, source=text, record=text) for o in requests.observations),
-        tap=replace(TAP, address=text, upstream=text, unobserved_total={text: 1}),
-    )
-    return replace(page_of(server, dead), thresholds={text: 1.0}, version=text, requests=requests)
+    requests = replace(requests, tap=replace(TAP, unobserved_total={text: 1}))
+    page = replace(page_of(target(only), dead), thresholds={text: 1.0}, requests=requests)
+    return spoilt(page, text)
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:

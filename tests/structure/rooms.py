@@ -1,17 +1,12 @@
 """The rooms of the package, from the bottom up, and who imports whom, type-checking imports included."""
 
-from __future__ import annotations
-
 import ast
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[2] / "exporter" / "vllm_specdec_exporter"
 

@@ -1,7 +1,5 @@
 """The package is built of rooms that only look down, the lower ones pure."""
 
-from __future__ import annotations
-
 from structure import rooms
 from structure.rooms import modules
 
@@ -32,29 +30,3 @@ def test_pure_modules_do_no_io_and_read_no_clock() -> None:
 
 def test_modules_are_short() -> None:
     assert [name for name, module in modules().items() if module.lines > MAX_LINES] == []
-
-
-def test_what_is_wrong_is_seen() -> None:
-    """An import upwards for type checking, a circle within functions, and I/O by import or by method."""
-    wrong = rooms.parse(
-        {
-            "": "",
-            "engines": "",
-            "engines.one": "if TYPE_CHECKING:\n    from ..serve.server import run",
-            "engines.two": "def f():\n    from .three import x",
-            "engines.three": "from . import two\nimport os.path",
-            "serve": "",
-            "serve.server": "from .. import __version__, main\npath.read_text()",
-            "serve.pure": '"""A table. Pure."""\nopen("x")',
-        }
-    )
-    assert rooms.upward(wrong) == [
-        "engines.one -> serve.server",
-        "serve.server -> the package itself",
-    ]
-    assert rooms.circle(wrong) in {
-        "engines.two -> engines.three -> engines.two",
-        "engines.three -> engines.two -> engines.three",
-    }
-    allowed = {f"{name}: {what}" for name, what in rooms.ALLOWED}
-    assert set(rooms.impure(wrong)) - allowed == {"engines.three: os.path", "serve.pure: open"}

@@ -1,11 +1,4 @@
-"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own.
-
-    with AlertmanagerServer(config) as alertmanager:
-        alertmanager.post({"labels": {"alertname": "Down"}})
-        assert alertmanager.alerts()[0]["status"]["state"] == "active"
-
-`amtool` runs the program of that name, which looks at a configuration without a server.
-"""
+"""A real Alertmanager for tests: on a free port, with a configuration and a storage of its own."""
 
 import json
 import subprocess
@@ -25,11 +18,7 @@ _ANSWER_SECONDS = 30.0
 
 
 def amtool(*arguments: str) -> str:
-    """Run amtool, and return what it prints.
-
-    Raises:
-        ProgramError: it failed; the message is its own.
-    """
+    """Run amtool, and return what it prints."""
     done = subprocess.run([find_program("amtool", PACKAGE), *arguments], capture_output=True, text=True)
     if done.returncode != 0:
         msg = f"amtool {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -38,12 +27,7 @@ def amtool(*arguments: str) -> str:
 
 
 class AlertmanagerServer(Program):
-    """An Alertmanager that runs from entering to leaving the context.
-
-    Args:
-        config: its configuration.
-        external_url: the address that it writes into notifications.
-    """
+    """An Alertmanager that runs from entering to leaving the context."""
 
     def __init__(
         self, config: Mapping[str, Any], *, external_url: str = "https://alertmanager.example.com"
@@ -64,11 +48,7 @@ class AlertmanagerServer(Program):
     # --- alerts
 
     def post(self, *alerts: Mapping[str, Any]) -> None:
-        """Give it alerts, as Prometheus does.
-
-        Raises:
-            ProgramError: it refused; the message is its own.
-        """
+        """Give it alerts, as Prometheus does."""
         self._ask("/api/v2/alerts", json.dumps(alerts).encode())
 
     def alerts(self, *matchers: str, **parameters: str) -> list[dict[str, Any]]:

@@ -1,11 +1,4 @@
-"""A real browser for tests: headless Chromium, driven by its DevTools protocol.
-
-Only what the tests need, over one websocket, so no driver has to be installed beside the browser::
-
-    async with Browser() as browser, browser.page(width=1024, dark=True) as page:
-        await page.open("http://127.0.0.1:8000/")
-        assert await page.evaluate("document.title") == "..."
-"""
+"""A real browser for tests: headless Chromium, driven by its DevTools protocol over one websocket."""
 
 from __future__ import annotations
 
@@ -50,11 +43,7 @@ class BrowserError(RuntimeError):
 
 
 def find_browser() -> str:
-    """Return the path of Chromium.
-
-    Raises:
-        BrowserError: there is none; the message says what to install.
-    """
+    """Return the path of Chromium."""
     for name in _NAMES:
         if path := shutil.which(name):
             return path
@@ -111,11 +100,7 @@ class Browser:
             await self.call("Target.disposeBrowserContext", browserContextId=context)
 
     async def call(self, method: str, session: str = "", **parameters: object) -> dict[str, Any]:
-        """Call a method of the protocol and return its result.
-
-        Raises:
-            BrowserError: the browser refused, or did not answer in time.
-        """
+        """Call a method of the protocol and return its result."""
         if self._gone:
             raise BrowserError(f"{method}: the browser went away")
         number = next(self._ids)
@@ -230,11 +215,7 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the JSON value of a JavaScript expression; promises are awaited.
-
-        Raises:
-            BrowserError: it threw.
-        """
+        """Return the JSON value of a JavaScript expression; promises are awaited."""
         result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -244,11 +225,7 @@ class Page:
         return result["result"].get("value")
 
     async def wait_for(self, expression: str, seconds: float = 15.0) -> None:
-        """Wait until a JavaScript expression is true; the page may reload meanwhile.
-
-        Raises:
-            BrowserError: it did not become true in time.
-        """
+        """Wait until a JavaScript expression is true; the page may reload meanwhile."""
         try:
             async with asyncio.timeout(seconds):
                 while True:

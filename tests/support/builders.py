@@ -11,8 +11,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from vllm_specdec_exporter.engines.reading import Counters
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Delta, Sample
+from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, process_reading
+from vllm_specdec_exporter.observe.result import EngineResult
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -85,6 +87,18 @@ def count(drafts: Iterable[Draft], k: int, *, plain_tokens: int = 0) -> Counters
         accepted_tokens_per_position=tuple(positions),
         generation_tokens=accepted_tokens + rounds + plain_tokens,
     )
+
+
+def processed(
+    readings: Iterable[tuple[float, Reading]], settings: Settings, *version: str, **more: Any
+) -> list[tuple[EngineResult, ...]]:
+    """The results after each reading of one server, with its time."""
+    states: dict[EngineKey, EngineState] = {}
+    found = []
+    for time, reading in readings:
+        states, results = process_reading(states, reading, time, settings, *version, **more)
+        found.append(results)
+    return found
 
 
 # --- strategies

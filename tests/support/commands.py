@@ -104,14 +104,7 @@ def without_waiting(module: ModuleType) -> Iterator[None]:
 def wrong_refusals(
     command: str, table: Iterable[tuple[Sequence[str], str]], code: int = 2, **environment: str
 ) -> list[str]:
-    """Return what is wrong with how a command refuses: with this code, one line that says why, no output.
-
-    Args:
-        command: the subcommand.
-        table: words behind it, and what the line has to hold.
-        code: the exit code.
-        environment: variables beside those of `clean_environment`.
-    """
+    """Return what is wrong with how a command refuses words: without output, in one line that says why."""
     wrong = []
     for words, why in table:
         outcome = run_here(command, *words, **environment)

@@ -225,13 +225,7 @@ def running_exporter(
 ) -> Iterator[RunningExporter]:
     """Run the real command with `args` on a free port until it listens, and end it afterwards.
 
-    Args:
-        args: flags.
-        env: environment variables beside PATH.
-        config: content of the configuration file, as text or as an object to write as YAML.
-        fast: whether to add the flags of `FAST` that are not given, or only a free port to listen on
-            where there is no configuration file.
-        command: the program.
+    A `config` is text, or an object to write as YAML; `fast` adds the flags of `FAST` that are not given.
     """
     with tempfile.TemporaryDirectory() as directory:
         log_file, config_file = Path(directory, "log"), Path(directory, "config.yml")

@@ -7,7 +7,6 @@ import gzip
 import json
 import threading
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from aiohttp import web
@@ -48,39 +47,22 @@ class Asked:
 
 @dataclass
 class Script:
-    """What the server answers.
-
-    Attributes:
-        status: of the answer.
-        record: the record in it, `None` for none.
-        compress: whether it is compressed where the client takes that.
-        cut: whether the connection ends in the middle of a stream.
-        done: whether a stream ends with [DONE].
-        gate: where given, a stream waits for it before its second token.
-        first_passed: set once the first token was written.
-    """
+    """What the server answers."""
 
     status: int = 200
     record: dict[str, Any] | None = field(default_factory=lambda: dict(RECORD))
-    compress: bool = False
-    cut: bool = False
-    done: bool = True
-    gate: threading.Event | None = None
+    compress: bool = False  # where the client takes that
+    cut: bool = False  # whether the connection ends in the middle of a stream
+    gate: threading.Event | None = None  # a stream waits for it before its second token
 
 
 class FakeVLLM:
-    """The server, in a thread of its own.
-
-    Attributes:
-        script: what it answers; may be assigned anew at any time.
-        asked: what it was asked, in order.
-        url: its address.
-    """
+    """The server, in a thread of its own."""
 
     def __init__(self) -> None:
-        self.script = Script()
-        self.asked: list[Asked] = []
-        self.url = ""
+        self.script = Script()  # what it answers; may be assigned anew at any time
+        self.asked: list[Asked] = []  # what it was asked, in order
+        self.url = ""  # its address
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._runner: web.AppRunner | None = None
@@ -90,9 +72,7 @@ class FakeVLLM:
         asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._runner is not None
         asyncio.run_coroutine_threadsafe(clean_up(self._runner), self._loop).result(30)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -150,8 +130,7 @@ class FakeVLLM:
                 request.transport.abort()
                 return response
             await response.write(event)
-        if script.done:
-            await response.write(b"data: [DONE]\n\n")
+        await response.write(b"data: [DONE]\n\n")
         await response.write_eof()
         return response
 

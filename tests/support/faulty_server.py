@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from support import builders
@@ -176,19 +175,7 @@ def replay(scenario: str = "ngram-phases", start: int = 5) -> Behaviour:
 
 
 class FaultyServer:
-    """A server in a thread of its own that does with each connection what its behaviour says.
-
-    Args:
-        behaviour: what to do with requests; may be assigned anew at any time.
-        host: address to listen on.
-        unix: path of a Unix socket to listen on instead.
-        tls: to speak TLS.
-
-    Attributes:
-        version: what to do with requests for /version and /server_info.
-        requests: what was asked, in order; without those that a behaviour did not read.
-        connections: how many connections were accepted.
-    """
+    """A server in a thread of its own that does with each connection what its behaviour says."""
 
     def __init__(
         self,
@@ -198,10 +185,10 @@ class FaultyServer:
         unix: Path | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.behaviour = behaviour
-        self.version = status("404 Not Found")
-        self.requests: list[Request] = []
-        self.connections = 0
+        self.behaviour = behaviour  # may be assigned anew at any time
+        self.version = status("404 Not Found")  # of /version and /server_info
+        self.requests: list[Request] = []  # in order, without those that a behaviour did not read
+        self.connections = 0  # accepted so far
         self.port = 0
         self._host = host
         self._unix = unix
@@ -227,9 +214,7 @@ class FaultyServer:
         self.listen()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.refuse()
         self._run(self._hang_up())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -18,14 +18,7 @@ class NpmError(RuntimeError):
 def install(folder: Path, then: Callable[[], None] | None = None) -> Path:
     """Install what the folder's lock file names, if it is not there yet; return node_modules.
 
-    Once for all processes that ask at the same time.
-
-    Args:
-        folder: where package.json and package-lock.json are.
-        then: what is to be done with the packages whenever they are new.
-
-    Raises:
-        NpmError: npm is missing, or it failed.
+    Once for all processes that ask at the same time; `then` is called whenever the packages are new.
     """
     modules = folder / "node_modules"
     stamp = modules / ".stamp"
@@ -42,11 +35,7 @@ def install(folder: Path, then: Callable[[], None] | None = None) -> Path:
 
 
 def run(command: Sequence[str], folder: Path) -> None:
-    """Run npm in a folder.
-
-    Raises:
-        NpmError: it is missing, or it failed.
-    """
+    """Run npm in a folder."""
     if shutil.which(command[0]) is None:
         msg = f"{command[0]} is missing: install the Debian packages nodejs and npm"
         raise NpmError(msg)

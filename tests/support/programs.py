@@ -30,11 +30,7 @@ class ProgramError(RuntimeError):
 
 
 def find_program(name: str, package: str) -> str:
-    """Return the path of a program.
-
-    Raises:
-        ProgramError: there is none; the message names the Debian package.
-    """
+    """Return the path of a program."""
     path = shutil.which(name)
     if path is None:
         msg = f"{name} is missing: install the Debian package {package} (apt-get install {package})"
@@ -75,17 +71,8 @@ def eventually(condition: Callable[[], T], within: float = 60.0) -> T:
 class Program:
     """A program that answers over HTTP, on a free port, from entering to leaving the context.
 
-    Args:
-        command: the words to run; `{address}` in one is the host and port, `{port}` the port alone, and
-            `{folder}` the program's folder.
-        ready: the path that answers with success once the program is ready.
-        files: files by name, written into the program's folder before it starts.
-        environment: its environment; without it, that of the tests.
-
-    Attributes:
-        address: host and port.
-        url: the same with its scheme.
-        folder: a temporary folder of its own.
+    In a word of the command `{address}` is host and port, `{port}` the port alone, `{folder}` a folder of its
+    own with the `files`; `ready` is a path that answers with success once it is ready.
     """
 
     def __init__(
@@ -114,11 +101,7 @@ class Program:
         self.stop()
 
     def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            ProgramError: it did not become ready; the message has what it logged.
-        """
+        """Start it, and wait until it is ready."""
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="test-program-")))
         for name, text in self._files.items():
             (self.folder / name).write_text(text, encoding="utf-8")
@@ -175,11 +158,7 @@ class Program:
 
 @contextlib.contextmanager
 def process(program: str, *flags: str, package: str, ready: str) -> Iterator[str]:
-    """Run an installed program, and yield its URL once `ready` answers; flags as words of `Program`.
-
-    Raises:
-        ProgramError: it is not installed, or did not become ready.
-    """
+    """Run an installed program, and yield its URL once `ready` answers; flags as words of `Program`."""
     with Program([find_program(program, package), *flags], ready=ready) as running:
         yield running.url
 

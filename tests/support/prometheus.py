@@ -1,18 +1,11 @@
-"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own.
-
-    with PrometheusServer(scrape={"exporter": "127.0.0.1:9850"}, interval="1s") as prometheus:
-        prometheus.wait_for('up{job="exporter"} == 1')
-        assert prometheus.value("vllm_specdec_up") == 1.0
-
-Rules and further settings go through `config`, which is merged over the configuration of `scrape`.
-"""
+"""A real Prometheus for tests: on a free port, with a configuration and a storage of its own."""
 
 import json
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -30,15 +23,7 @@ class PrometheusError(ProgramError):
 
 
 class PrometheusServer(Program):
-    """A Prometheus that runs from entering to leaving the context.
-
-    Args:
-        scrape: addresses by job name.
-        interval: time between two scrapes, and between two evaluations of rules.
-        config: settings to add to, or to put in the place of, those that follow from `scrape`.
-        files: further files by name, such as rules, written beside the configuration.
-        flags: further flags.
-    """
+    """A Prometheus that runs from entering to leaving the context; `config` is put over `scrape`."""
 
     def __init__(
         self,
@@ -77,11 +62,7 @@ class PrometheusServer(Program):
     # --- questions
 
     def api(self, path: str, **parameters: str) -> Any:
-        """Return the `data` of an answer of the HTTP API, such as `api("rules")`.
-
-        Raises:
-            PrometheusError: the API refused; the message is its own.
-        """
+        """Return the `data` of an answer of the HTTP API, such as `api("rules")`."""
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=_QUERY_SECONDS) as answer:
@@ -112,11 +93,7 @@ class PrometheusServer(Program):
         }
 
     def wait_for(self, expression: str, seconds: float = 20.0) -> dict[Series, float]:
-        """Wait until an expression yields something, and return it.
-
-        Raises:
-            PrometheusError: it did not within that time.
-        """
+        """Wait until an expression yields something, and return it."""
         end = time.monotonic() + seconds
         while not (found := self.query(expression)):
             if time.monotonic() > end:
@@ -132,10 +109,3 @@ class PrometheusServer(Program):
 
 def _series(labels: Mapping[str, str]) -> Series:
     return tuple(sorted(labels.items()))
-
-
-def labels_of(series: Series, *names: str) -> Iterator[str]:
-    """Yield the values of some labels of a series, empty where it has none of the name."""
-    by_name = dict(series)
-    for name in names:
-        yield by_name.get(name, "")

@@ -7,22 +7,17 @@ import json
 import math
 import os
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from support.exporter import Metrics, RunningExporter, running_exporter
 from support.ports import free_port
 
-from .server import HOST, Launcher, Speculation, VllmServer, truth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .server import Told, Truth
+from .server import HOST, Launcher, Speculation, Told, Truth, VllmServer, truth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POLL_INTERVAL = 1

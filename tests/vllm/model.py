@@ -1,21 +1,11 @@
-"""Make the models that the real-vLLM tests serve.
+"""Make the models that the real-vLLM tests serve: random ones, always with the same seed.
 
-Imported inside the vLLM venv, by `launch.py`; downloads nothing. A random model is enough: speculation does
-not care what a model says, only whether the drafter guesses it. The folder gets
-
-- `target`: a Llama of two small layers with random weights, its tokenizer and a chat template;
-- `draft-<noise>`: the same model with noise on each weight matrix, so that it often, but not
-  always, proposes what the target would have said.
-- `deep`: a Llama of ten larger layers, whose steps take so long that the clock of a client can
-  measure them; all layers but the first say little.
-- `deep-draft-<noise>`: its first layer alone, with noise: a tenth of the work, so it can pay.
-
-The same seed gives the same weights, so acceptance does not change from one run to the next.
+Imported inside the vLLM venv, by `launch.py`. `target` is a Llama of two small layers, `deep` one of ten
+larger layers, of which all but the first say little; `draft-<noise>` and `deep-draft-<noise>` (its first
+layer alone) are drafters with noise on each weight matrix.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import torch  # type: ignore[import-not-found]
 from tokenizers import (  # type: ignore[import-not-found]
@@ -31,9 +21,6 @@ from transformers import (  # type: ignore[import-not-found]
     PreTrainedTokenizerFast,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SEED = 20260801
 # Noise as a share of a matrix's standard deviation: about 0.6 of the drafts' tokens are accepted.
 DRAFT_NOISE = (0.02,)
@@ -46,59 +33,12 @@ VOCABULARY = 2000
 CONTEXT = 2048
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
 
-TRAINING_TEXT = """\
-A small model proposes the next few tokens and a large model checks all of them in one step. The
-tokens that the large model would have written itself are kept, the first one that differs is
-replaced, and everything behind it is thrown away. Nobody can tell from the text that it was written
-this way; only the clock can. When the proposals are good, several tokens come out of a step that
-would have given one. When they are bad, the step has cost more and has given no more than before.
-
-def add(left, right):
-    return left + right
-
-def multiply(left, right):
-    total = 0
-    for _ in range(right):
-        total = add(total, left)
-    return total
-
-class Counter:
-    def __init__(self, name, value=0):
-        self.name = name
-        self.value = value
-
-    def increment(self, amount=1):
-        if amount < 0:
-            raise ValueError("a counter can only go up")
-        self.value = self.value + amount
-        return self.value
-
-for index in range(10):
-    print(index, add(index, index), multiply(index, index))
-
-The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs. How vexingly
-quick daft zebras jump! Sphinx of black quartz, judge my vow. The five boxing wizards jump quickly.
-
-| city | country | river | population |
-|------|---------|-------|------------|
-| Paris | France | Seine | 2102650 |
-| London | England | Thames | 8799800 |
-| Vienna | Austria | Danube | 2005760 |
-| Cairo | Egypt | Nile | 10107125 |
-
-{"name": "request", "prompt": "hello", "max_tokens": 64, "temperature": 0.0, "stream": true}
-{"name": "answer", "text": "hello, world", "finish_reason": "length", "usage": {"tokens": 64}}
-
-Once upon a time a queue stood before a counter. Each morning the clerk opened the window, each
-evening he closed it, and in between the people of the town came with letters and parcels, waited,
-talked about the weather, and went home again. On Monday it rained. On Tuesday the sun shone. On
-Wednesday the wind took the hat of the mayor and carried it over the river, where the children found
-it and put it on a scarecrow. On Thursday nothing happened, and on Friday everyone talked about it.
-"""
+#: What the tokenizer is trained on.
+TRAINING_TEXT = Path(__file__).with_name("training_text.txt").read_text("utf-8")
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer, which can encode any text, on the text above."""
+    """Train a byte-level BPE tokenizer, which can encode any text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

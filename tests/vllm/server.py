@@ -1,9 +1,7 @@
 """A real vLLM server as a subprocess, requests to it, and the truth that its answers carry.
 
-The truth is the per-request record that vLLM puts into each answer when it was started with
-`--per-request-spec-decode-metrics detailed`. It is kept by the scheduler per request, beside the
-counters of `/metrics` and not through them, so the sum over all requests checks the counters, and
-whoever republishes them, from the outside.
+The truth is the record of each request in its answer (`--per-request-spec-decode-metrics detailed`), which
+vLLM keeps beside the counters of `/metrics` and not through them.
 """
 
 from __future__ import annotations
@@ -17,20 +15,18 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from support.ports import free_port
 from support.programs import answers, eventually
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterable, Sequence
 
 #: vLLM's speculative config; `None` for none.
 Speculation = dict[str, object] | None
@@ -393,20 +389,10 @@ class Truth:
 
 
 def truth(told: Iterable[Told]) -> Truth:
-    """Add the records up.
+    """Add the records up: the sums equal the server's counters, with tokens accepted behind a request's end.
 
-    The sums equal the server's counters exactly (vLLM 0.32.0; n-gram and draft model, any
-    temperature, completions and chat, one engine and two): the scheduler writes both in the same
-    place, from the same numbers. That includes what one would rather not have in there, such as
-    tokens accepted behind the end of a request; so accepted tokens + drafts can exceed the
-    completion tokens. They differ by the requests that vLLM gives no record to, though they count:
-
-    - a request that ends at a stop *string*: the front end finds it in the text and cuts the
-      request off before the scheduler has finished with it. The generated tokens also count what
-      the last step wrote behind the stop string, which the usage does not. (Ends that the
-      scheduler itself sees, by length, end-of-sequence or stop token, are exact.)
-    - a request for more than one choice (`n` > 1);
-    - a request whose client went away.
+    vLLM counts, but gives no record to, requests that end at a stop string, have several choices, or whose
+    client went away.
     """
     told = list(told)
     records = [one.record for one in told if one.record is not None]

@@ -1,11 +1,4 @@
-"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on prompts it has not seen.
-
-Two drafters: a small one whose drafts are good, and one as large as its target. With its method alone, the
-second was once called beneficial, 1.72 times, while clients took one and a half to two times as long as
-without it.
-"""
-
-from __future__ import annotations
+"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on other prompts."""
 
 import json
 import statistics
@@ -13,24 +6,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from support.commands import run
-from vllm_specdec_exporter.economics import parse_profiles
+from vllm_specdec_exporter.economics import CostProfile, parse_profiles
 from vllm_specdec_exporter.economics.cost import Basis
 
-from .server import REPETITIVE_PROMPTS, drive, truth
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from vllm_specdec_exporter.economics import CostProfile
-
-    from .conftest import Servers
-    from .server import Told, VllmServer
+from .conftest import Servers
+from .server import REPETITIVE_PROMPTS, Told, VllmServer, drive, truth
 
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 

@@ -1,18 +1,11 @@
 """Two vLLM engines behind two API servers, and one exporter beside them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
 from support.exporter import Metrics
 
-from .conftest import COUNTERS, WHOLE, by, exporter, ngram, observe, wait_until_up
+from .conftest import COUNTERS, WHOLE, Servers, by, exporter, ngram, observe, wait_until_up
 from .server import drive
-
-if TYPE_CHECKING:
-    from .conftest import Servers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 

@@ -1,29 +1,30 @@
-"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that clients can check.
-
-The truth is what the clients of the server saw: vLLM's record with each answer, and the clock.
-"""
-
-from __future__ import annotations
+"""Payoff and advice beside a real vLLM: drafters of known worth, and a baseline that clients can check."""
 
 import signal
 import statistics
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter.serve.configuration import load_baseline as load
 
-from .conftest import LABELLED, MEASURES, exporter, observe, scrape_when, total, wait_until_up
+from .conftest import (
+    LABELLED,
+    MEASURES,
+    Observation,
+    Servers,
+    exporter,
+    observe,
+    scrape_when,
+    total,
+    wait_until_up,
+)
 from .server import Told, VllmServer, drive, truth
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .conftest import Observation, Servers
 
 pytestmark = [pytest.mark.vllm, pytest.mark.clock, pytest.mark.timeout(900)]
 

@@ -1,23 +1,14 @@
-"""The exporter against a real vLLM.
-
-Each story starts a server, speculates for real, and keeps what the exporter published at the
-moments that matter; the tests then compare that with the per-request records in the server's own
-answers. Unless a test says otherwise the comparison is exact: the same integers, and the same
-quotients of them up to the rounding of a float.
-"""
-
-from __future__ import annotations
+"""The exporter against a real vLLM: what is published equals the per-request records in its answers."""
 
 import contextlib
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pytest
 
-from support.exporter import Metrics
+from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
 
 from .conftest import (
@@ -30,24 +21,18 @@ from .conftest import (
     WHOLE,
     WINDOWS,
     Observation,
+    Servers,
     by,
     exporter,
     is_up,
     ngram,
     observe,
     scrape_when,
-    tap,
     total,
     wait_until_up,
     watched,
 )
-from .server import LOG_INTERVAL, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Truth, drive, send_all
-
-if TYPE_CHECKING:
-    from support.exporter import RunningExporter
-
-    from .conftest import Servers
-    from .server import Told, VllmServer
+from .server import LOG_INTERVAL, MODEL_NAME, Told, Truth, VllmServer, drive
 
 # A story is one fixture and takes up to a minute and a half, in the first test that needs it.
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -82,7 +67,6 @@ class NgramStory:
     hot: Metrics  # after more than the recent window at temperature 1, still under load
     both: Observation  # the greedy and the hot requests together
     late_hot: Observation  # the hot requests, in an exporter that was started after the greedy ones
-    varying: tuple[list[Told], Metrics]  # requests through a tap, and what its exporter made of them
     gone: Metrics  # while the server was away
     restarting: list[Metrics]  # from before it went away until after the requests to its successor
     restarted: Observation  # only the requests to its successor
@@ -122,7 +106,6 @@ def ngram_story(servers: Servers) -> NgramStory:
                 hot, hot_told = drive_until_poor(server, first)
                 both = observe(first, greedy_told + hot_told, before)
                 late_hot = observe(late, hot_told, late_before)
-                varying = drive_through_tap(server)
                 with watched(first) as restart, watched(late) as late_restart:
                     server.restart(ngram(2))
                     gone = scrape_when(first, is_down)
@@ -146,7 +129,6 @@ def ngram_story(servers: Servers) -> NgramStory:
         hot=hot,
         both=both,
         late_hot=late_hot,
-        varying=varying,
         gone=gone,
         restarting=restart + late_restart,
         restarted=restarted,
@@ -177,19 +159,6 @@ def drive_until_poor(server: VllmServer, running: RunningExporter) -> tuple[Metr
         finally:
             stop.set()
         return hot, load.result(timeout=60)
-
-
-def drive_through_tap(server: VllmServer) -> tuple[list[Told], Metrics]:
-    """Send requests through a tap until its exporter advises; drafts of n-grams are of many lengths."""
-    asks = [Ask(REPETITIVE_PROMPTS[index % 6], seed=index, max_tokens=80) for index in range(48)]
-    enough = ("--threshold", "advice_minimum_drafts=50", "--threshold", "minimum_drafts=20")
-    with tap(server, *enough) as (port, running):
-        told = send_all(port, asks)
-        return told, scrape_when(running, advises)
-
-
-def advises(scrape: Metrics) -> bool:
-    return scrape.one_hot("recommendation") not in ([], ["insufficient_data"])
 
 
 def all_series(scrape: Metrics) -> list[tuple[str, dict[str, str], float]]:
@@ -295,27 +264,6 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
         for window in WINDOWS:
             drafts = scrape.value("window_drafts", window=window) or 0
             assert drafts <= (scrape.value("drafts_total") or 0)
-
-
-def test_records_repair_the_bias_of_drafts_that_vary_and_bring_advice_on_k(ngram_story: NgramStory) -> None:
-    told, scrape = ngram_story.varying
-    steps = [
-        step
-        for one in told
-        if one.record is not None
-        for step in zip(one.record["per_step_drafted"], one.record["per_step_accepted"], strict=True)
-    ]
-    assert sum(drafted for drafted, _ in steps) < 0.95 * 4 * len(steps), "drafts do not vary"
-    for position in range(4):
-        true = sum(a > position for _, a in steps) / sum(d > position for d, _ in steps)
-        at = {"position": str(position)}
-        reached = scrape.value("request_drafted_per_position_total", **at)
-        accepted = scrape.value("request_accepted_per_position_total", **at)
-        assert (accepted or 0) / (reached or 1) == pytest.approx(true)
-        pooled = scrape.value("position_acceptance_ratio", window=WHOLE, **at)
-        assert pooled is not None
-        assert pooled < true or position == 0, "nothing was understated"
-    assert advises(scrape)
 
 
 # --- a draft model ---

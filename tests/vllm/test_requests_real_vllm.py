@@ -1,29 +1,19 @@
-"""The tap before a real vLLM: what it counts is what each client was told of its own request.
-
-The truth is the record in each answer, read by the client from the very bytes that it got through the tap.
-"""
-
-from __future__ import annotations
+"""The tap before a real vLLM: what it counts is what each client was told of its own request."""
 
 import socket
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import openai
 import pytest
 
 from support.exporter import Metrics
 from support.programs import eventually
 
-from .conftest import by, scrape_when, tap, total
-from .server import HOST, MODEL_NAME, REPETITIVE_PROMPTS, Ask, Told, send_all
-
-if TYPE_CHECKING:
-    from .conftest import Servers
-    from .server import VllmServer
+from .conftest import Servers, by, scrape_when, tap, total
+from .server import HOST, REPETITIVE_PROMPTS, Ask, Told, VllmServer, send_all
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
@@ -152,61 +142,6 @@ def test_streams_have_times_and_the_others_none(story: Story) -> None:
     assert found is not None
     # The clients' threads wait for the processor too, and on a busy machine longer than for the server.
     assert 0.05 * seen < found <= seen
-
-
-# --- transparency
-
-
-def ask_openai(client: openai.OpenAI, api: str, *, stream: bool, temperature: float) -> list[Any]:
-    """Return the events of an answer."""
-    more: dict[str, Any] = {"model": MODEL_NAME, "max_tokens": 32, "seed": 5, "stream": stream}
-    more |= {"temperature": temperature, "extra_body": {"ignore_eos": True}}
-    if api == "chat":
-        messages: Any = [{"role": "user", "content": REPETITIVE_PROMPTS[0]}]
-        answer = client.chat.completions.create(messages=messages, **more)
-    else:
-        answer = client.completions.create(prompt=REPETITIVE_PROMPTS[1], **more)
-    return [event.model_dump() for event in (answer if stream else [answer])]
-
-
-def steady(events: list[Any]) -> tuple[object, ...]:
-    """Return what does not differ from request to request; steps may split a text differently."""
-    choices = [choice for event in events for choice in event["choices"]]
-    texts = [
-        c.get("text") or (c.get("delta") or c.get("message") or {}).get("content") or "" for c in choices
-    ]
-    return (
-        "".join(texts),
-        [choice["finish_reason"] for choice in choices if choice["finish_reason"]],
-        [event["usage"] for event in events if event.get("usage")],
-        sorted(events[0]),
-        {event["model"] for event in events},
-        "metrics" in events[-1],
-    )
-
-
-def test_openai_client_gets_the_same_with_and_without_the_tap(server: VllmServer) -> None:
-    """Greedy and sampled."""
-    with tap(server) as (port, _):
-        direct, tapped = (
-            openai.OpenAI(base_url=f"http://{HOST}:{at}/v1", api_key="none", max_retries=0)
-            for at in (server.port, port)
-        )
-        for api, temperature in (("chat", 0.8), ("completions", 0.0)):
-            ask_openai(direct, api, stream=False, temperature=temperature)  # it fills the prefix cache
-            for stream in (False, True):
-                one, other = (
-                    steady(ask_openai(client, api, temperature=temperature, stream=stream))
-                    for client in (direct, tapped)
-                )
-                assert other == one, (api, temperature, stream)
-        assert [model.id for model in tapped.models.list()] == [MODEL_NAME]
-        errors = []
-        for client in (direct, tapped):
-            with pytest.raises(openai.APIStatusError) as raised:
-                client.completions.create(model="nobody", prompt="x")
-            errors.append((raised.value.status_code, raised.value.body))
-        assert errors[0] == errors[1]
 
 
 def test_client_that_leaves_ends_its_request_at_the_server(server: VllmServer) -> None:
