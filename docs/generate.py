@@ -23,10 +23,10 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Basis, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.observe import result
+from vllm_specdec_exporter.per_request import observation
+from vllm_specdec_exporter.per_request import push_schema as push
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Metric, Scope
-from vllm_specdec_exporter.requests import observation
-from vllm_specdec_exporter.requests import push_schema as push
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.tap import observer, relay
 

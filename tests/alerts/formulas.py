@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.requests.result import Outcome
+from vllm_specdec_exporter.per_request.summary import Outcome
 
 from .fleet import ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, TINY, Engine
 from .per_request import outcome

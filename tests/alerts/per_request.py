@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from vllm_specdec_exporter.requests.result import Outcome
+from vllm_specdec_exporter.per_request.summary import Outcome
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 
 from .world import JOB, MISSING, MODEL, World

@@ -12,9 +12,9 @@ from per_request.exact import request
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import RequestSettings
-from vllm_specdec_exporter.requests.observation import Source
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import RequestSettings
+from vllm_specdec_exporter.per_request.observation import Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

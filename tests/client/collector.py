@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
-from vllm_specdec_exporter.requests.observation import Observation
-from vllm_specdec_exporter.requests.push_schema import read_push
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.push_schema import read_push
 
 
 @dataclass(frozen=True)

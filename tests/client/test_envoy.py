@@ -15,7 +15,7 @@ from client.collector import Collector
 from support.fake_vllm import CANARIES, COMPLETION_TOKENS, MODEL, RECORD, FakeVLLM, events, whole
 from support.ports import free_port
 from support.programs import clean_environment, eventually
-from vllm_specdec_exporter.requests.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation, parse_record
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import EngineResult
-from vllm_specdec_exporter.requests.recent_window import StepCounts
+from vllm_specdec_exporter.per_request.recent_window import StepCounts
 
 NGRAM, DRAFT_MODEL, EAGLE = for_method("ngram"), for_method("draft_model"), for_method("eagle3")
 BATCH = 8.0

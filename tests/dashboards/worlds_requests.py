@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
-from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
+from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
 

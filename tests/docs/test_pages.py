@@ -31,7 +31,7 @@ _LIMITS = {
     "head of a request": "serve.connection_limits.MAX_HEAD",
     "idle time": "serve.connection_limits.IDLE_SECONDS",
     "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
-    "requests of a push": "requests.push_schema.MAX_REQUESTS",
+    "requests of a push": "per_request.push_schema.MAX_REQUESTS",
     "time to send a push": "serve.request_intake._BODY_SECONDS",
     "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
     "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
@@ -42,7 +42,7 @@ _LIMITS = {
     "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
     "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL",
     "samples of an engine": "serve.configuration.MAX_SAMPLES",
-    "tap: a head": "serve.tap.observer.MAX_HEAD requests.exchange.MAX_BODY requests.exchange.MAX_EVENT",
+    "tap: a head": "serve.tap.observer.MAX_HEAD per_request.exchange.MAX_BODY per_request.exchange.MAX_EVENT",
     "tap: bodies": "serve.tap.observer.MAX_HELD",
     "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
     "log lines": "serve.logs.MAX_WAITING",

@@ -16,7 +16,7 @@ from support.faulty_server import Behaviour, FaultyServer, hang, head, raw
 from support.ports import free_port
 from support.programs import eventually
 from tap import streams
-from vllm_specdec_exporter.requests.push_schema import MAX_REQUESTS
+from vllm_specdec_exporter.per_request.push_schema import MAX_REQUESTS
 
 pytestmark = pytest.mark.full
 

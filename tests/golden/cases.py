@@ -28,10 +28,10 @@ from vllm_specdec_exporter.observe.result import (
     Reload,
     TargetResult,
 )
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from support.builders import requests as recorded
-from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, parse_record
-from vllm_specdec_exporter.requests.result import RequestsResult
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, parse_record
+from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 #: What one step drafted, and how much of it was accepted.
 Step = tuple[int, int]

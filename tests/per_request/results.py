@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from per_request.traffic import CHAT, CODE, NOW, Kind, known
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.requests.observation import DraftRecord, Observation
-from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
+from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
 

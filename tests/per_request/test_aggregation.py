@@ -9,8 +9,8 @@ from support.builders import final_answer, requests
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import (
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import (
     MAX_CLIENT_GROUPS,
     MAX_MODELS,
     MAX_TYPES,
@@ -20,10 +20,10 @@ from vllm_specdec_exporter.requests.grouping import (
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.requests.judgement import BatchCost
-from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, RecordState, Source
-from vllm_specdec_exporter.requests.result import RequestsResult
-from vllm_specdec_exporter.requests.routes import ROUTES
+from vllm_specdec_exporter.per_request.judgement import BatchCost
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, RecordState, Source
+from vllm_specdec_exporter.per_request.routes import ROUTES
+from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))
 

@@ -17,8 +17,8 @@ from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
 from support.builders import requests
 from support.commands import Outcome, run_here, run_in_terminal, wrong_refusals
 from support.programs import COMMAND, clean_environment
+from vllm_specdec_exporter.per_request.summary import ModelRequests
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.requests.result import ModelRequests
 
 TYPED = ("--requests.type-header", "X-Kind")
 MALICIOUS = "evil\x1b[31m\nname\u202e"

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from per_request.exact import totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.requests.aggregation import HistogramAccumulator
-from vllm_specdec_exporter.requests.grouping import BOUNDS
-from vllm_specdec_exporter.requests.observation import DraftRecord
-from vllm_specdec_exporter.requests.recent_window import RESOLUTION, GroupStats
-from vllm_specdec_exporter.requests.result import Outcome, outcome_of
+from vllm_specdec_exporter.per_request.aggregation import HistogramAccumulator
+from vllm_specdec_exporter.per_request.grouping import BOUNDS
+from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.recent_window import RESOLUTION, GroupStats
+from vllm_specdec_exporter.per_request.summary import Outcome, outcome_of
 
 THRESHOLDS = Thresholds()
 VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0])

@@ -12,11 +12,11 @@ from per_request.exact import record, request
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import OTHER, RequestSettings
-from vllm_specdec_exporter.requests.judgement import BatchCost
-from vllm_specdec_exporter.requests.observation import Observation, Source
-from vllm_specdec_exporter.requests.result import GroupWindow, ModelRequests, Outcome, Routing
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import OTHER, RequestSettings
+from vllm_specdec_exporter.per_request.judgement import BatchCost
+from vllm_specdec_exporter.per_request.observation import Observation, Source
+from vllm_specdec_exporter.per_request.summary import GroupWindow, ModelRequests, Outcome, Routing
 
 PROFILE = for_method("draft_model")
 #: 25 drafts of four tokens each: 82, and 38, of the hundred are accepted.

@@ -10,8 +10,8 @@ import yaml
 from per_request.exact import request
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError
-from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.openai_api import RequestFields
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.openai_api import RequestFields
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.request_intake import RequestIntake

@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from per_request.exact import Step, record, steps
-from vllm_specdec_exporter.requests.observation import DraftRecord
-from vllm_specdec_exporter.requests.recent_window import StepCounts
+from vllm_specdec_exporter.per_request.observation import DraftRecord
+from vllm_specdec_exporter.per_request.recent_window import StepCounts
 
 
 def positions(*records: DraftRecord) -> StepCounts:

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from per_request.exact import counters, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import (
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import (
     MAX_CLIENT_GROUPS,
     MAX_MODELS,
     MAX_TYPES,
@@ -19,9 +19,9 @@ from vllm_specdec_exporter.requests.grouping import (
     RequestSettings,
     Temperatures,
 )
-from vllm_specdec_exporter.requests.observation import Source
-from vllm_specdec_exporter.requests.recent_window import MAX_WORST, SLICES
-from vllm_specdec_exporter.requests.routes import ROUTES
+from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
+from vllm_specdec_exporter.per_request.routes import ROUTES
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
 NAMES = (

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from per_request.exact import record, request, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.requests.grouping import GroupKey
-from vllm_specdec_exporter.requests.observation import Observation
-from vllm_specdec_exporter.requests.recent_window import (
+from vllm_specdec_exporter.per_request.grouping import GroupKey
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.recent_window import (
     MAX_WORST,
     MIN_DRAFTS,
     SLICES,
     RecentWindow,
     Slice,
 )
-from vllm_specdec_exporter.requests.result import outcome_of
+from vllm_specdec_exporter.per_request.summary import outcome_of
 
 KEY = GroupKey("m", "0", "chat")
 LENGTH = 1800.0

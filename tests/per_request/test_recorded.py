@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from per_request.traffic import CODE, record_of, steps_of
 from support.builders import refusal
 from vllm_specdec_exporter.commands.requests.recorded import EntryError, EntryReader
-from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
-from vllm_specdec_exporter.requests.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request.grouping import Classification, parse_rule
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 
 STEPS = steps_of(CODE, Random(1))
 RECORD = record_of(STEPS)

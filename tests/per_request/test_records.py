@@ -12,20 +12,20 @@ from per_request.exact import Step, steps
 from per_request.traffic import record_of
 from support.builders import refusal, upstream
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
-from vllm_specdec_exporter.requests.engine_records import read_record
-from vllm_specdec_exporter.requests.exchange import Exchange
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import (
+from vllm_specdec_exporter.per_request.engine_records import read_record
+from vllm_specdec_exporter.per_request.exchange import Exchange
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import (
     DraftRecord,
     Observation,
     RecordError,
     RecordState,
     parse_record,
 )
-from vllm_specdec_exporter.requests.openai_api import read_response
-from vllm_specdec_exporter.requests.push_schema import read_push
-from vllm_specdec_exporter.requests.recent_window import GroupStats
-from vllm_specdec_exporter.requests.result import Outcome
+from vllm_specdec_exporter.per_request.openai_api import read_response
+from vllm_specdec_exporter.per_request.push_schema import read_push
+from vllm_specdec_exporter.per_request.recent_window import GroupStats
+from vllm_specdec_exporter.per_request.summary import Outcome
 
 STEPS: list[Step] = [(4, 4), (4, 1), (2, 0), (0, 0)]
 #: As vLLM writes it, with `detailed`: the last step's drafted tokens were all struck out by a grammar.

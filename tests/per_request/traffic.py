@@ -8,11 +8,11 @@ from typing import Any
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
-from vllm_specdec_exporter.requests.aggregation import RequestAggregator
-from vllm_specdec_exporter.requests.grouping import RequestSettings
-from vllm_specdec_exporter.requests.judgement import BatchCost
-from vllm_specdec_exporter.requests.observation import DraftRecord, Observation, Source
-from vllm_specdec_exporter.requests.result import RequestsResult, TapResult
+from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
+from vllm_specdec_exporter.per_request.grouping import RequestSettings
+from vllm_specdec_exporter.per_request.judgement import BatchCost
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
+from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 NOW = 1_790_000_000.0

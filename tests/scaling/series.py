@@ -25,8 +25,8 @@ from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Scope
-from vllm_specdec_exporter.requests.observation import Source
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter

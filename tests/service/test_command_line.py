@@ -91,7 +91,7 @@ def test_help() -> None:
 LATE = (
     *("bcrypt", "difflib", "httptools", "yaml"),
     *("economics.architecture", "economics.baseline", "exposition.protobuf", "publish.status_page"),
-    *("requests.aggregation", "requests.judgement", "requests.openai_api", "requests.push_schema"),
+    *("per_request.aggregation", "requests.judgement", "per_request.openai_api", "per_request.push_schema"),
     *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),
 )
 

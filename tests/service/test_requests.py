@@ -19,15 +19,15 @@ from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
-from vllm_specdec_exporter.requests.engine_records import read_record
-from vllm_specdec_exporter.requests.grouping import RequestSettings, TypeRule
-from vllm_specdec_exporter.requests.observation import RecordState, Source
-from vllm_specdec_exporter.requests.result import ModelRequests, RequestsResult
+from vllm_specdec_exporter.per_request.engine_records import read_record
+from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
 from vllm_specdec_exporter.serve.request_intake import batch_costs
-from vllm_specdec_exporter.serve.request_options import MOST_TENANTS, REQUEST_OPTIONS
+from vllm_specdec_exporter.serve.request_options import MAX_TENANTS, REQUEST_OPTIONS
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
@@ -319,7 +319,7 @@ WRONG: list[tuple[str, list[str], str]] = [
 TAKEN = "--web.listen-address uses this port already"
 ITSELF = "the tap would relay to itself; --vllm.url and --tap.upstream need vLLM's own port"
 PAIR = "--tap.cert-file and --tap.key-file go together"
-TENANTS = [f"t{number}" for number in range(MOST_TENANTS)]
+TENANTS = [f"t{number}" for number in range(MAX_TENANTS)]
 BOUNDS = [str(number) for number in range(41)]
 #: Values that do not go together, and what is said of them.
 TOGETHER: list[tuple[dict[str, Any], str]] = [

@@ -32,8 +32,8 @@ from vllm_specdec_exporter.engines.server_info import MAX_BODY as INFO_LIMIT
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.serve.poller import Poller
-from vllm_specdec_exporter.serve.tls import UpstreamConfig, UpstreamTLS
 from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
+from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig, UpstreamTLS
 
 BODY = capture()
 CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}

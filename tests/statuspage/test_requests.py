@@ -7,8 +7,8 @@ from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, read
 from statuspage.examples import FLEET, NOW, page_of
 from statuspage.test_render import panel, rows
+from vllm_specdec_exporter.per_request.summary import RequestsResult
 from vllm_specdec_exporter.publish.status_page import render
-from vllm_specdec_exporter.requests.result import RequestsResult
 
 
 def show(requests: RequestsResult) -> Element:

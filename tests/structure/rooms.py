@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2] / "exporter" / "vllm_specdec_exporter"
 
 #: A room imports only rooms to the left of it, and the package's version.
 ROOMS = (
-    *("exposition", "config", "engines", "economics", "measures", "judgement", "requests", "observe"),
+    *("exposition", "config", "engines", "economics", "measures", "judgement", "per_request", "observe"),
     *("publish", "serve", "client", "commands"),
 )
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.requests.observation import Observation, parse_record
+from vllm_specdec_exporter.per_request.observation import Observation, parse_record
 
 
 def observed(values: Sequence[float], bounds: tuple[float, ...] = (0.05, 0.5, 1.0, 30.0)) -> Histogram:

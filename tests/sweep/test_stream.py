@@ -7,7 +7,7 @@ import pytest
 
 from support.builders import refusal
 from vllm_specdec_exporter.commands.sweep.stream import Stream, StreamError, error_message
-from vllm_specdec_exporter.requests.observation import DraftRecord
+from vllm_specdec_exporter.per_request.observation import DraftRecord
 
 RECORD = {
     "num_spec_steps": 4,

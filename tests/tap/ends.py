@@ -17,9 +17,9 @@ import pytest
 
 from support.closing import stop_accepting
 from vllm_specdec_exporter.config.values import parse_target
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import Observation
-from vllm_specdec_exporter.requests.result import TapResult
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.per_request.summary import TapResult
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.sockets import Listener
 from vllm_specdec_exporter.serve.tap.tap import Tap

@@ -27,8 +27,8 @@ from tap.streams import (
     split,
     streamed,
 )
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 
 pytestmark = pytest.mark.full
 

@@ -19,7 +19,7 @@ from tap.streams import (
     stream_head,
 )
 from tap.watching import Watched, observe
-from vllm_specdec_exporter.requests.observation import RecordState
+from vllm_specdec_exporter.per_request.observation import RecordState
 
 _NO_CHUNKS = {"transfer-encoding": None, "connection": "close"}
 

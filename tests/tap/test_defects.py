@@ -9,9 +9,9 @@ import pytest
 from tap.ends import leaves, passes, road
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED
 from tap.watching import Watched
-from vllm_specdec_exporter.requests import exchange
-from vllm_specdec_exporter.requests.exchange import EventSplitter, Exchange
-from vllm_specdec_exporter.requests.grouping import Classification
+from vllm_specdec_exporter.per_request import exchange
+from vllm_specdec_exporter.per_request.exchange import EventSplitter, Exchange
+from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.serve.tap.observer import Observer
 
 

@@ -33,9 +33,9 @@ from tap.streams import (
     usage_chunk,
 )
 from tap.watching import Watched, observe
-from vllm_specdec_exporter.requests import exchange
-from vllm_specdec_exporter.requests.grouping import Classification, parse_rule
-from vllm_specdec_exporter.requests.observation import Observation, RecordState
+from vllm_specdec_exporter.per_request import exchange
+from vllm_specdec_exporter.per_request.grouping import Classification, parse_rule
+from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 from vllm_specdec_exporter.serve.tap import observer
 
 _TOKENS = chat_documents()

@@ -16,11 +16,11 @@ from support.ports import free_port
 from tap.ends import HOST, PATIENCE, End, Server, connect, eventually, passes, serving
 from tap.streams import ANSWERED_PLAIN, ASKED, ASKED_PLAIN, STREAMED, request
 from vllm_specdec_exporter.config.values import parse_target
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.tap.tap import TapService
-from vllm_specdec_exporter.serve.tls import UpstreamConfig
+from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observer, call_safely
 
 

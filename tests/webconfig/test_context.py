@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from support.certificates import Authority, self_signed
 from vllm_specdec_exporter.serve.web_config.document import parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.tls import CIPHERS, CURVES, alternative_names, make_context
+from vllm_specdec_exporter.serve.web_config.server_tls import CIPHERS, CURVES, alternative_names, make_context
 from webconfig.https import MUTUAL, TLS, client_context
 from webconfig.pki import Pki
 

@@ -16,7 +16,7 @@ from support.programs import COMMAND, clean_environment, find_program
 from support.prometheus import PrometheusServer
 from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.serve.web_config import document
-from vllm_specdec_exporter.serve.web_config import tls as tlssection
+from vllm_specdec_exporter.serve.web_config import server_tls as tlssection
 from vllm_specdec_exporter.serve.web_config.document import MAX_BCRYPT_COST
 from webconfig.https import NO_SERVER, address_of
 from webconfig.pki import Pki

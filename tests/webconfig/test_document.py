@@ -15,7 +15,7 @@ from support.programs import find_program
 from vllm_specdec_exporter.serve.web_config import document
 from vllm_specdec_exporter.serve.web_config.document import Loaded, WebConfig, WebConfigFile, parse
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
-from vllm_specdec_exporter.serve.web_config.tls import ClientAuth, TLSSettings
+from vllm_specdec_exporter.serve.web_config.server_tls import ClientAuth, TLSSettings
 from webconfig.https import MUTUAL, TLS, write
 from webconfig.pki import Pki, hashed
 

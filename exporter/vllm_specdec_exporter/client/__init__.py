@@ -10,7 +10,7 @@ It needs only `msgspec`, and sends counts, times and names, never prompts or tex
 
 from __future__ import annotations
 
-from ..requests.push_schema import PushedRequest
+from ..per_request.push_schema import PushedRequest
 from .push import PushFailedError, push_request
 
 __all__ = ["PushFailedError", "PushedRequest", "push_request"]

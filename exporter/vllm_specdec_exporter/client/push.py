@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..config.bearer_token import TokenError, parse_token, read_token
-from ..requests.routes import PUSH_PATH
+from ..per_request.routes import PUSH_PATH
 
 if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from ..requests.push_schema import PushedRequest
+    from ..per_request.push_schema import PushedRequest
 
 #: Bytes that are read of a response: the exporter's own has at most ten reasons of some hundred bytes.
 _MAX_RESPONSE = 64 * 1024

@@ -25,21 +25,21 @@ from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import ExporterResult
+from ..per_request.summary import is_problem
 from ..publish import snapshot
 from ..publish import terminal_report as report
-from ..requests.result import is_problem
 from ..serve import configuration
 from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
-from ..serve.tls import tls_context
 from ..serve.upstream import Upstream
+from ..serve.upstream_tls import tls_context
 from .arguments import URL, add_flag, add_output_flags, add_url, fail, flags_of, seconds_of, wants_color
 
 if TYPE_CHECKING:
     import argparse
 
     from ..observe.state import Settings
-    from ..serve.tls import UpstreamConfig
+    from ..serve.upstream_tls import UpstreamConfig
 
 # Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)

@@ -19,7 +19,7 @@ from ..judgement.findings import Finding
 from ..judgement.payoff import Payoff
 from ..judgement.quality import Quality
 from ..measures.measures import Distribution, Measures
-from ..requests.result import RequestsResult
+from ..per_request.summary import RequestsResult
 
 #: Why a poll can fail: every value of the `reason` label, with what it means.
 REASONS = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..observe.result import EngineResult, ExporterResult, TargetResult
-    from ..requests.result import ModelRequests
+    from ..per_request.summary import ModelRequests
 
 _NORMAL_FAILURES = frozenset({"refused"})  # failures that are part of a server's normal life: not a warning
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..economics.step_time import StepFit
     from ..judgement.payoff import Payoff
     from ..observe.result import Deployment, Discovered
-    from ..requests.result import ObservationCount
+    from ..per_request.summary import ObservationCount
 
     #: Values of a metric's own labels, and the sample's value.
     Samples = Iterable[tuple[tuple[str, ...], float]]

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..requests.judgement import choice_at, every_k, position_acceptances
-from ..requests.observation import RecordState
-from ..requests.result import RequestsVerdict, requests_verdict
+from ..per_request.judgement import choice_at, every_k, position_acceptances
+from ..per_request.observation import RecordState
+from ..per_request.summary import RequestsVerdict, requests_verdict
 from .markup import count, counts, percent
 from .wording import (
     BOLD,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..economics.choice import Choice
     from ..economics.cost import CostProfile
-    from ..requests.result import GroupWindow, ModelRequests, RequestsResult, TapResult, TenantResult
+    from ..per_request.summary import GroupWindow, ModelRequests, RequestsResult, TapResult, TenantResult
     from .wording import Paint
 
 _STYLES = {

@@ -27,10 +27,10 @@ from ..economics.sizes import BF16
 from ..economics.speculative_config import Speculation
 from ..measures.history import Window
 from ..observe.state import Settings
-from ..requests.grouping import RequestSettings
+from ..per_request.grouping import RequestSettings
 from .option_table import OPTIONS
 from .request_options import build_requests, build_tap
-from .tls import UpstreamConfig
+from .upstream_tls import UpstreamConfig
 from .web_config import load_web_config
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..config.options import ConfigError
+from ..per_request.routes import PUSH_PATH
 from ..publish import snapshot
 from ..publish.collector import ResultCollector
-from ..requests.routes import PUSH_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping

@@ -15,8 +15,8 @@ from aiohttp import web
 from ..config.bearer_token import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed
 from ..engines.reading import SGLANG
-from ..requests.observation import Source
-from ..requests.routes import PUSH_PATH
+from ..per_request.observation import Source
+from ..per_request.routes import PUSH_PATH
 from . import logs
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ..measures.measures import DraftShape
     from ..observe.result import TargetResult
     from ..observe.state import Settings
-    from ..requests.aggregation import RequestAggregator
-    from ..requests.grouping import GroupOverflow
-    from ..requests.judgement import BatchCost
-    from ..requests.observation import Observation
-    from ..requests.result import RequestsResult
+    from ..per_request.aggregation import RequestAggregator
+    from ..per_request.grouping import GroupOverflow
+    from ..per_request.judgement import BatchCost
+    from ..per_request.observation import Observation
+    from ..per_request.summary import RequestsResult
     from .configuration import ServeConfig
     from .tap.tap import Tap
 
@@ -62,7 +62,7 @@ class RequestIntake:
     def _aggregate(self, config: ServeConfig) -> RequestAggregator | None:
         if not self._sources:
             return None
-        from ..requests.aggregation import RequestAggregator  # here: most sidecars see no requests
+        from ..per_request.aggregation import RequestAggregator  # here: most sidecars see no requests
 
         return RequestAggregator(config.requests, config.settings.thresholds, self._sources)
 
@@ -146,7 +146,7 @@ def sglang_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
 
 def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
     """Return the batch size and cost profile of each model, from the first engine with a batch size."""
-    from ..requests.judgement import BatchCost
+    from ..per_request.judgement import BatchCost
 
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):
@@ -172,7 +172,7 @@ _MAX_ERRORS = 10  # limit of errors listed in a response
 
 def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> None:
     """Add the endpoint for pushes to `app`; clients need the bearer token of a file."""
-    from ..requests.push_schema import PushError, read_push
+    from ..per_request.push_schema import PushError, read_push
 
     async def push(request: web.Request) -> web.Response:
         try:

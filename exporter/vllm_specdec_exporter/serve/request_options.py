@@ -23,7 +23,7 @@ from ..config.values import (
     parse_listen_address,
     parse_target,
 )
-from ..requests.grouping import (
+from ..per_request.grouping import (
     TEMPERATURE_BOUNDS,
     TYPE_HEADER,
     Classification,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ..config.values import Target
 
-MOST_TENANTS = 100  # limit of tenants with their own label value
+MAX_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 _MAX_BOUNDS = 40  # limit of temperature buckets: steps of 0.05 up to 2, the largest usual temperature
@@ -151,7 +151,7 @@ REQUEST_OPTIONS: tuple[Option, ...] = (
         "requests.tenant",
         _tenant,
         (),
-        f"Tenant with its own label value, up to {MOST_TENANTS}; repeatable. Others are counted together.",
+        f"Tenant with its own label value, up to {MAX_TENANTS}; repeatable. Others are counted together.",
         metavar="NAME",
         repeatable=True,
     ),
@@ -216,8 +216,8 @@ def build_requests(values: Mapping[str, Any]) -> RequestSettings:
         raise ConfigError(
             "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
         )
-    if len(set(tenants)) > MOST_TENANTS:
-        raise ConfigError(f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MOST_TENANTS}")
+    if len(set(tenants)) > MAX_TENANTS:
+        raise ConfigError(f"--requests.tenant: {len(set(tenants))} tenants; allowed: up to {MAX_TENANTS}")
     classification = Classification(
         type_header=(values["requests.type-header"] or "").lower(),
         rules=values["requests.type"],

@@ -23,13 +23,13 @@ from ..config.bearer_token import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
 from .discovery import Resolver
-from .tls import UpstreamTLS
+from .upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.values import Target
-    from .tls import UpstreamConfig
+    from .upstream_tls import UpstreamConfig
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024

@@ -14,9 +14,9 @@ from vllm_specdec_exporter.economics.baseline_match import QUANTILES
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.observe.result import REASONS
+from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.summary import Outcome
 from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
-from vllm_specdec_exporter.requests.observation import RecordState, Source
-from vllm_specdec_exporter.requests.result import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

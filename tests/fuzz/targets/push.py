@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from tap.streams import RECORD
-from vllm_specdec_exporter.requests.push_schema import MAX_REQUESTS, PushError, read_push
+from vllm_specdec_exporter.per_request.push_schema import MAX_REQUESTS, PushError, read_push
 
 #: Stands for a prompt, a user, a key: for what is nobody's business.
 MARK = "s3cr3t"

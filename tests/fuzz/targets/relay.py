@@ -25,15 +25,15 @@ from tap.streams import (
     request,
     stream_head,
 )
-from vllm_specdec_exporter.requests.exchange import (
+from vllm_specdec_exporter.per_request.exchange import (
     MAX_BODY,
     MAX_EVENT,
     EventSizeError,
     EventSplitter,
     data_of,
 )
-from vllm_specdec_exporter.requests.grouping import Classification
-from vllm_specdec_exporter.requests.observation import Observation
+from vllm_specdec_exporter.per_request.grouping import Classification
+from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED, ObservationContext, Observer
 
 #: Between what the client sends and what the server sends.

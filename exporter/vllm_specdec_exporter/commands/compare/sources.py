@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ...observe.result import ExporterResult
     from ...observe.state import Settings
-    from ...serve.tls import UpstreamConfig
+    from ...serve.upstream_tls import UpstreamConfig
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 #: So that two columns of the table fit into a terminal of 100 characters.

@@ -18,15 +18,15 @@ from ...economics.profiles import deployed
 from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
+from ...per_request.aggregation import RequestAggregator
+from ...per_request.judgement import BatchCost, ends_early
+from ...per_request.observation import Source
+from ...per_request.summary import ModelRequests, RequestsVerdict, is_problem, requests_verdict
 from ...publish import snapshot
 from ...publish import terminal_report as report
 from ...publish.markup import count
 from ...publish.request_report import Costs
 from ...publish.wording import printable, wrap
-from ...requests.aggregation import RequestAggregator
-from ...requests.judgement import BatchCost, ends_early
-from ...requests.observation import Source
-from ...requests.result import ModelRequests, RequestsVerdict, is_problem, requests_verdict
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...observe.state import Settings
-    from ...requests.grouping import RequestSettings
-    from ...requests.result import RequestsResult
+    from ...per_request.grouping import RequestSettings
+    from ...per_request.summary import RequestsResult
 
 # Exit codes, as those of `check`.
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)

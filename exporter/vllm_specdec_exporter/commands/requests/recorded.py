@@ -22,15 +22,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...requests.exchange import Exchange, data_of
-from ...requests.push_schema import PushedRequest, read_pushed
-from ...requests.routes import route_of
+from ...per_request.exchange import Exchange, data_of
+from ...per_request.push_schema import PushedRequest, read_pushed
+from ...per_request.routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ...requests.grouping import Classification
-    from ...requests.observation import Observation
+    from ...per_request.grouping import Classification
+    from ...per_request.observation import Observation
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)

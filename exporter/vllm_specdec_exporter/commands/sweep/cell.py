@@ -24,7 +24,7 @@ from .record import CellAcceptance, CellResult, Status
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...requests.observation import DraftRecord
+    from ...per_request.observation import DraftRecord
     from .client import Client
     from .counters import CounterSample
     from .grid import Cell, Request

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from ...serve.tls import tls_context
 from ...serve.upstream import AGENT, SessionClient, new_session
+from ...serve.upstream_tls import tls_context
 from .stream import Stream, StreamedAnswer, StreamError, error_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...serve.tls import UpstreamConfig
+    from ...serve.upstream_tls import UpstreamConfig
     from .grid import Request
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 from ...config.bearer_token import TokenError, read_token
 from ...config.options import ConfigError
 from ...config.values import parse_target
-from ...serve.tls import UpstreamConfig
 from ...serve.upstream import PollError
+from ...serve.upstream_tls import UpstreamConfig
 from .client import EndpointError
 from .record import ServerIdentity
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...requests.judgement import every_k, position_acceptances
-from ...requests.observation import RECORD_STATES, RecordState
-from ...requests.result import RequestsVerdict, is_problem, requests_verdict
+from ...per_request.judgement import every_k, position_acceptances
+from ...per_request.observation import RECORD_STATES, RecordState
+from ...per_request.summary import RequestsVerdict, is_problem, requests_verdict
 from .. import markup as h
 from ..markup import Html, element
 from ..request_report import FLAG, percentiles, tenant_ratios
@@ -14,7 +14,7 @@ from .answer import tile
 from .view import finding_list, notice
 
 if TYPE_CHECKING:
-    from ...requests.result import (
+    from ...per_request.summary import (
         GroupWindow,
         ModelRequests,
         RequestsResult,

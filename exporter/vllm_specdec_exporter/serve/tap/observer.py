@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from ...requests.exchange import MAX_LACKING, SMALL, Exchange
+from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
 from .. import logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...requests.grouping import Classification
-    from ...requests.observation import Observation
+    from ...per_request.grouping import Classification
+    from ...per_request.observation import Observation
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
 MAX_HEAD = 64 * 1024  # limit of a head, in bytes

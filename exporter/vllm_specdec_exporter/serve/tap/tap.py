@@ -15,22 +15,22 @@ from aiohappyeyeballs import start_connection
 
 from ...config.options import ConfigError
 from ...config.values import format_address
-from ...requests.grouping import Classification
-from ...requests.result import TapResult
+from ...per_request.grouping import Classification
+from ...per_request.summary import TapResult
 from .. import logs
 from ..connection_limits import MAX_CONNECTIONS
 from ..discovery import Resolver
 from ..sockets import Listener
-from ..tls import CertificateFiles, UpstreamTLS, load_certificate
+from ..upstream_tls import CertificateFiles, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...requests.observation import Observation
+    from ...per_request.observation import Observation
     from ..request_options import TapConfig
-    from ..tls import UpstreamConfig
+    from ..upstream_tls import UpstreamConfig
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.

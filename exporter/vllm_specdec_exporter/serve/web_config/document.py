@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...config.files import read_regular
 from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, text_of
-from .tls import ClientAuth, TLSSettings, make_context, parse_tls
+from .server_tls import ClientAuth, TLSSettings, make_context, parse_tls
 
 if TYPE_CHECKING:
     import ssl

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import web
 
 from ...observe.result import Reload
-from ...requests.routes import PUSH_PATH
+from ...per_request.routes import PUSH_PATH
 from .. import logs
 from ..connection_limits import PROBES, peer_key
 from ..daemon_threads import in_daemon_thread
 from .basic_auth import Authenticator, TooBusyError
 from .fields import WebConfigError
-from .tls import alternative_names
+from .server_tls import alternative_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..economics.choice import choose
 from ..economics.speedup import estimate
-from .findings import route, with_findings
+from .hints import route, with_findings
 from .recent_window import GroupStats
-from .result import GroupWindow, ModelRequests, Outcome, outcome_of
+from .summary import GroupWindow, ModelRequests, Outcome, outcome_of
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from ..judgement.findings import Finding, hint, problem
 from .grouping import OTHER, UNSET
 from .recent_window import GroupStats
-from .result import Outcome, Routing
+from .summary import Outcome, Routing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..config.thresholds import Thresholds
     from .grouping import GroupKey
-    from .result import GroupWindow, ModelRequests
+    from .summary import GroupWindow, ModelRequests
 
 
 def route(

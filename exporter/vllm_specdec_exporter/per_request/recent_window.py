@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
 from ..measures.measures import DraftShape
-from .result import Outcome, WorstRequest
+from .summary import Outcome, WorstRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

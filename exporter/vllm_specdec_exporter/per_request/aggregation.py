@@ -14,7 +14,7 @@ from .grouping import BOUNDS, GroupLimiter
 from .judgement import judge
 from .observation import RecordState
 from .recent_window import RecentWindow, RequestCounts
-from .result import (
+from .summary import (
     GroupResult,
     ModelRequests,
     ObservationCount,
