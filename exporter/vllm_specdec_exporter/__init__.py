@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .client.api import SnapshotError, get_metrics
+    from .client import SnapshotError, get_metrics
     from .observe.result import EngineResult, ExporterResult, TargetResult
 
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ __all__ = ["EngineResult", "ExporterResult", "SnapshotError", "TargetResult", "_
 def __getattr__(name: str) -> object:
     """Import public names on first use, so that the `health` command, run every few seconds, starts fast."""
     if name in __all__:
-        from .client import api
+        from . import client as api
         from .observe import result
 
         return getattr(api if hasattr(api, name) else result, name)

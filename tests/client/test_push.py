@@ -14,8 +14,7 @@ from support.certificates import Authority, server_side
 from support.fake_vllm import RECORD
 from support.programs import clean_environment
 from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
-from vllm_specdec_exporter.per_request.observation import parse_record
-from vllm_specdec_exporter.per_request.routes import PUSH_PATH
+from vllm_specdec_exporter.per_request.observation import PUSH_PATH, parse_record
 
 ONE = PushedRequest(model="llama", temperature=0.7, request_type="code", speculative_decoding=RECORD)
 NOBODY = "http://127.0.0.1:1"

@@ -21,8 +21,13 @@ from vllm_specdec_exporter.per_request.grouping import (
     parse_rule,
 )
 from vllm_specdec_exporter.per_request.judgement import BatchCost
-from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, RecordState, Source
-from vllm_specdec_exporter.per_request.routes import ROUTES
+from vllm_specdec_exporter.per_request.observation import (
+    ROUTES,
+    DraftRecord,
+    Observation,
+    RecordState,
+    Source,
+)
 from vllm_specdec_exporter.per_request.summary import RequestsResult
 
 TENANTS = RequestSettings(classification=Classification(tenants=frozenset({"acme", "globex"})))

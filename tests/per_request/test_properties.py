@@ -19,9 +19,8 @@ from vllm_specdec_exporter.per_request.grouping import (
     RequestSettings,
     Temperatures,
 )
-from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.observation import ROUTES, Source
 from vllm_specdec_exporter.per_request.recent_window import MAX_WORST, SLICES
-from vllm_specdec_exporter.per_request.routes import ROUTES
 
 #: Names as clients send them: of a few, of ever new ones, and of such as break labels.
 NAMES = (

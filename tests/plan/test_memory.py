@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plan.configs import LLAMA_8B, LLAMA_70B
-from vllm_specdec_exporter.commands.plan.estimates import Gpus, Memory, PlannedLoad, account
-from vllm_specdec_exporter.commands.plan.methods import METHODS, Drafter, estimate_head
+from vllm_specdec_exporter.commands.plan.estimates import (
+    METHODS,
+    Drafter,
+    Gpus,
+    Memory,
+    PlannedLoad,
+    account,
+    estimate_head,
+)
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
 from vllm_specdec_exporter.economics.sizes import PRECISIONS

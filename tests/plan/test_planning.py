@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from plan.configs import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B, MIXTRAL, QWEN_7B, QWEN_HALF_B
-from vllm_specdec_exporter.commands.plan.checklist import Answer, Facts, Objective
-from vllm_specdec_exporter.commands.plan.checks import Check, Verdict
-from vllm_specdec_exporter.commands.plan.estimates import Gpus, PlannedLoad
-from vllm_specdec_exporter.commands.plan.methods import METHODS
+from vllm_specdec_exporter.commands.plan.checks import Answer, Check, Facts, Objective, Verdict
+from vllm_specdec_exporter.commands.plan.estimates import METHODS, Gpus, PlannedLoad
 from vllm_specdec_exporter.commands.plan.planning import (
     Conclusion,
     Plan,

@@ -5,8 +5,8 @@ import io
 import pytest
 
 from sweep.records import result
-from vllm_specdec_exporter.commands.sweep.progress import SweepProgress, outcome
 from vllm_specdec_exporter.commands.sweep.record import CellResult, Status
+from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, outcome
 
 
 class Clock:

@@ -14,11 +14,10 @@ from aiohttp import web
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
 from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, run_sweep
-from vllm_specdec_exporter.commands.sweep.endpoint import Unreachable
+from vllm_specdec_exporter.commands.sweep.client import Unreachable
 from vllm_specdec_exporter.commands.sweep.grid import Message, Prompt, PromptSet
-from vllm_specdec_exporter.commands.sweep.progress import SweepProgress
 from vllm_specdec_exporter.commands.sweep.record import Status
-from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome
+from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome, SweepProgress
 from vllm_specdec_exporter.config.options import ConfigError
 
 PROMPTS = PromptSet("own", tuple(Prompt((Message("user", f"prompt {i}"),)) for i in range(6)))

@@ -31,11 +31,10 @@ from .arguments import (
     write_file,
 )
 from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
-from .sweep.endpoint import Unreachable
+from .sweep.client import Unreachable
 from .sweep.grid import Prompt, PromptSet
-from .sweep.progress import SweepProgress
 from .sweep.record import Status
-from .sweep.runner import OtherTraffic
+from .sweep.runner import OtherTraffic, SweepProgress
 
 if TYPE_CHECKING:
     import argparse

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..client.api import SnapshotError, get_metrics
+from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError, add_flags, gather
 from ..config.values import format_duration, mask_url, parse_target
 from ..judgement.activity import ActivityState

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from ..client.api import SnapshotError, get_metrics
+from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
 from ..publish.wording import action_words
 from ..serve.shutdown import Interruption

@@ -1,9 +1,10 @@
-"""Files: atomic writing, detection of changes, and reading."""
+"""Files: atomic writing, detection of changes, reading, and the bearer tokens (RFC 6750) in them."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hmac
 import json
 import os
 import stat
@@ -90,3 +91,35 @@ def read_file(file: str, flag: str = "--config.file") -> object:
         except YAMLTextError as error:
             cause, problem = error, f"not YAML: {error}"
     raise ConfigError(f"{flag} {json.dumps(file)}: {problem}") from cause
+
+
+_MAX_TOKEN_BYTES = 64 * 1024  # limit of a file: servers accept no header of that length
+
+
+class TokenError(ValueError):
+    """A file without a token. The message is one line with the reason, without the path."""
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token in a file, or raise TokenError."""
+    try:
+        with Path(path).open("rb") as stream:
+            body = stream.read(_MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise TokenError(f"cannot be read: {error.strerror}") from error
+    return parse_token(body)
+
+
+def parse_token(body: bytes) -> str:
+    """Return the token that is the content of a file, or raise TokenError."""
+    token = body.strip()
+    if not token or len(body) > _MAX_TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise TokenError("holds no token: one word of printable ASCII is expected")
+    return token.decode("ascii")
+
+
+def is_authorized(header: str, token: str) -> bool:
+    """Return whether an ``Authorization`` header has the token, in a time that tells nothing of it."""
+    scheme, _, given = header.strip().partition(" ")
+    matches = hmac.compare_digest(given.strip().encode("utf-8", "surrogateescape"), token.encode())
+    return matches and scheme.lower() == "bearer"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .observation import Observation
+from .observation import Observation, route_of
 from .openai_api import (
     RequestFields,
     ResponseFields,
@@ -17,7 +17,6 @@ from .openai_api import (
     read_request,
     read_response,
 )
-from .routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from .routes import ROUTES, route_of
+from .observation import ROUTES, route_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

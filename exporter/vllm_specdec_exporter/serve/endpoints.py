@@ -15,7 +15,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from ..config.options import ConfigError
-from ..per_request.routes import PUSH_PATH
+from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
 from ..publish.collector import ResultCollector
 

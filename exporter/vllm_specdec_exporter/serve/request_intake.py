@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from ..config.bearer_token import TokenError, is_authorized, read_token
+from ..config.files import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed
 from ..engines.reading import SGLANG
-from ..per_request.observation import Source
-from ..per_request.routes import PUSH_PATH
+from ..per_request.observation import PUSH_PATH, Source
 from . import logs
 
 if TYPE_CHECKING:

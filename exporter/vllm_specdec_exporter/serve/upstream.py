@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import aiohttp
 
 from .. import __version__
-from ..config.bearer_token import TokenError, read_token
+from ..config.files import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
 from .discovery import Resolver

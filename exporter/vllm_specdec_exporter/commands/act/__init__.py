@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 
-from ...config.bearer_token import read_token
+from ...config.files import read_token
 from ...config.options import ConfigError
 from ...config.values import format_address, format_duration, parse_listen_address
 from ...publish.wording import printable

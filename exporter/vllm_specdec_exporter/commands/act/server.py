@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from ...config.bearer_token import TokenError, is_authorized, read_token
+from ...config.files import TokenError, is_authorized, read_token
 from .decision import decide
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from ...economics.model import from_architecture, from_parameters
 from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
 from ..arguments import add_flag, number_between, parsed, whole_between
-from .checklist import Facts, Objective
-from .estimates import Gpus, PlannedLoad
-from .methods import METHODS, Drafter, estimate_head
+from .checks import Facts, Objective
+from .estimates import METHODS, Drafter, Gpus, PlannedLoad, estimate_head
 from .planning import Conclusion, Question, make_plan, to_document
 from .report import render
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from ...economics.architecture import Architecture
     from ...economics.model import Model
     from ...economics.sizes import Precision
-    from .methods import Method
+    from .estimates import Method
 
 
 def read_config(flag: str, path: str) -> Architecture:

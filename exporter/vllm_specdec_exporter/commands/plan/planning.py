@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ...economics.profiles import for_method
-from .checklist import Answer, Checklist, Facts, fill_in
-from .checks import Check, Verdict, check_all
+from .checks import Answer, Check, Checklist, Facts, Verdict, check_all, fill_in
 from .estimates import (
     Gpus,
     Memory,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from ...economics.hardware import Machine
     from ...economics.model import Model
     from ...economics.sizes import Precision
-    from .methods import Method
+    from .estimates import Method
 
 
 class Conclusion(StrEnum):

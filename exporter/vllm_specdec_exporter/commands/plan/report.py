@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...economics.sizes import format_gigabytes, format_parameters
 from ...publish.wording import DASH, shown, wrap
-from .methods import Drafter
+from .estimates import Drafter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...per_request.exchange import Exchange, data_of
+from ...per_request.observation import route_of
 from ...per_request.push_schema import PushedRequest, read_pushed
-from ...per_request.routes import route_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

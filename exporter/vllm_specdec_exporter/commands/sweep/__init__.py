@@ -46,11 +46,10 @@ from ..arguments import (
 )
 from . import page, report
 from . import record as recordfile
-from .endpoint import Endpoint, Unreachable, endpoint, without_api
+from .client import Endpoint, Unreachable, endpoint, without_api
 from .grid import BUILTIN, SweepPlan
 from .grid import load as load_prompts
-from .progress import SweepProgress
-from .runner import OtherTraffic, run_sweep
+from .runner import OtherTraffic, SweepProgress, run_sweep
 
 if TYPE_CHECKING:
     import argparse

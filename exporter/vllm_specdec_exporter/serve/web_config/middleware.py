@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from aiohttp import web
 
 from ...observe.result import Reload
-from ...per_request.routes import PUSH_PATH
+from ...per_request.observation import PUSH_PATH
 from .. import logs
 from ..connection_limits import PROBES, peer_key
 from ..daemon_threads import in_daemon_thread

@@ -1,24 +1,95 @@
-"""`push_request()`: pushes one request that the caller observed, such as a gateway."""
+"""The library for other programs: reads the snapshot of an exporter, and pushes observed requests to it.
+
+`get_metrics` returns the snapshot of a running exporter, `push_request` pushes one request that the caller
+observed. They need only `msgspec`, and send counts, times and names, never prompts or texts.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from ..config.bearer_token import TokenError, parse_token, read_token
-from ..per_request.routes import PUSH_PATH
+from .config.files import TokenError, parse_token, read_token
+from .per_request.observation import PUSH_PATH
+from .per_request.push_schema import PushedRequest
+from .publish import snapshot
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from ..per_request.push_schema import PushedRequest
+    from .observe.result import ExporterResult
+
+
+__all__ = ["PushFailedError", "PushedRequest", "SnapshotError", "get_metrics", "push_request"]
+
+
+class SnapshotError(Exception):
+    """The snapshot could not be read. The message has the reason."""
+
+
+def get_metrics(
+    url: str = "http://127.0.0.1:9850",
+    *,
+    model_name: str = "",
+    engine: str = "",
+    window: str = "",
+    metric: Sequence[str] = (),
+    timeout: float = 5.0,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> ExporterResult:
+    """Return the latest result of a running exporter.
+
+    Args:
+        url: the exporter's address.
+        model_name: only engines with this label.
+        engine: only engines with this label.
+        window: only the window of this name, such as ``5m``.
+        metric: only these metrics, with or without their prefix; other fields have their defaults.
+        timeout: of the request, in seconds.
+        headers: further request headers, such as Authorization.
+        tls: TLS settings for an https address.
+
+    Raises:
+        SnapshotError: the exporter cannot be reached, rejects a filter, or returns no snapshot.
+    """
+    filters = {"model_name": model_name, "engine": engine, "window": window}
+    query = [(name, value) for name, value in filters.items() if value]
+    query += [("metric", name) for name in metric]
+    address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
+    if not address.startswith(("http://", "https://")):
+        raise SnapshotError(f"{url!r} is not an http or https address")
+    # Without the proxy of the environment: the exporter is usually in the same network.
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+    try:
+        request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
+            body = answer.read()
+    except urllib.error.HTTPError as error:
+        raise SnapshotError(f"{url} answered {error.code}: {_reason(error.read())}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SnapshotError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from error
+    try:
+        return snapshot.decode(body)
+    except ValueError as error:
+        raise SnapshotError(f"{url} did not answer with a snapshot: {error}") from error
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace").strip()
+
 
 #: Bytes that are read of a response: the exporter's own has at most ten reasons of some hundred bytes.
 _MAX_RESPONSE = 64 * 1024
