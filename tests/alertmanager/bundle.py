@@ -10,9 +10,11 @@ from typing import Any
 
 import yaml
 
+from alerts.case import shown_labels
+from alerts.lint import PREFIX, read_bundle
+
 ALERTS = Path(__file__).parents[2] / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
-PREFIX = "VLLMSpecDecode"
 SECRETS = "/etc/alertmanager/secrets/"
 
 #: Labels that an alert gets from its expression, where a route or an inhibition looks at them.
@@ -22,70 +24,30 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
 }
 
 
-#: About an exporter itself, whatever it watches.
-OF_EXPORTER = frozenset({"TapFailing", "RequestsUnobserved"})
-
-
 @dataclass(frozen=True)
 class Rule:
-    """An alerting rule.
+    """An alerting rule."""
 
-    Attributes:
-        name: without the prefix.
-        labels: those that the rule gives, and those from its expression that routes and inhibitions look at.
-        expr: its expression.
-        annotations: its annotations, templates and all.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    expr: str
-    annotations: Mapping[str, str] = field(repr=False)
-
-    @property
-    def title(self) -> str:
-        """The name, with what tells it from others of that name."""
-        more = ("severity", "level", "reason", "against", "action")
-        return " ".join([self.name, *(self.labels[one] for one in more if one in self.labels)])
-
-    @property
-    def target_labels(self) -> frozenset[str]:
-        """The labels by which its alerts name what they are about, as far as Prometheus attaches them."""
-        if self.name == "SidecarMissing":
-            return frozenset({"cluster", "namespace", "pod", "model_name"})
-        model, target = (
-            {"cluster", "namespace", "model_name"},
-            {"cluster", "namespace", "job", "instance", "pod"},
-        )
-        match self.labels.get("level", ""):
-            case "model":
-                return frozenset(model)
-            case "engine":
-                return frozenset(model | target | {"engine", "target"})
-            case "instance" if self.name == "RulesBlind":
-                return frozenset(target - {"pod"})
-            case "instance" if self.name in OF_EXPORTER:
-                return frozenset(target)
-            case "instance" if self.labels["subject"] == "monitoring":
-                return frozenset(target | {"target"})
-            case "instance":
-                return frozenset(model | target | {"target"})
-        if self.name == "Watchdog":
-            return frozenset({"cluster"})  # an external label
-        return frozenset({"cluster", "namespace"})
+    name: str  # without the prefix
+    title: str  # the name, with what tells it from others of that name
+    labels: Mapping[str, str]  # its own, and those of its expression that routes and inhibitions look at
+    annotations: Mapping[str, str] = field(repr=False)  # templates and all
+    #: The labels by which its alerts name what they are about, as far as Prometheus attaches them
+    target_labels: frozenset[str]
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the alerting rules of the bundle."""
+    shown = shown_labels()
     found = []
-    for path in sorted((ALERTS / "rules").glob("*.yml")):
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
-            for rule in group["rules"]:
-                if "alert" in rule:
-                    name = rule["alert"].removeprefix(PREFIX)
-                    labels = FROM_EXPRESSION.get(name, {}) | rule["labels"]
-                    found.append(Rule(name, labels, rule["expr"], rule["annotations"]))
+    for rule in read_bundle().alerts:
+        name = rule.name.removeprefix(PREFIX)
+        labels = FROM_EXPRESSION.get(name, {}) | dict(rule.labels)
+        # That promtool shows, and two that no rule aggregates away and that few of its histories have.
+        target = {"cluster", "target"} | shown[rule.name, labels.get("level", "")] - labels.keys()
+        target |= {"model_name"} if labels.get("level") == "model" else set()
+        found.append(Rule(name, rule.title, labels, rule.annotations, frozenset(target)))
     return tuple(found)
 
 

@@ -12,7 +12,6 @@ from alertmanager.bundle import (
     CONFIG,
     PREFIX,
     SECRETS,
-    WHERE,
     Matcher,
     Rule,
     alert,
@@ -21,7 +20,6 @@ from alertmanager.bundle import (
     routes,
     rules,
 )
-from alerts.lint import read_bundle, shape
 from support.alertmanager import amtool
 
 RULES = rules()
@@ -181,7 +179,6 @@ def test_every_name_and_value_in_a_matcher_exists_in_the_rules() -> None:
                 assert value in values[one.label], one
                 seen += 1
     assert seen > 30
-    assert all(rule.name and f"{PREFIX}{rule.name}" in values["alertname"] for rule in RULES)
 
 
 def sides() -> Iterator[tuple[dict[str, Any], list[Rule], list[Rule]]]:
@@ -212,27 +209,3 @@ def test_alerts_of_an_inhibition_have_the_labels_that_must_be_equal() -> None:
         # What may be absent must be possible on both sides, or never both could be equal with it.
         for label in set(inhibition["equal"]) & {"cluster", "namespace"}:
             assert all(label in rule.target_labels for rule in source), (inhibition, label)
-
-
-def test_the_labels_that_these_tests_give_to_alerts_are_those_that_the_expressions_leave() -> None:
-    """Else the tests would be of alerts that never come. `cluster` may be an external label."""
-    bundle = read_bundle()
-    for rule, linted in zip(RULES, bundle.alerts, strict=True):
-        assert linted.name == PREFIX + rule.name
-        left = shape(linted.tree, bundle)
-        assert left is not None
-        expected = rule.target_labels | (rule.labels.keys() - linted.labels.keys())
-        assert not {label for label in expected if not left.has(label)} - {"cluster", "target"}, rule.title
-        assert not (left.labels & looked_at()) - expected - linted.labels.keys(), rule.title
-
-
-def test_every_label_that_tells_alerts_apart_is_known_here() -> None:
-    """The labels that these tests give to an alert are all that routes and inhibitions look at."""
-    given = {"alertname", "severity", "subject", "level", "reason", "against", "action", "target", *WHERE}
-    assert looked_at() <= given
-
-
-def looked_at() -> set[str]:
-    """The labels of all matchers, and those that inhibitions compare."""
-    compared = (set(inhibition["equal"]) for inhibition in config()["inhibit_rules"])
-    return {one.label for one in every_matcher()}.union(*compared)

@@ -6,11 +6,17 @@ alert, with all labels and annotations, stands once for each alert in `texts.yml
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from .lint import PREFIX
 from .promtool import Query
 from .world import MODEL
 
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
     from .world import World
 
-PREFIX = "VLLMSpecDecode"
+_HERE = Path(__file__).parent
 _CATALOGUE = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
@@ -77,6 +83,31 @@ def cases(
 def never(alert: str, minute: int, worlds: Mapping[str, Callable[[], World]]) -> tuple[Case, ...]:
     """Return cases, by name, in which nothing fires at a minute: each lacks one of the alert's reasons."""
     return tuple(Case(name, alert, world, {minute: ""}) for name, world in worlds.items())
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Return the cases of all modules."""
+    modules = (importlib.import_module(f"alerts.{path.stem}") for path in sorted(_HERE.glob("cases_*.py")))
+    return tuple(case for module in modules for case in module.CASES)
+
+
+@cache
+def all_texts() -> list[dict[str, Any]]:
+    """Return what a person reads: a case, a minute, and labels and annotations of all that fires then."""
+    found: list[dict[str, Any]] = yaml.safe_load((_HERE / "texts.yml").read_text("utf-8"))
+    return found
+
+
+@cache
+def shown_labels() -> Mapping[tuple[str, str], frozenset[str]]:
+    """Return the names of the labels with which alerts are shown to fire, by alert and level."""
+    alerts = {case.name: full_name(case.alert) for case in all_cases()}
+    found: dict[tuple[str, str], frozenset[str]] = defaultdict(frozenset)
+    for text in all_texts():
+        for one in text["alerts"]:
+            found[alerts[text["case"]], one["labels"].get("level", "")] |= frozenset(one["labels"])
+    return found
 
 
 def full_name(alert: str) -> str:

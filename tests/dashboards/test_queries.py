@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import promql_parser as promql
 
-from alerts.lint.expressions import RATES, aggregation, nodes, selector_name
+from alerts.lint.bundle import RATES, nodes, selector_name
 from dashboards.documents import dashboards, every_panel
 from dashboards.series import DURATIONS, VLLM, exists, labels, matchers, tree
 from docs.inventory import ROOT
@@ -114,10 +114,9 @@ def test_no_ratio_is_averaged() -> None:
     averaged = {
         (query.dashboard, query.place, name)
         for query in QUERIES
-        for node in nodes(tree(query.expr), promql.AggregateExpr | promql.Call)
-        for operator, inner in [aggregation(node)]
-        if inner is not None and operator in ("avg", "quantile")
-        for name in [selector_name(one) for one in nodes(inner, promql.VectorSelector)]
+        for node in nodes(tree(query.expr), promql.AggregateExpr)
+        if str(node.op) in ("avg", "quantile")
+        for name in [selector_name(one) for one in nodes(node.expr, promql.VectorSelector)]
         if _RATIO.search(name) and name not in MEANT
     }
     assert averaged == set()
