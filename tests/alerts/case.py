@@ -41,18 +41,12 @@ _USUAL = {"model_name": MODEL, "engine": "0"}
 
 @dataclass(frozen=True)
 class Case:
-    """One history of one alert.
+    """One history of one alert."""
 
-    Attributes:
-        name: what is stated, in kebab-case; unique among all cases.
-        alert: the alert's name without the prefix.
-        world: builds what Prometheus has scraped.
-        fires: by minute, exactly the series that fire under this name, as `brief` writes them; "" for none.
-    """
-
-    name: str
-    alert: str
-    world: Callable[[], World]
+    name: str  # what is stated, in kebab-case; unique among all cases
+    alert: str  # the alert's name without the prefix
+    world: Callable[[], World]  # builds what Prometheus has scraped
+    #: By minute, exactly the series that fire under this name, as `brief` writes them; "" for none.
     fires: Mapping[int, str | list[str]]
 
     def firing(self, minute: int) -> list[str]:

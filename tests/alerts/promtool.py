@@ -39,18 +39,12 @@ class Query:
 
 @dataclass(frozen=True)
 class History:
-    """What Prometheus has scraped, and what it must make of that.
+    """What Prometheus has scraped, and what it must make of that."""
 
-    Attributes:
-        name: what promtool calls it when it complains.
-        world: what Prometheus has scraped.
-        queries: what queries must give.
-        texts: what fires under a name at a minute, with all labels and annotations, as promtool has it.
-    """
-
-    name: str
-    world: World
-    queries: Iterable[Query] = ()
+    name: str  # what promtool calls it when it complains
+    world: World  # what Prometheus has scraped
+    queries: Iterable[Query] = ()  # what queries must give
+    #: What fires under a name at a minute, with all labels and annotations, as promtool has it.
     texts: Iterable[Mapping[str, Any]] = ()
 
     def test(self, rules: str) -> dict[str, Any]:

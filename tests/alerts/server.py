@@ -11,24 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerPhase:
-    """Some minutes of vLLM's own series of one engine, the same all through.
+    """Some minutes of vLLM's own series of one engine, the same all through."""
 
-    Attributes:
-        minutes: how long; one sample each.
-        finished: requests per minute by the reason for which they ended; every reason of a later phase
-            should be in the first one, too, if only at 0, as vLLM has it.
-        positions: accepted tokens per minute at each position; none, and vLLM does not speculate.
-        restart: whether the counters begin anew.
-        gone: whether nothing can be scraped.
-    """
-
-    minutes: int
+    minutes: int  # how long; one sample each
+    #: Requests per minute by the reason for which they ended; every reason of a later phase should be in the
+    #: first one, too, if only at 0, as vLLM has it.
     finished: Mapping[str, float] = field(
         default_factory=lambda: {"stop": 60.0, "length": 0.0, "abort": 0.0, "error": 0.0, "repetition": 0.0}
     )
+    #: Accepted tokens per minute at each position; none, and vLLM does not speculate.
     positions: tuple[float, ...] = (540, 420, 300)
-    restart: bool = False
-    gone: bool = False
+    restart: bool = False  # whether the counters begin anew
+    gone: bool = False  # whether nothing can be scraped
 
 
 def counters(phase: ServerPhase) -> Iterator[tuple[tuple[str, str, str], float]]:

@@ -66,18 +66,12 @@ GAUGES = frozenset(
 
 @dataclass(frozen=True)
 class Sweep:
-    """A history in which nothing fires but what is named.
+    """A history in which nothing fires but what is named."""
 
-    Attributes:
-        name: what is stated, in kebab-case.
-        minutes: how long it is watched, from its beginning on.
-        parts: what builds each namespace.
-        fires: alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
-    """
-
-    name: str
-    minutes: int
-    parts: Mapping[str, Part]
+    name: str  # what is stated, in kebab-case
+    minutes: int  # how long it is watched, from its beginning on
+    parts: Mapping[str, Part]  # what builds each namespace
+    #: Alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
     fires: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
     def world(self) -> World:

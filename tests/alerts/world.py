@@ -39,69 +39,41 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True)
 class Phase:
-    """Some minutes of one engine, the same all through.
+    """Some minutes of one engine, the same all through."""
 
-    Attributes:
-        minutes: how long; one sample each.
-        drafts: drafts per minute.
-        acceptance: the share of drafts accepted at each position; its length is K.
-        draft_length: draft tokens per draft; K unless given.
-        plain_tokens: generated tokens per minute outside of drafts.
-        speedup: of all output; None where it is unknown.
-        basis: where it comes from.
-        guess: the modelled speedup whose interval includes 1, so that `speedup` is not known.
-        interval: low and high end of the interval of the speedup.
-        activity: the engine's state.
-        action: what the exporter advises.
-        recommended_k: the K that it advises.
-        gain: how much faster that K would be.
-        scheduled_k: the K of the schedule at the present load.
-        running: requests in the batch.
-        waiting: requests in the queue.
-        kv_cache: used share of the KV cache.
-        step_seconds: mean time of an engine step.
-        step_fit: its learned line: fixed, and for each request.
-        uptime_decay: the share of the acceptance length that the engine lost with uptime.
-        restart: whether the counters begin anew.
-        uncounted: whether the server has no counters of speculation, as one that was started without it.
-        gone: whether neither exporter nor engine can be scraped.
-        unreachable: whether the exporter is there and cannot read the server.
-        errors: failed polls per minute by reason; unless given, refused ones while unreachable.
-        stale: whether the time of the last successful poll stands still though the server is up.
-        polled_every: minutes between two polls, one at the least.
-        reload_failed: whether the exporter could not read its newest configuration.
-        info: further labels of info, such as a version.
-    """
-
-    minutes: int
-    drafts: float = 600
+    minutes: int  # how long; one sample each
+    drafts: float = 600  # drafts per minute
+    #: The share of drafts accepted at each position; its length is K.
     acceptance: tuple[float, ...] = (0.9, 0.7, 0.5)
-    draft_length: float | None = None
-    plain_tokens: float = 0
-    speedup: float | None = 1.6
-    basis: str = "modelled"
+    draft_length: float | None = None  # draft tokens per draft; K unless given
+    plain_tokens: float = 0  # generated tokens per minute outside of drafts
+    speedup: float | None = 1.6  # of all output; None where it is unknown
+    basis: str = "modelled"  # where it comes from
+    #: The modelled speedup whose interval includes 1, so that `speedup` is not known.
     guess: float | None = None
-    interval: tuple[float, float] | None = None
-    activity: str = "active"
-    action: str = "keep"
-    recommended_k: int | None = 3
-    gain: float = 0.1
-    scheduled_k: int | None = None
-    running: float = 8
-    waiting: float = 0
-    kv_cache: float = 0.4
-    step_seconds: float | None = None
-    step_fit: tuple[float, float] | None = None
-    uptime_decay: float | None = None
-    restart: bool = False
+    interval: tuple[float, float] | None = None  # low and high end of the interval of the speedup
+    activity: str = "active"  # the engine's state
+    action: str = "keep"  # what the exporter advises
+    recommended_k: int | None = 3  # the K that it advises
+    gain: float = 0.1  # how much faster that K would be
+    scheduled_k: int | None = None  # the K of the schedule at the present load
+    running: float = 8  # requests in the batch
+    waiting: float = 0  # requests in the queue
+    kv_cache: float = 0.4  # used share of the KV cache
+    step_seconds: float | None = None  # mean time of an engine step
+    step_fit: tuple[float, float] | None = None  # its learned line: fixed, and for each request
+    uptime_decay: float | None = None  # the share of the acceptance length that the engine lost with uptime
+    restart: bool = False  # whether the counters begin anew
+    #: Whether the server has no counters of speculation, as one that was started without it.
     uncounted: bool = False
-    gone: bool = False
-    unreachable: bool = False
+    gone: bool = False  # whether neither exporter nor engine can be scraped
+    unreachable: bool = False  # whether the exporter is there and cannot read the server
+    #: Failed polls per minute by reason; unless given, refused ones while unreachable.
     errors: Mapping[str, float] | None = None
-    stale: bool = False
-    polled_every: int = 1
-    reload_failed: bool = False
-    info: Mapping[str, str] = field(default_factory=dict)
+    stale: bool = False  # whether the time of the last successful poll stands still though the server is up
+    polled_every: int = 1  # minutes between two polls, one at the least
+    reload_failed: bool = False  # whether the exporter could not read its newest configuration
+    info: Mapping[str, str] = field(default_factory=dict)  # further labels of info, such as a version
 
     @property
     def accepted(self) -> float:
@@ -129,15 +101,10 @@ def idle(minutes: int, **changes: object) -> Phase:
 
 @dataclass
 class World:
-    """Series by name and labels, each a list of samples, one a minute.
+    """Series by name and labels, each a list of samples, one a minute."""
 
-    Attributes:
-        thresholds: what the exporters publish.
-        without: metrics that Prometheus does not have, by name.
-    """
-
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    without: frozenset[str] = frozenset()
+    thresholds: Thresholds = field(default_factory=Thresholds)  # what the exporters publish
+    without: frozenset[str] = frozenset()  # metrics that Prometheus does not have, by name
     _samples: dict[str, list[str]] = field(default_factory=dict)
 
     def put(self, name: str, labels: Mapping[str, str], minute: int, values: Iterable[float | str]) -> None:

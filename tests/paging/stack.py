@@ -38,18 +38,13 @@ def seconds(minutes: float) -> float:
 
 @dataclass
 class Stack:
-    """What is running, and what came out of it.
-
-    Attributes:
-        received: what Alertmanager's receivers got.
-        log: where `act` writes its events.
-    """
+    """What is running, and what came out of it."""
 
     prometheus: PrometheusServer
     alertmanager: AlertmanagerServer
-    received: Receivers
+    received: Receivers  # what Alertmanager's receivers got
     exporter: RunningExporter
-    log: Path
+    log: Path  # where `act` writes its events
 
     # --- what Alertmanager sent
 

@@ -25,27 +25,16 @@ SPECULATION: dict[str, object] = {"method": "draft_model", "num_speculative_toke
 
 @dataclass(frozen=True)
 class Chapter:
-    """What the receivers had at the end of a part of the story.
+    """What the receivers had at the end of a part of the story."""
 
-    Attributes:
-        triggered: pages that began something, since the part began.
-        resolved: pages that ended something, since then.
-        tickets: what the ticket channel got, since then.
-        actions: what `act` wrote, since then.
-        took: minutes of production until what the part waits for.
-        active: alerts that nothing silences, at the end.
-        suppressed: alerts that others silence, at the end.
-        watchdogs: how often the dead man's switch was held down, in all.
-    """
-
-    triggered: list[dict[str, Any]]
-    resolved: list[dict[str, Any]]
-    tickets: list[dict[str, Any]]
-    actions: list[dict[str, Any]]
-    took: float
-    active: set[str]
-    suppressed: set[str]
-    watchdogs: int
+    triggered: list[dict[str, Any]]  # pages that began something, since the part began
+    resolved: list[dict[str, Any]]  # pages that ended something, since then
+    tickets: list[dict[str, Any]]  # what the ticket channel got, since then
+    actions: list[dict[str, Any]]  # what `act` wrote, since then
+    took: float  # minutes of production until what the part waits for
+    active: set[str]  # alerts that nothing silences, at the end
+    suppressed: set[str]  # alerts that others silence, at the end
+    watchdogs: int  # how often the dead man's switch was held down, in all
 
 
 def set_phase(server: str, name: str, **parameters: object) -> None:

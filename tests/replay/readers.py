@@ -15,29 +15,17 @@ MINUTES = 362
 
 @dataclass(frozen=True)
 class History:
-    """A history, and what is told of it.
+    """A history, and what is told of it."""
 
-    Attributes:
-        name: in a few words; the namespace as well.
-        story: adds it to what Prometheus has scraped.
-        demand: of its reader: `page`, `ticket` or `silent`.
-        told: the same as it is.
-        by: the first alert of that severity.
-        after: when it fires.
-        since: minute at which the fault begins.
-        why: the reason, where it is not what was demanded.
-        pages: how often an alert that pages begins.
-    """
-
-    name: str
-    story: s.Story
-    demand: str
-    told: str = "silent"
-    by: str = ""
-    after: int = 0
-    since: int = 80
-    why: str = ""
-    pages: int = 1
+    name: str  # in a few words; the namespace as well
+    story: s.Story  # adds it to what Prometheus has scraped
+    demand: str  # of its reader: `page`, `ticket` or `silent`
+    told: str = "silent"  # the same as it is
+    by: str = ""  # the first alert of that severity
+    after: int = 0  # when it fires
+    since: int = 80  # minute at which the fault begins
+    why: str = ""  # the reason, where it is not what was demanded
+    pages: int = 1  # how often an alert that pages begins
 
 
 def _page(name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80) -> History:

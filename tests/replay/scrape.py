@@ -82,21 +82,13 @@ class Storage:
 
 @dataclass
 class Replica:
-    """A pod: a server with one engine, and the exporter beside it.
+    """A pod: a server with one engine, and the exporter beside it."""
 
-    Attributes:
-        model: what it serves.
-        namespace: where.
-        pod: its name, which becomes the instance too.
-        settings: of the exporter.
-        seed: of its randomness.
-    """
-
-    model: str
-    namespace: str
-    pod: str
-    settings: Settings
-    seed: int = 0
+    model: str  # what it serves
+    namespace: str  # where
+    pod: str  # its name, which becomes the instance too
+    settings: Settings  # of the exporter
+    seed: int = 0  # of its randomness
 
     @cached_property
     def _thresholds(self) -> tuple[tuple[str, float], ...]:
