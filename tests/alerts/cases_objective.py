@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:
-    """Return what builds two engines, one of which loses with its share of the drafts until it gains, too.
-
-    Args:
-        share: of the drafts that the losing engine makes.
-        drafts: from minute 50 to 59, of both.
-        losing: for how many minutes from then on it loses.
-    """
+    """Return what builds two engines, one of which loses for some minutes with its share of the drafts."""
 
     def life(part: float, speedup: float) -> tuple[Phase, ...]:
         quiet = Phase(50, drafts=0.001 * part, speedup=speedup)

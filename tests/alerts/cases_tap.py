@@ -48,13 +48,7 @@ LISTENING = (
 
 
 def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callable[[], World]:
-    """Return what builds an exporter that comes and goes, and others that stay.
-
-    Args:
-        phases: minutes, and whether it is there.
-        tap: whether it has one.
-        others: how many others there are, without a tap.
-    """
+    """Return what builds an exporter that is there in some phases of minutes, and others without a tap."""
 
     def build() -> World:
         world = World()

@@ -62,17 +62,7 @@ def observe(
     labels: Mapping[str, str] | None = None,
     start: int = 0,
 ) -> None:
-    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine.
-
-    Args:
-        world: what Prometheus has scraped.
-        phases: what happens, one after another.
-        model: as the answers name it.
-        namespace: where it runs; empty for no label.
-        instance: address of the exporter.
-        labels: further target labels, such as pod or cluster.
-        start: the minute at which the first request comes.
-    """
+    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine."""
     target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
     totals: dict[Series, float] = {}
     recent: deque[Counter[float]] = deque(maxlen=WINDOW)

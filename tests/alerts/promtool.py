@@ -74,15 +74,7 @@ class History:
 def verify(
     folder: Path, *histories: History, rules: Iterable[str], interval: str = "1m", texts: bool = True
 ) -> str:
-    """Run promtool over histories, one after another; return an empty string, or what it has to complain of.
-
-    Args:
-        folder: where its files go.
-        histories: what has happened, and what must come of it.
-        rules: names of the rules that all this is about; these and what they are made of suffice.
-        interval: how often rules are evaluated.
-        texts: whether alerts have annotations.
-    """
+    """Run promtool over histories with these rules and what they are made of; return its complaints."""
     groups = needed_groups(rules, texts=texts)
     _write(folder / "rules.yml", {"groups": groups})
     document = {
@@ -134,12 +126,7 @@ def _name(rule: Mapping[str, Any]) -> str:
 
 
 def needed_groups(wanted_rules: Iterable[str], *, texts: bool = True) -> list[dict[str, Any]]:
-    """Return the groups with these rules, and all that they are made of or that their texts query.
-
-    Args:
-        wanted_rules: their names.
-        texts: whether alerts have annotations.
-    """
+    """Return the groups with these rules, and all that they are made of or that their texts query."""
     groups = deepcopy(_all_groups())
     rules = [rule for group in groups for rule in group["rules"]]
     if not texts:

@@ -200,13 +200,7 @@ def job(name: str, address: str, **labels: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
-    """Run two engines that answer in few tokens, so that times per token fill several buckets.
-
-    Args:
-        folder: for the scenario.
-        k: drafted tokens a step.
-        clients: how many there are an engine, one second each, over and over.
-    """
+    """Run two engines that answer in few tokens, so that times per token fill several buckets."""
     phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 6} for n in clients]
     scenario = folder / f"scenario-{k}.yaml"
     scenario.write_text(yaml.safe_dump({"loop": True, "phases": phases}), encoding="utf-8")

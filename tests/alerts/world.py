@@ -148,18 +148,7 @@ class World:
         exporter: bool = True,
         start: int = 0,
     ) -> None:
-        """Add an engine and, unless another engine has added it, its exporter.
-
-        Args:
-            phases: what happens, one after another.
-            model: its name.
-            namespace: where it runs; empty for no label.
-            instance: address of the exporter.
-            engine: its number.
-            labels: further target labels, such as pod or cluster.
-            exporter: whether to add the series of the exporter itself, too.
-            start: the minute at which it appears, such as that of a new pod.
-        """
+        """Add an engine, from a minute on, and the exporter at `instance` unless another engine has added it."""
         target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
         own = {**target, "model_name": model, "engine": engine}
         totals: dict[tuple[str, str], float] = {}
@@ -177,16 +166,7 @@ class World:
         labels: Mapping[str, str] | None = None,
         start: int = 0,
     ) -> None:
-        """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well.
-
-        Args:
-            phases: what happens, one after another.
-            model: its name.
-            namespace: where it runs; empty for no label.
-            instance: address of vLLM.
-            labels: further target labels, such as pod or cluster.
-            start: the minute at which it appears, such as that of a new pod.
-        """
+        """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well."""
         target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
         own = {**target, "model_name": model, "engine": "0"}
         totals: dict[tuple[str, str, str], float] = {}

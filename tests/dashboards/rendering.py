@@ -89,15 +89,7 @@ class Report:
 def document(
     dashboard: Json, start: float, end: float, results: Mapping[int, Mapping[str, Any]], **more: Any
 ) -> Document:
-    """Put together what the page needs.
-
-    Args:
-        dashboard: as Grafana stores it.
-        start: Unix time at which the range begins.
-        end: Unix time at which it ends.
-        results: the `data` of Prometheus's responses, by the panel's id and the target's refId.
-        more: what else `src/document.ts` has.
-    """
+    """Put together what the page needs; results are by the panel's id and the target's refId."""
     own = {str(id_): dict(answers) for id_, answers in results.items()}
     common = {"from": start, "to": end, "theme": "dark", "width": WIDTH}
     return {"dashboard": dashboard, "results": own, **common, **more}

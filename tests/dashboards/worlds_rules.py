@@ -51,14 +51,7 @@ class Rule:
 def evaluate(
     prometheus: PrometheusServer, scrapes: NDArray[np.float64], names: Iterable[str], every: int
 ) -> Storage:
-    """Evaluate rules from the first scrape on; write what they give into the Prometheus, and return it.
-
-    Args:
-        prometheus: has what was scraped.
-        scrapes: their Unix times.
-        names: of the alerts and of the recorded series that are wanted.
-        every: scrapes from one evaluation to the next.
-    """
+    """Evaluate rules every so many scrapes; write what they give into the Prometheus, and return it."""
     found = [rule for group in needed_groups(names, texts=False) for rule in group["rules"]]
     rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
     evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])

@@ -132,14 +132,7 @@ class Stack:
 
 @contextlib.contextmanager
 def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str) -> Iterator[Stack]:
-    """Run everything behind a server, and take it down again.
-
-    Args:
-        folder: for secrets and logs.
-        server: the address of vLLM, or of what looks like it.
-        speculation: its speculative config.
-        flags: further flags of the exporter.
-    """
+    """Run everything behind a server, and take it down again."""
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
         log = folder / "actions.jsonl"
