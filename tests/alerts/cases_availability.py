@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .case import Case, cases
 from .histories import pods, replica
-from .world import JOB, Phase, ServerPhase, World
+from .world import JOB, Phase, World
 
 WELL = Phase(20)
 GONE = Phase(20, gone=True)
@@ -30,25 +30,25 @@ def bare_down() -> World:
 def vanished() -> World:
     """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
     world = World()
-    replica(world, 1, Phase(60), server=(ServerPhase(120),))
+    replica(world, 1, Phase(60), server=120)
     replica(world, 1, WELL, start=100)
-    replica(world, 2, Phase(120), server=(ServerPhase(120),), namespace="code")
+    replica(world, 2, Phase(120), server=120, namespace="code")
     return world
 
 
 def never_watched() -> World:
     """VLLM speculates in a namespace that never had an exporter, and in one that has."""
     world = World()
-    world.server(ServerPhase(120), namespace="batch", labels={"pod": "vllm-9"})
-    replica(world, 2, Phase(120), server=(ServerPhase(120),), namespace="code")
+    world.server(120, namespace="batch", labels={"pod": "vllm-9"})
+    replica(world, 2, Phase(120), server=120, namespace="code")
     return world
 
 
 def scaled_to_nothing() -> World:
     """The only pod ends at minute 10, with its exporter; there is one again from minute 100 on."""
     world = World()
-    replica(world, 1, Phase(10), server=(ServerPhase(10),))
-    replica(world, 2, WELL, server=(ServerPhase(20),), start=100)
+    replica(world, 1, Phase(10), server=10)
+    replica(world, 2, WELL, server=20, start=100)
     return world
 
 
@@ -75,8 +75,8 @@ def unresolved() -> World:
 def no_sidecar() -> World:
     """One of two pods has no exporter until minute 40."""
     world = World()
-    replica(world, 1, Phase(60), server=(ServerPhase(60),))
-    world.server(ServerPhase(60), instance="10.0.0.2:8000", labels={"pod": "vllm-2"})
+    replica(world, 1, Phase(60), server=60)
+    world.server(60, instance="10.0.0.2:8000", labels={"pod": "vllm-2"})
     replica(world, 2, WELL, start=40)
     return world
 
@@ -85,8 +85,8 @@ def outside_of_kubernetes() -> World:
     """Nothing has a pod or a namespace."""
     world = World()
     world.engine(Phase(60), namespace="")
-    world.server(ServerPhase(60), namespace="")
-    world.server(ServerPhase(60), namespace="", instance="10.0.0.2:8000")
+    world.server(60, namespace="")
+    world.server(60, namespace="", instance="10.0.0.2:8000")
     return world
 
 
@@ -117,7 +117,7 @@ def nameless() -> World:
     """A pod whose vLLM names no model, either."""
     world, pod = World(), {"pod": "vllm-1"}
     world.engine(Phase(40), model="", labels=pod)
-    world.server(ServerPhase(40), model="", labels=pod)
+    world.server(40, model="", labels=pod)
     return world
 
 

@@ -20,9 +20,6 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
 
-from .server import ServerPhase as ServerPhase
-from .server import counters
-
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
@@ -148,7 +145,7 @@ class World:
         exporter: bool = True,
         start: int = 0,
     ) -> None:
-        """Add an engine, from a minute on, and the exporter at `instance` unless another engine has added it."""
+        """Add an engine, from a minute on, and the exporter at `instance` unless it is there already."""
         target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
         own = {**target, "model_name": model, "engine": engine}
         totals: dict[tuple[str, str], float] = {}
@@ -159,29 +156,20 @@ class World:
 
     def server(
         self,
-        *phases: ServerPhase,
+        minutes: int,
         model: str = MODEL,
         namespace: str = "chat",
         instance: str = "10.0.0.1:8000",
         labels: Mapping[str, str] | None = None,
         start: int = 0,
     ) -> None:
-        """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well."""
+        """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as well."""
         target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
-        own = {**target, "model_name": model, "engine": "0"}
-        totals: dict[tuple[str, str, str], float] = {}
-        minute = start
-        for phase in phases:
-            self.put("up", target, minute, [float(not phase.gone)] * phase.minutes)
-            if phase.restart:
-                totals.clear()
-            for key, step in () if phase.gone else counters(phase):
-                name, label, value = key
-                before = totals.get(key, 0.0)
-                samples = [before + step * i for i in range(phase.minutes)]
-                self.put(f"vllm:{name}", {**own, label: value}, minute, samples)
-                totals[key] = before + step * phase.minutes
-            minute += phase.minutes
+        self.put("up", target, start, [1.0] * minutes)
+        for position, step in enumerate((540, 420, 300)):
+            own = {**target, "model_name": model, "engine": "0", "position": str(position)}
+            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            self.put(name, own, start, [step * minute for minute in range(minutes)])
 
     def _phase(
         self,

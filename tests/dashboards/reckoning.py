@@ -106,7 +106,7 @@ class Event:
 
 
 def events(world: World, name: str, hours: float, step: float, **values: Value) -> list[Event]:
-    """Return what an annotation of the Overview marks in the last hours; points within a step are one event."""
+    """Return what an annotation of the Overview marks in the last hours, with a point every step."""
     viewing = Viewing(world.end - 3600 * hours, world.end, values, scrape_interval=world.interval)
     found = []
     for series in annotations(world.prometheus, dashboards()["overview"], viewing)[name]["result"]:
