@@ -12,6 +12,7 @@ import yaml
 
 from alerts.case import shown_labels
 from alerts.lint import PREFIX, read_bundle
+from vllm_specdec_exporter.commands.demo import faster
 
 ALERTS = Path(__file__).parents[2] / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
@@ -56,6 +57,7 @@ def rule(name: str, **labels: str) -> Rule:
     return next(r for r in rules() if r.name == name and labels.items() <= r.labels.items())
 
 
+_TIMES = ("group_wait", "group_interval", "repeat_interval")
 WHERE = {
     "cluster": "eu",
     "namespace": "chat",
@@ -107,6 +109,27 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
             token["credentials_file"] = token["credentials_file"].replace(SECRETS, f"{addresses.secrets}/")
         for page in receiver.get("pagerduty_configs", ()):
             page["routing_key_file"] = page["routing_key_file"].replace(SECRETS, f"{addresses.secrets}/")
+    return found
+
+
+def write_secrets(folder: Path, http: str) -> None:
+    """Write the files that the configuration reads secrets from, beneath the address of a receiver."""
+    for name, secret in {
+        "slack-url": f"{http}/slack\n",
+        "smtp-password": "of the mail server",
+        "pagerduty-routing-key": "routing\n",
+        "specdec-act-token": "of-act\n",
+        "watchdog-token": "of-the-watchdog\n",
+    }.items():
+        (folder / name).write_text(secret)
+
+
+def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
+    """Return the committed configuration for a test in which time passes so many times as fast."""
+    found = test_config(addresses)
+    for route in routes(found["route"]):
+        times = {key: faster(route[key], factor) for key in _TIMES if key in route}
+        route.update(times)
     return found
 
 

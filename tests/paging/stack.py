@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alertmanager.bundle import Addresses, routes, test_config
+from alertmanager.bundle import Addresses, faster_config, write_secrets
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alerts.promtool import RULES
 from support.alertmanager import AlertmanagerServer
@@ -21,11 +21,10 @@ from support.calibrated import calibrated_file
 from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.commands.demo import faster, faster_rules
+from vllm_specdec_exporter.commands.demo import faster_rules
 
 FACTOR = 60.0
 PREFIX = "VLLMSpecDecode"
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
 _POLL = 0.1
 # Looking takes a few hundredths of a second.
 _STILL = 1.0
@@ -136,21 +135,11 @@ def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
         log = folder / "actions.jsonl"
-        secrets = {
-            "slack-url": f"{received.http}/slack",
-            "smtp-password": "mail",
-            "pagerduty-routing-key": "routing",
-            "specdec-act-token": "of-act",
-            "watchdog-token": "of-the-watchdog",
-        }
-        for name, secret in secrets.items():
-            (folder / name).write_text(secret)
+        write_secrets(folder, received.http)
         act = [COMMAND, "act", "--web.listen-address", "{address}"]
         act += ["--web.token-file", str(folder / "specdec-act-token"), "--log.file", str(log)]
         acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
-        config = test_config(Addresses(folder, received.http, received.smtp))
-        for route in routes(config["route"]):
-            route.update({key: faster(route[key], FACTOR) for key in _TIMES if key in route})
+        config = faster_config(Addresses(folder, received.http, received.smtp), FACTOR)
         (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))
