@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,11 +22,12 @@ from .promtool import Query
 from .world import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from .world import World
 
 _HERE = Path(__file__).parent
+#: Cases of one alert by name: what builds the world, and by minute what fires.
+Table = Mapping[str, "tuple[Callable[[], World], Mapping[int, str | list[str]]]"]
+Worlds = Mapping[str, "Callable[[], World]"]
 _CATALOGUE = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
@@ -67,14 +69,12 @@ def silent(first: int, last: int) -> dict[int, str]:
     return dict.fromkeys(range(first, last + 1), "")
 
 
-def cases(
-    alert: str, table: Mapping[str, tuple[Callable[[], World], Mapping[int, str | list[str]]]]
-) -> tuple[Case, ...]:
+def cases(alert: str, table: Table) -> tuple[Case, ...]:
     """Return cases of one alert: by name, the world and what fires."""
     return tuple(Case(name, alert, world, fires) for name, (world, fires) in table.items())
 
 
-def never(alert: str, minute: int, worlds: Mapping[str, Callable[[], World]]) -> tuple[Case, ...]:
+def never(alert: str, minute: int, worlds: Worlds) -> tuple[Case, ...]:
     """Return cases, by name, in which nothing fires at a minute: each lacks one of the alert's reasons."""
     return tuple(Case(name, alert, world, {minute: ""}) for name, world in worlds.items())
 
