@@ -78,10 +78,14 @@ class Phase:
         return self.drafts * sum(self.acceptance)
 
     @property
+    def generated(self) -> float:
+        """Generated tokens per minute."""
+        return self.accepted + self.drafts + self.plain_tokens
+
+    @property
     def coverage(self) -> float:
         """Share of the output that came out of drafts."""
-        emitted = self.accepted + self.drafts
-        return emitted / (emitted + self.plain_tokens)
+        return (self.accepted + self.drafts) / self.generated
 
     @property
     def drafted(self) -> float:
@@ -198,7 +202,7 @@ class World:
             ("drafts_total", ""): phase.drafts,
             ("draft_tokens_total", ""): phase.drafted,
             ("accepted_tokens_total", ""): phase.accepted,
-            ("generation_tokens_total", ""): phase.accepted + phase.drafts + phase.plain_tokens,
+            ("generation_tokens_total", ""): phase.generated,
         }
         for index, ratio in enumerate(phase.acceptance):
             counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio
