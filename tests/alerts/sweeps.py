@@ -153,11 +153,7 @@ def central_exporter(world: World, namespace: str) -> None:
     for index in (1, 2, 3):
         labels = {"pod": "watcher", "target": f"vllm-{index}:8000"}
         world.engine(
-            Phase(HOUR),
-            instance="10.0.0.9:9850",
-            labels=labels,
-            exporter=index == 1,
-            namespace=namespace,
+            Phase(HOUR), instance="10.0.0.9:9850", labels=labels, exporter=index == 1, namespace=namespace
         )
         address, pod = f"10.0.0.{index}:8000", {"pod": f"vllm-{index}"}
         world.server(HOUR, instance=address, labels=pod, namespace=namespace)
@@ -175,13 +171,9 @@ def llamacpp(world: World, namespace: str) -> None:
 
 
 ALL_TERRIBLE = pair(
-    replace(TERRIBLE, minutes=2 * HOUR),
-    requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),),
+    replace(TERRIBLE, minutes=2 * HOUR), requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),)
 )
-NO_INFO = without(
-    frozenset({"vllm_specdec_info"}),
-    pair(replace(TERRIBLE, minutes=90)),
-)
+NO_INFO = without(frozenset({"vllm_specdec_info"}), pair(replace(TERRIBLE, minutes=90)))
 COUNTERS = frozenset(
     f"vllm_specdec_{name}_total"
     for name in (

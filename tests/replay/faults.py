@@ -178,11 +178,7 @@ def play(world: str) -> Storage:
                 return fault.change(now, since, replica) if since >= 0 else now
 
             Replica(
-                MODEL,
-                fault.name,
-                f"{fault.name}-{replica}",
-                fault.settings,
-                seed=100 * number + replica,
+                MODEL, fault.name, f"{fault.name}-{replica}", fault.settings, seed=100 * number + replica
             ).play(storage, story, range(minutes))
     return storage
 
