@@ -1,10 +1,8 @@
-"""The JSON of the dashboards: settings, size, places, variables, words, units, and links.
-
-Keys and values that Grafana does not know are found in `test_types`, what queries show in `test_executed`.
-"""
+"""The JSON of the dashboards: settings, variables, words, units and links; `test_executed` runs queries."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
@@ -22,6 +20,7 @@ from dashboards.documents import (
     under,
     variables_in,
 )
+from dashboards.grafana_types import UNTYPED, misfits
 from docs.inventory import ROOT
 from support.published import REPOSITORY
 
@@ -69,6 +68,14 @@ def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
         assert (asked["pluginId"], source["current"]["value"]) == ("prometheus", f"${{{asked['name']}}}")
         needed = {one["id"] for one in dashboard["__requires"] if one["type"] == "panel"}
         assert needed == {panel["type"] for panel in panels} - {"row"}, uid
+
+
+def test_grafana_knows_everything_in_a_dashboard() -> None:
+    """What its own types do not name is listed, and used."""
+    for uid, dashboard in dashboards().items():
+        assert misfits(dashboard) == [], uid
+    text = json.dumps(dict(dashboards()))
+    assert [path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text] == []
 
 
 def test_everything_uses_the_chosen_data_source() -> None:

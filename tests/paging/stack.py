@@ -47,17 +47,9 @@ class Stack:
 
     # --- what Alertmanager sent
 
-    def pages(self) -> list[dict[str, Any]]:
-        """Return what PagerDuty got."""
-        return [one.body for one in self._to("/pagerduty")]
-
-    def triggered(self) -> list[dict[str, Any]]:
-        """Return the pages that began something."""
-        return [page for page in self.pages() if page["event_action"] == "trigger"]
-
-    def resolved(self) -> list[dict[str, Any]]:
-        """Return the pages that ended something."""
-        return [page for page in self.pages() if page["event_action"] == "resolve"]
+    def pages(self, action: str) -> list[dict[str, Any]]:
+        """Return the pages that began something (`trigger`) or ended it (`resolve`)."""
+        return [one.body for one in self._to("/pagerduty") if one.body["event_action"] == action]
 
     def slack(self, channel: str) -> list[dict[str, Any]]:
         """Return what a Slack channel got."""

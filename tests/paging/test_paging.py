@@ -49,7 +49,12 @@ def chapters_of(stack: Stack) -> Callable[..., Chapter]:
     seen = [0, 0, 0, 0]
 
     def chapter(took: float = 0.0) -> Chapter:
-        every = [stack.triggered(), stack.resolved(), stack.slack("#specdec-tickets"), stack.actions()]
+        every = [
+            stack.pages("trigger"),
+            stack.pages("resolve"),
+            stack.slack("#specdec-tickets"),
+            stack.actions(),
+        ]
         new = [found[before:] for found, before in zip(every, seen, strict=True)]
         seen[:] = [len(found) for found in every]
         return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
@@ -71,7 +76,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["healthy"] = chapter()
 
         set_phase(server, "collapse", acceptance=0.02)
-        took = running.wait(running.triggered, PROMISED_COLLAPSE)
+        took = running.wait(lambda: running.pages("trigger"), PROMISED_COLLAPSE)
         running.wait(lambda: running.firing("Disable"), 25)
         running.wait(lambda: running.actions() and running.suppressed(), 10)
         # As long as a ticket would wait.
@@ -79,7 +84,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["collapsed"] = chapter(took)
 
         set_phase(server, "healthy")
-        took = running.wait(running.resolved, 35)
+        took = running.wait(lambda: running.pages("resolve"), 35)
         running.wait(lambda: not running.firing("Disable"), 5)
         chapters["recovered"] = chapter(took)
 
@@ -91,10 +96,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
         chapters["collapsed again"] = chapter()
         running.kill_exporter()
-        before = len(running.triggered())
+        before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:
-            return any("MonitoringLost" in json.dumps(page) for page in running.triggered()[before:])
+            return any("MonitoringLost" in json.dumps(page) for page in running.pages("trigger")[before:])
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
         chapters["died"] = chapter(took)
