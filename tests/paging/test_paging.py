@@ -49,12 +49,8 @@ def chapters_of(stack: Stack) -> Callable[..., Chapter]:
     seen = [0, 0, 0, 0]
 
     def chapter(took: float = 0.0) -> Chapter:
-        every = [
-            stack.pages("trigger"),
-            stack.pages("resolve"),
-            stack.slack("#specdec-tickets"),
-            stack.actions(),
-        ]
+        pages = (stack.pages("trigger"), stack.pages("resolve"))
+        every = [*pages, stack.slack("#specdec-tickets"), stack.actions()]
         new = [found[before:] for found, before in zip(every, seen, strict=True)]
         seen[:] = [len(found) for found in every]
         return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
