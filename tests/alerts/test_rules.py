@@ -135,11 +135,6 @@ def test_names_of_cases_are_unique() -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
-def _title(rule: Mapping[str, Any]) -> str:
-    more = (f"{name}={value}" for name, value in rule["labels"].items() if name != "subject")
-    return " ".join((rule["alert"].removeprefix(PREFIX), *more))
-
-
 def test_every_rule_is_shown_to_fire_with_all_that_a_person_reads() -> None:
     alerts = {case.name: full_name(case.alert) for case in CASES}
     shown = [
@@ -147,7 +142,8 @@ def test_every_rule_is_shown_to_fire_with_all_that_a_person_reads() -> None:
         for text in all_texts()
         for one in text["alerts"]
     ]
-    assert [_title(rule) for rule in ALERTS if rule["labels"] | {"alert": rule["alert"]} not in shown] == []
+    rules = read_bundle().alerts
+    assert [rule.title for rule in rules if {**rule.labels, "alert": rule.name} not in shown] == []
 
 
 def test_every_alert_that_lasts_is_shown_to_end() -> None:

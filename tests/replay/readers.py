@@ -48,7 +48,8 @@ _NO_COUNTERS = (
 _UNTOLD = "without --spec.config speculation counts as switched off; a ticket says that it paid"
 _MODEL = "a page is for a model that loses; this one gains as a whole"
 
-FIRST = (
+HISTORIES = (
+    # Of the first reader.
     _page("harm-by-a-full-batch", s.batch(s.FULL), 5, since=110),
     History(
         "a-full-batch-by-an-estimate",
@@ -74,8 +75,7 @@ FIRST = (
         *("page", "ticket", "Harmful", 34),
         why="7 % slower is a ticket: severe_speedup, from which on it pages, is 0.9",
     ),
-)  # fmt: skip
-SECOND = (
+    # Of the second.
     History(
         "half-of-the-fleet-has-an-old-head",
         s.HALF_OLD,
@@ -95,8 +95,7 @@ SECOND = (
     History(
         "an-upgrade-drops-the-counters", s.COUNTERS_GONE, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
     ),
-)  # fmt: skip
-THIRD = (
+    # Of the third.
     _page("exporters-that-die-again-and-again", s.crash_loops, 8),
     _page("gaps-every-nine-minutes", s.gaps, 5, since=99),
     _page("a-relabelling-drops-the-model", s.unnamed, 76),
@@ -112,6 +111,5 @@ THIRD = (
         why="two hours without exporters and without vLLM: scaled to zero, or a lost target; one ticket asks",
     ),
 )  # fmt: skip
-HISTORIES = (*FIRST, *SECOND, *THIRD)
 #: Notifications of all of them, on a quiet machine.
 HISTORIES_TOLD = 35
