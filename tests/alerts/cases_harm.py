@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from .case import Table, Worlds, cases, never
 from .histories import engines, replica
 from .world import JOB, MODEL, Phase, World, idle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: What names the engine of most worlds.
 ENGINE = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "model_name": MODEL, "engine": "0"}
@@ -24,14 +28,19 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     return world
 
 
-def ab_test() -> World:
-    """One namespace, one model, two methods: one half collapses, and the sum of both still gains."""
-    world = World()
-    for index in (1, 2, 3):
-        replica(world, index, Phase(80, info={"method": "ngram"}, speedup=1.5))
-    collapsed = Phase(50, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
-    replica(world, 4, Phase(30, info={"method": "eagle3"}), collapsed)
-    return world
+def ab_test(gaining: int, losing: int) -> Callable[[], World]:
+    """Return what builds one model with two methods on so many replicas, of which one collapses."""
+
+    def build() -> World:
+        world = World()
+        for index in range(gaining):
+            replica(world, 1 + index, Phase(80, info={"method": "ngram"}, speedup=1.5))
+        collapsed = Phase(50, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        for index in range(losing):
+            replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed)
+        return world
+
+    return build
 
 
 SEVERE = Phase(12, speedup=0.8, running=64)
@@ -63,8 +72,13 @@ HARMFUL_CASES: Table = {
         {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
     ),
     "one-method-of-two-collapses": (
-        ab_test,
+        ab_test(gaining=3, losing=1),
         {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
+    ),
+    # The sum of both loses as well, and is not judged.
+    "one-method-of-two-collapses-on-most-replicas": (
+        ab_test(gaining=1, losing=8),
+        {39: "critical model method=eagle3", 78: "critical model method=eagle3"},
     ),
     "cluster-and-pod-are-named": (models_that_lose_in_one_cluster_of_two, {45: "warning model cluster=a"}),
     "four-minutes-of-harm-are-nobodys-page": (
