@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .case import Table, Worlds, cases, never
+from .cases_harm import ab_test
 from .histories import engines, pods
 from .world import Phase, World, idle
 
@@ -57,6 +58,11 @@ BYPASSED_CASES: Table = {
     "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),
 }
 COLLAPSED_CASES: Table = {
+    # The sum of both methods accepts too little as well, and is not judged.
+    "acceptance-of-one-method-of-two-collapsed": (
+        ab_test(gaining=1, losing=20),
+        {45: "warning model method=eagle3"},
+    ),
     "acceptance-collapsed-and-back": (
         pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
         {66: "", 72: "warning model", 155: "warning model", 170: ""},

@@ -28,16 +28,17 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     return world
 
 
-def ab_test(gaining: int, losing: int) -> Callable[[], World]:
-    """Return what builds one model with two methods on so many replicas, of which one collapses."""
+def ab_test(gaining: int, losing: int, thin: int = 0) -> Callable[[], World]:
+    """Return what builds one model with two methods on so many replicas; one collapses, and may get thin."""
 
     def build() -> World:
         world = World()
         for index in range(gaining):
             replica(world, 1 + index, Phase(80, info={"method": "ngram"}, speedup=1.5))
-        collapsed = Phase(50, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        collapsed = Phase(50 - thin, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        after = replace(collapsed, minutes=thin, drafts=8, speedup=None)
         for index in range(losing):
-            replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed)
+            replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed, after)
         return world
 
     return build
@@ -74,6 +75,10 @@ HARMFUL_CASES: Table = {
     "one-method-of-two-collapses": (
         ab_test(gaining=3, losing=1),
         {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
+    ),
+    "one-page-while-thin-traffic-of-a-method-cannot-tell": (
+        ab_test(gaining=3, losing=1, thin=38),
+        dict.fromkeys(range(39, 79), "critical model method=eagle3"),
     ),
     # The sum of both loses as well, and is not judged.
     "one-method-of-two-collapses-on-most-replicas": (
