@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING
 
 from .case import Table, Worlds, cases, never
 from .histories import engines, replica
-from .world import JOB, MODEL, Phase, World, idle
+from .world import MODEL, Phase, World, idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-#: What names the engine of most worlds.
-ENGINE = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "model_name": MODEL, "engine": "0"}
 
 DAY = 24 * 60
 

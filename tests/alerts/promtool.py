@@ -13,19 +13,20 @@ import subprocess
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from support.programs import find_program
 
+from .lint import RULES as RULES
+from .lint import read_bundle
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from .world import World
-
-RULES = Path(__file__).parents[2] / "alerts" / "rules"
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,7 @@ def order_of(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def alert_names() -> frozenset[str]:
     """Return the names of all alerts."""
-    rules = (rule for group in _all_groups() for rule in group["rules"])
-    return frozenset(rule["alert"] for rule in rules if "alert" in rule)
+    return frozenset(rule.name for rule in read_bundle().alerts)
 
 
 def _name(rule: Mapping[str, Any]) -> str:

@@ -102,19 +102,11 @@ class Stack:
         took, before = 0.0, time.monotonic()
         while not what():
             late = took - seconds(minutes)
-            assert late < grace, f"not within {minutes} minutes; active: {self.active()}, {self._state()}"
+            assert late < grace, f"not within {minutes} minutes; active: {self.active()}"
             time.sleep(_POLL)
             now = time.monotonic()
             took, before = took + min(now - before, _STILL), now
         return took * FACTOR / 60.0
-
-    def _state(self) -> dict[str, object]:
-        queries = (
-            "model:vllm_specdec_speedup:ratio_rate5m",
-            "model:vllm_specdec_acceptance:ratio_rate5m",
-            "model:vllm_specdec_drafts:increase5m",
-        )
-        return {query: list(self.prometheus.query(query).values()) for query in queries}
 
     def kill_exporter(self) -> None:
         """End the exporter without a word, as an out-of-memory kill does."""

@@ -132,16 +132,15 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
 
 
 def test_a_collapse_becomes_a_decision_and_an_action(story: dict[str, Chapter]) -> None:
-    """What to do is in the page, no ticket repeats it, and the program logs it and does nothing by itself."""
+    """What to do is in the page, no ticket repeats it, and the program logs it and does nothing by itself.
+
+    What else follows from the collapse waits behind the page; programs get decisions nevertheless.
+    """
     collapsed = story["collapsed"]
+    assert collapsed.active == {"Harmful", "Disable"}
     assert collapsed.tickets == []
     would = [event for event in collapsed.actions if event["event"] == "would_act"]
     assert {(event["action"], event["recommended_k"]) for event in would} == {("disable", "0")}
-
-
-def test_a_page_silences_the_tickets_on_the_same_subject(story: dict[str, Chapter]) -> None:
-    """What else follows from the collapse waits behind the page; programs get decisions nevertheless."""
-    assert story["collapsed"].active == {"Harmful", "Disable"}
 
 
 def test_recovery_resolves(story: dict[str, Chapter]) -> None:

@@ -45,7 +45,7 @@ ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.EN
 Labels = tuple[tuple[str, str], ...]
 
 
-def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = ()) -> Settings:
+def settings(method: str = "eagle3", k: int = 3) -> Settings:
     """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
     profile = replace(for_method(method), basis=Basis.CALIBRATED, uncertainty=0.15)
     return Settings(
@@ -57,7 +57,6 @@ def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = 
             configured=True,
             method=method,
             num_speculative_tokens=k,
-            schedule=schedule,  # type: ignore[arg-type]
         ),
         costs=CostSettings(profile),
     )

@@ -84,19 +84,21 @@ def story(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Story:
 def tell(traffic: Traffic, running: Stack) -> Story:
     running.wait(lambda: running.prometheus.query("model:vllm_specdec_speedup:ratio_rate5m > 1"), 20, 30)
     time.sleep(seconds(15))
-    quiet = running.triggered() + running.slack("#specdec-tickets")
+    quiet = running.pages("trigger") + running.slack("#specdec-tickets")
     cold = traffic.acceptance()
 
     traffic.temperature = 1.0
-    took = running.wait(running.triggered, PROMISED, 10)
+    took = running.wait(lambda: running.pages("trigger"), PROMISED, 10)
     running.wait(lambda: any(e["event"] == "would_act" for e in running.actions()), 25, 30)
     # A slow processor may not have answered one whole request yet.
     running.wait(lambda: any(one.ask.temperature == 1.0 for one in traffic.told), 10, 60)
-    pages, hot = running.triggered(), traffic.acceptance()
+    pages, hot = running.pages("trigger"), traffic.acceptance()
 
     traffic.temperature = 0.0
-    running.wait(running.resolved, 35, 60)
-    return Story(cold, hot, quiet, pages, took, running.actions(), running.resolved(), running.triggered())
+    running.wait(lambda: running.pages("resolve"), 35, 60)
+    return Story(
+        cold, hot, quiet, pages, took, running.actions(), running.pages("resolve"), running.pages("trigger")
+    )
 
 
 def test_good_speculation_is_quiet_and_its_collapse_pages_once_and_in_time(story: Story) -> None:
