@@ -8,18 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from alertmanager.bundle import (
-    CONFIG,
-    PREFIX,
-    SECRETS,
-    Matcher,
-    Rule,
-    alert,
-    config,
-    matcher,
-    routes,
-    rules,
-)
+from alertmanager.bundle import CONFIG, PREFIX, SECRETS, Matcher, Rule, alert, config, matcher, routes, rules
 from support.alertmanager import amtool
 
 RULES = rules()

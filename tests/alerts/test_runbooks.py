@@ -38,11 +38,7 @@ HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 #: What a query says of itself that yields something in trouble only.
 EMPTY = "# Empty "
 SCHEDULE = json.dumps(
-    {
-        "method": "eagle3",
-        "num_speculative_tokens": 2,
-        "num_speculative_tokens_per_batch_size": [[1, 512, 2]],
-    }
+    {"method": "eagle3", "num_speculative_tokens": 2, "num_speculative_tokens_per_batch_size": [[1, 512, 2]]}
 )
 
 #: Seconds in which everything must have been scraped, recorded and judged.
