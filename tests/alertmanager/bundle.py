@@ -10,9 +10,12 @@ from typing import Any
 
 import yaml
 
+from alerts.case import shown_labels
+from alerts.lint import PREFIX, read_bundle
+from vllm_specdec_exporter.commands.demo import faster
+
 ALERTS = Path(__file__).parents[2] / "alerts"
 CONFIG = ALERTS / "alertmanager.yml"
-PREFIX = "VLLMSpecDecode"
 SECRETS = "/etc/alertmanager/secrets/"
 
 #: Labels that an alert gets from its expression, where a route or an inhibition looks at them.
@@ -22,70 +25,30 @@ FROM_EXPRESSION: Mapping[str, dict[str, str]] = {
 }
 
 
-#: About an exporter itself, whatever it watches.
-OF_EXPORTER = frozenset({"TapFailing", "RequestsUnobserved"})
-
-
 @dataclass(frozen=True)
 class Rule:
-    """An alerting rule.
+    """An alerting rule."""
 
-    Attributes:
-        name: without the prefix.
-        labels: those that the rule gives, and those from its expression that routes and inhibitions look at.
-        expr: its expression.
-        annotations: its annotations, templates and all.
-    """
-
-    name: str
-    labels: Mapping[str, str]
-    expr: str
-    annotations: Mapping[str, str] = field(repr=False)
-
-    @property
-    def title(self) -> str:
-        """The name, with what tells it from others of that name."""
-        more = ("severity", "level", "reason", "against", "action")
-        return " ".join([self.name, *(self.labels[one] for one in more if one in self.labels)])
-
-    @property
-    def target_labels(self) -> frozenset[str]:
-        """The labels by which its alerts name what they are about, as far as Prometheus attaches them."""
-        if self.name == "SidecarMissing":
-            return frozenset({"cluster", "namespace", "pod", "model_name"})
-        model, target = (
-            {"cluster", "namespace", "model_name"},
-            {"cluster", "namespace", "job", "instance", "pod"},
-        )
-        match self.labels.get("level", ""):
-            case "model":
-                return frozenset(model)
-            case "engine":
-                return frozenset(model | target | {"engine", "target"})
-            case "instance" if self.name == "RulesBlind":
-                return frozenset(target - {"pod"})
-            case "instance" if self.name in OF_EXPORTER:
-                return frozenset(target)
-            case "instance" if self.labels["subject"] == "monitoring":
-                return frozenset(target | {"target"})
-            case "instance":
-                return frozenset(model | target | {"target"})
-        if self.name == "Watchdog":
-            return frozenset({"cluster"})  # an external label
-        return frozenset({"cluster", "namespace"})
+    name: str  # without the prefix
+    title: str  # the name, with what tells it from others of that name
+    labels: Mapping[str, str]  # its own, and those of its expression that routes and inhibitions look at
+    annotations: Mapping[str, str] = field(repr=False)  # templates and all
+    #: The labels by which its alerts name what they are about, as far as Prometheus attaches them
+    target_labels: frozenset[str]
 
 
 @cache
 def rules() -> tuple[Rule, ...]:
     """Return the alerting rules of the bundle."""
+    shown = shown_labels()
     found = []
-    for path in sorted((ALERTS / "rules").glob("*.yml")):
-        for group in yaml.safe_load(path.read_text("utf-8"))["groups"]:
-            for rule in group["rules"]:
-                if "alert" in rule:
-                    name = rule["alert"].removeprefix(PREFIX)
-                    labels = FROM_EXPRESSION.get(name, {}) | rule["labels"]
-                    found.append(Rule(name, labels, rule["expr"], rule["annotations"]))
+    for rule in read_bundle().alerts:
+        name = rule.name.removeprefix(PREFIX)
+        labels = FROM_EXPRESSION.get(name, {}) | dict(rule.labels)
+        # That promtool shows, and two that no rule aggregates away and that few of its histories have.
+        target = {"cluster", "target"} | shown[rule.name, labels.get("level", "")] - labels.keys()
+        target |= {"model_name"} if labels.get("level") == "model" else set()
+        found.append(Rule(name, rule.title, labels, rule.annotations, frozenset(target)))
     return tuple(found)
 
 
@@ -94,6 +57,7 @@ def rule(name: str, **labels: str) -> Rule:
     return next(r for r in rules() if r.name == name and labels.items() <= r.labels.items())
 
 
+_TIMES = ("group_wait", "group_interval", "repeat_interval")
 WHERE = {
     "cluster": "eu",
     "namespace": "chat",
@@ -145,6 +109,27 @@ def test_config(addresses: Addresses, **times: str) -> dict[str, Any]:
             token["credentials_file"] = token["credentials_file"].replace(SECRETS, f"{addresses.secrets}/")
         for page in receiver.get("pagerduty_configs", ()):
             page["routing_key_file"] = page["routing_key_file"].replace(SECRETS, f"{addresses.secrets}/")
+    return found
+
+
+def write_secrets(folder: Path, http: str) -> None:
+    """Write the files that the configuration reads secrets from, beneath the address of a receiver."""
+    for name, secret in {
+        "slack-url": f"{http}/slack\n",
+        "smtp-password": "of the mail server",
+        "pagerduty-routing-key": "routing\n",
+        "specdec-act-token": "of-act\n",
+        "watchdog-token": "of-the-watchdog\n",
+    }.items():
+        (folder / name).write_text(secret)
+
+
+def faster_config(addresses: Addresses, factor: float) -> dict[str, Any]:
+    """Return the committed configuration for a test in which time passes so many times as fast."""
+    found = test_config(addresses)
+    for route in routes(found["route"]):
+        times = {key: faster(route[key], factor) for key in _TIMES if key in route}
+        route.update(times)
     return found
 
 

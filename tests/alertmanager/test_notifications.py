@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from alertmanager import samples
-from alertmanager.bundle import Addresses, alert, rule, test_config
+from alertmanager.bundle import Addresses, alert, rule, test_config, write_secrets
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager.samples import Alert
 from support.alertmanager import AlertmanagerServer
@@ -37,15 +37,7 @@ BATCH = 64
 def running(folder: Path, wait: str = "1s") -> Iterator[tuple[AlertmanagerServer, Receivers]]:
     """Run an Alertmanager with the committed configuration, that sends soon and only what is new."""
     with receivers() as received:
-        secrets = {
-            "slack-url": f"{received.http}/slack\n",
-            "smtp-password": "of the mail server",
-            "pagerduty-routing-key": "routing\n",
-            "specdec-act-token": "of act\n",
-            "watchdog-token": "of the watchdog\n",
-        }
-        for name, secret in secrets.items():
-            (folder / name).write_text(secret)
+        write_secrets(folder, received.http)
         addresses = Addresses(folder, received.http, received.smtp)
         config = test_config(addresses, group_wait=wait, group_interval="1s", repeat_interval="1h")
         with AlertmanagerServer(config, external_url=EXTERNAL) as manager:
@@ -199,7 +191,7 @@ def test_a_decision_goes_to_the_webhook_and_becomes_a_ticket(sent: Sent) -> None
     ]
     fire(manager, *decisions)
     golden("actions/webhook-firing.json", webhook(received, "/actions"))
-    assert received.to("/actions")[-1].authorization == "Bearer of act"
+    assert received.to("/actions")[-1].authorization == "Bearer of-act"
     understood = decide(json.dumps(received.to("/actions")[-1].body).encode())
     assert all(each.label("action") == "disable" and not each.why for each in understood)
     golden("actions/slack.json", slack(received, "#specdec-tickets")[-1])
@@ -217,7 +209,7 @@ def test_the_watchdog_is_sent_at_once_to_its_own_webhook(tmp_path: Path) -> None
     with running(tmp_path, wait="0s") as (manager, received):
         fire(manager, samples.watchdog())
         golden("watchdog/webhook.json", webhook(received, "/watchdog"))
-        assert received.to("/watchdog")[-1].authorization == "Bearer of the watchdog"
+        assert received.to("/watchdog")[-1].authorization == "Bearer of-the-watchdog"
         assert {one.path for one in received.deliveries} == {"/watchdog"}
 
 

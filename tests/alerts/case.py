@@ -6,20 +6,28 @@ alert, with all labels and annotations, stands once for each alert in `texts.yml
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from .lint import PREFIX
 from .promtool import Query
 from .world import MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from .world import World
 
-PREFIX = "VLLMSpecDecode"
+_HERE = Path(__file__).parent
+#: Cases of one alert by name: what builds the world, and by minute what fires.
+Table = Mapping[str, "tuple[Callable[[], World], Mapping[int, str | list[str]]]"]
+Worlds = Mapping[str, "Callable[[], World]"]
 _CATALOGUE = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
@@ -35,18 +43,12 @@ _USUAL = {"model_name": MODEL, "engine": "0"}
 
 @dataclass(frozen=True)
 class Case:
-    """One history of one alert.
+    """One history of one alert."""
 
-    Attributes:
-        name: what is stated, in kebab-case; unique among all cases.
-        alert: the alert's name without the prefix.
-        world: builds what Prometheus has scraped.
-        fires: by minute, exactly the series that fire under this name, as `brief` writes them; "" for none.
-    """
-
-    name: str
-    alert: str
-    world: Callable[[], World]
+    name: str  # what is stated, in kebab-case; unique among all cases
+    alert: str  # the alert's name without the prefix
+    world: Callable[[], World]  # builds what Prometheus has scraped
+    #: By minute, exactly the series that fire under this name, as `brief` writes them; "" for none.
     fires: Mapping[int, str | list[str]]
 
     def firing(self, minute: int) -> list[str]:
@@ -67,16 +69,39 @@ def silent(first: int, last: int) -> dict[int, str]:
     return dict.fromkeys(range(first, last + 1), "")
 
 
-def cases(
-    alert: str, table: Mapping[str, tuple[Callable[[], World], Mapping[int, str | list[str]]]]
-) -> tuple[Case, ...]:
+def cases(alert: str, table: Table) -> tuple[Case, ...]:
     """Return cases of one alert: by name, the world and what fires."""
     return tuple(Case(name, alert, world, fires) for name, (world, fires) in table.items())
 
 
-def never(alert: str, minute: int, worlds: Mapping[str, Callable[[], World]]) -> tuple[Case, ...]:
+def never(alert: str, minute: int, worlds: Worlds) -> tuple[Case, ...]:
     """Return cases, by name, in which nothing fires at a minute: each lacks one of the alert's reasons."""
     return tuple(Case(name, alert, world, {minute: ""}) for name, world in worlds.items())
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Return the cases of all modules."""
+    modules = (importlib.import_module(f"alerts.{path.stem}") for path in sorted(_HERE.glob("cases_*.py")))
+    return tuple(case for module in modules for case in module.CASES)
+
+
+@cache
+def all_texts() -> list[dict[str, Any]]:
+    """Return what a person reads: a case, a minute, and labels and annotations of all that fires then."""
+    found: list[dict[str, Any]] = yaml.safe_load((_HERE / "texts.yml").read_text("utf-8"))
+    return found
+
+
+@cache
+def shown_labels() -> Mapping[tuple[str, str], frozenset[str]]:
+    """Return the names of the labels with which alerts are shown to fire, by alert and level."""
+    alerts = {case.name: full_name(case.alert) for case in all_cases()}
+    found: dict[tuple[str, str], frozenset[str]] = defaultdict(frozenset)
+    for text in all_texts():
+        for one in text["alerts"]:
+            found[alerts[text["case"]], one["labels"].get("level", "")] |= frozenset(one["labels"])
+    return found
 
 
 def full_name(alert: str) -> str:

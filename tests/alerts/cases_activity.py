@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .case import Case, cases, never
+from .case import Table, Worlds, cases, never
+from .cases_harm import ab_test
 from .histories import engines, pods
 from .world import Phase, World, idle
 
@@ -42,44 +43,43 @@ def nameless() -> World:
     return world
 
 
-CASES: tuple[Case, ...] = (
-    *cases(
-        "Bypassed",
-        {
-            "drafted-again": (bypassed, {48: "", 60: "warning engine @1", 92: "warning engine @1", 100: ""}),
-            "bypassed-by-schedule": (bypassed_by_schedule, {69: ""}),
-            "a-few-tokens-undrafted": (pods((replace(BYPASSED, minutes=90, plain_tokens=10),)), {89: ""}),
-            "undrafted-for-25-minutes": (
-                pods((Phase(20), replace(BYPASSED, minutes=25), Phase(40))),
-                {45: "", 60: ""},
-            ),
-            "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
-            "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
-            "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {74: ""}),
-            "activity-that-is-not-shown": (pods((NOT_SHOWN,)), {89: ""}),
-            "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),
-        },
+BYPASSED_CASES: Table = {
+    "drafted-again": (bypassed, {48: "", 60: "warning engine @1", 92: "warning engine @1", 100: ""}),
+    "bypassed-by-schedule": (bypassed_by_schedule, {69: ""}),
+    "a-few-tokens-undrafted": (pods((replace(BYPASSED, minutes=90, plain_tokens=10),)), {89: ""}),
+    "undrafted-for-25-minutes": (
+        pods((Phase(20), replace(BYPASSED, minutes=25), Phase(40))),
+        {45: "", 60: ""},
     ),
-    *cases(
-        "Collapsed",
-        {
-            "acceptance-collapsed-and-back": (
-                pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
-                {66: "", 72: "warning model", 155: "warning model", 170: ""},
-            ),
-            "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
-            "acceptance-collapsed-for-4-minutes": (
-                pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
-                {30: ""},
-            ),
-        },
+    "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
+    "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
+    "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {74: ""}),
+    "activity-that-is-not-shown": (pods((NOT_SHOWN,)), {89: ""}),
+    "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),
+}
+COLLAPSED_CASES: Table = {
+    # The sum of both methods accepts too little as well, and is not judged.
+    "acceptance-of-one-method-of-two-collapsed": (
+        ab_test(gaining=1, losing=20),
+        {45: "warning model method=eagle3"},
     ),
-    *never(
-        "Collapsed",
-        39,
-        {
-            "acceptance-collapsed-and-beneficial": pods((replace(COLLAPSED, speedup=1.3, basis="measured"),)),
-            "acceptance-collapsed-of-few-drafts": pods((replace(COLLAPSED, drafts=90),)),
-        },
+    "acceptance-collapsed-and-back": (
+        pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
+        {66: "", 72: "warning model", 155: "warning model", 170: ""},
     ),
+    "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
+    "acceptance-collapsed-for-4-minutes": (
+        pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
+        {30: ""},
+    ),
+}
+COLLAPSED_NEVER: Worlds = {
+    "acceptance-collapsed-and-beneficial": pods((replace(COLLAPSED, speedup=1.3, basis="measured"),)),
+    "acceptance-collapsed-of-few-drafts": pods((replace(COLLAPSED, drafts=90),)),
+}
+
+CASES = (
+    *cases("Bypassed", BYPASSED_CASES),
+    *cases("Collapsed", COLLAPSED_CASES),
+    *never("Collapsed", 39, COLLAPSED_NEVER),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .case import Case, cases
+from .case import Table, cases
 from .histories import pods, replica
-from .world import JOB, Phase, ServerPhase, World
+from .world import JOB, Phase, World
 
 WELL = Phase(20)
 GONE = Phase(20, gone=True)
@@ -30,25 +30,25 @@ def bare_down() -> World:
 def vanished() -> World:
     """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
     world = World()
-    replica(world, 1, Phase(60), server=(ServerPhase(120),))
+    replica(world, 1, Phase(60), server=120)
     replica(world, 1, WELL, start=100)
-    replica(world, 2, Phase(120), server=(ServerPhase(120),), namespace="code")
+    replica(world, 2, Phase(120), server=120, namespace="code")
     return world
 
 
 def never_watched() -> World:
     """VLLM speculates in a namespace that never had an exporter, and in one that has."""
     world = World()
-    world.server(ServerPhase(120), namespace="batch", labels={"pod": "vllm-9"})
-    replica(world, 2, Phase(120), server=(ServerPhase(120),), namespace="code")
+    world.server(120, namespace="batch", labels={"pod": "vllm-9"})
+    replica(world, 2, Phase(120), server=120, namespace="code")
     return world
 
 
 def scaled_to_nothing() -> World:
     """The only pod ends at minute 10, with its exporter; there is one again from minute 100 on."""
     world = World()
-    replica(world, 1, Phase(10), server=(ServerPhase(10),))
-    replica(world, 2, WELL, server=(ServerPhase(20),), start=100)
+    replica(world, 1, Phase(10), server=10)
+    replica(world, 2, WELL, server=20, start=100)
     return world
 
 
@@ -75,8 +75,8 @@ def unresolved() -> World:
 def no_sidecar() -> World:
     """One of two pods has no exporter until minute 40."""
     world = World()
-    replica(world, 1, Phase(60), server=(ServerPhase(60),))
-    world.server(ServerPhase(60), instance="10.0.0.2:8000", labels={"pod": "vllm-2"})
+    replica(world, 1, Phase(60), server=60)
+    world.server(60, instance="10.0.0.2:8000", labels={"pod": "vllm-2"})
     replica(world, 2, WELL, start=40)
     return world
 
@@ -85,8 +85,8 @@ def outside_of_kubernetes() -> World:
     """Nothing has a pod or a namespace."""
     world = World()
     world.engine(Phase(60), namespace="")
-    world.server(ServerPhase(60), namespace="")
-    world.server(ServerPhase(60), namespace="", instance="10.0.0.2:8000")
+    world.server(60, namespace="")
+    world.server(60, namespace="", instance="10.0.0.2:8000")
     return world
 
 
@@ -117,7 +117,7 @@ def nameless() -> World:
     """A pod whose vLLM names no model, either."""
     world, pod = World(), {"pod": "vllm-1"}
     world.engine(Phase(40), model="", labels=pod)
-    world.server(ServerPhase(40), model="", labels=pod)
+    world.server(40, model="", labels=pod)
     return world
 
 
@@ -131,105 +131,95 @@ def no_info() -> World:
 UNREAD = "warning instance target=localhost:8000 @1"
 LOST, GONE_AWAY, MUTED = (f"critical reason={reason}" for reason in ("down", "absent", "unreachable"))
 
-CASES: tuple[Case, ...] = (
-    *cases(
-        "MonitoringLost",
+MONITORING_LOST_CASES: Table = {
+    "the-only-exporter-down-without-labels": (bare_down, {26: LOST}),
+    "all-exporters-back": (all_down, {24: "", 26: LOST, 43: LOST, 66: ""}),
+    "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
+    # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
+    "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
+    "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
+    "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
+    "exporters-and-servers-gone-are-a-ticket": (
+        scaled_to_nothing,
+        {60: "", 80: "warning reason=absent", 103: "warning reason=absent", 110: ""},
+    ),
+    "no-exporter-reads-while-a-pod-ends": (
+        pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
+        {35: MUTED},
+    ),
+    # The other may load a model, but this one serves.
+    "one-server-refuses-while-the-other-times-out": (
+        pods((WELL, MUTE, MUTE), (WELL, Phase(40, unreachable=True))),
+        {28: "", 35: MUTED},
+    ),
+    "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
+    "all-polls-hang-though-exporters-say-they-are-up": (
+        pods(*[(Phase(10), Phase(30, stale=True), WELL)] * 2),
+        {22: "", 28: MUTED, 50: ""},
+    ),
+    "all-polls-hang-and-exporters-say-so-without-an-error": (
+        pods(*[(Phase(10), Phase(30, unreachable=True, errors={}), WELL)] * 2),
+        {18: "", 22: MUTED, 50: ""},
+    ),
+    "polls-every-ten-minutes-do-not-hang": (
+        pods(*[(Phase(60, polled_every=10),)] * 2),
+        {19: "", 29: "", 39: "", 59: ""},
+    ),
+    "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
+    "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
+}
+EXPORTER_DOWN_CASES: Table = {
+    "one-exporter-down-and-back": (
+        pods((WELL, GONE, Phase(60)), (Phase(100),)),
+        {29: "", 33: "warning instance @1", 43: "warning instance @1", 66: ""},
+    ),
+    "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
+}
+UPSTREAM_UNREACHABLE_CASES: Table = {
+    "one-exporter-that-cannot-read": (one_unreachable, {48: "", 55: UNREAD, 63: UNREAD, 68: ""}),
+    "old-data-though-it-is-up": (
+        pods((Phase(10), Phase(45, stale=True), WELL)),
+        {40: "", 50: "warning instance @1", 70: ""},
+    ),
+    "a-name-without-an-answer": (
+        unresolved,
         {
-            "the-only-exporter-down-without-labels": (bare_down, {26: LOST}),
-            "all-exporters-back": (all_down, {24: "", 26: LOST, 43: LOST, 66: ""}),
-            "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
-            # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
-            "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
-            "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
-            "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
-            "exporters-and-servers-gone-are-a-ticket": (
-                scaled_to_nothing,
-                {60: "", 80: "warning reason=absent", 103: "warning reason=absent", 110: ""},
-            ),
-            "no-exporter-reads-while-a-pod-ends": (
-                pods(*[(WELL, MUTE, MUTE)] * 2, (WELL, Phase(7, unreachable=True, errors={"timeout": 12}))),
-                {35: MUTED},
-            ),
-            # The other may load a model, but this one serves.
-            "one-server-refuses-while-the-other-times-out": (
-                pods((WELL, MUTE, MUTE), (WELL, Phase(40, unreachable=True))),
-                {28: "", 35: MUTED},
-            ),
-            "all-exporters-read-again": (all_mute, {28: "", 35: MUTED, 43: MUTED, 50: ""}),
-            "all-polls-hang-though-exporters-say-they-are-up": (
-                pods(*[(Phase(10), Phase(30, stale=True), WELL)] * 2),
-                {22: "", 28: MUTED, 50: ""},
-            ),
-            "all-polls-hang-and-exporters-say-so-without-an-error": (
-                pods(*[(Phase(10), Phase(30, unreachable=True, errors={}), WELL)] * 2),
-                {18: "", 22: MUTED, 50: ""},
-            ),
-            "polls-every-ten-minutes-do-not-hang": (
-                pods(*[(Phase(60, polled_every=10),)] * 2),
-                {19: "", 29: "", 39: "", 59: ""},
-            ),
-            "a-large-model-loads": (pods(*[(Phase(25, unreachable=True), WELL)] * 2), {24: ""}),
-            "one-exporter-down-does-not-page": (pods((WELL, GONE, WELL), (Phase(60),)), {39: ""}),
+            35: "",
+            45: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
+            63: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
+            70: "",
         },
     ),
-    *cases(
-        "ExporterDown",
-        {
-            "one-exporter-down-and-back": (
-                pods((WELL, GONE, Phase(60)), (Phase(100),)),
-                {29: "", 33: "warning instance @1", 43: "warning instance @1", 66: ""},
-            ),
-            "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
-        },
-    ),
-    *cases(
-        "UpstreamUnreachable",
-        {
-            "one-exporter-that-cannot-read": (one_unreachable, {48: "", 55: UNREAD, 63: UNREAD, 68: ""}),
-            "old-data-though-it-is-up": (
-                pods((Phase(10), Phase(45, stale=True), WELL)),
-                {40: "", 50: "warning instance @1", 70: ""},
-            ),
-            "a-name-without-an-answer": (
-                unresolved,
-                {
-                    35: "",
-                    45: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
-                    63: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
-                    70: "",
-                },
-            ),
-            "it-polls-every-ten-minutes": (pods((Phase(60, polled_every=10),)), {39: "", 59: ""}),
-            "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
-        },
-    ),
-    *cases(
-        "SidecarMissing",
-        {
-            "a-pod-that-got-its-sidecar": (no_sidecar, {13: "", 20: "warning", 42: "warning", 50: ""}),
-            "servers-without-pods": (outside_of_kubernetes, {59: ""}),
-            "a-namespace-without-exporters": (never_watched, {100: ""}),
-        },
-    ),
-    *cases(
-        "RulesBlind",
-        {
-            "no-info": (no_info, {20: "warning instance @1"}),
-            "thresholds-again": (
-                blind,
-                {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""},
-            ),
-            "a-threshold-of-single-requests-is-missing": (blind_to_requests, {20: "warning instance @1"}),
-            "vllm-names-no-model-either": (nameless, {39: ""}),
-            "an-exporter-that-is-down-has-none": (all_down, {39: ""}),
-        },
-    ),
-    Case(
-        "reload-succeeded-later",
-        "ConfigReloadFailed",
+    "it-polls-every-ten-minutes": (pods((Phase(60, polled_every=10),)), {39: "", 59: ""}),
+    "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
+}
+SIDECAR_MISSING_CASES: Table = {
+    "a-pod-that-got-its-sidecar": (no_sidecar, {13: "", 20: "warning", 42: "warning", 50: ""}),
+    "servers-without-pods": (outside_of_kubernetes, {59: ""}),
+    "a-namespace-without-exporters": (never_watched, {100: ""}),
+}
+RULES_BLIND_CASES: Table = {
+    "no-info": (no_info, {20: "warning instance @1"}),
+    "thresholds-again": (blind, {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""}),
+    "a-threshold-of-single-requests-is-missing": (blind_to_requests, {20: "warning instance @1"}),
+    "vllm-names-no-model-either": (nameless, {39: ""}),
+    "an-exporter-that-is-down-has-none": (all_down, {39: ""}),
+}
+CONFIG_RELOAD_FAILED_CASES: Table = {
+    "reload-succeeded-later": (
         pods((Phase(10), Phase(20, reload_failed=True), WELL)),
         {18: "", 25: "warning instance @1", 32: "warning instance @1", 40: ""},
     ),
-    Case("reloads-succeed", "ConfigReloadFailed", all_down, {18: ""}),
-    Case("always", "Watchdog", all_down, {0: "none", 30: "none"}),
+    "reloads-succeed": (all_down, {18: ""}),
+}
+WATCHDOG_CASES: Table = {"always": (all_down, {0: "none", 30: "none"})}
+
+CASES = (
+    *cases("MonitoringLost", MONITORING_LOST_CASES),
+    *cases("ExporterDown", EXPORTER_DOWN_CASES),
+    *cases("UpstreamUnreachable", UPSTREAM_UNREACHABLE_CASES),
+    *cases("SidecarMissing", SIDECAR_MISSING_CASES),
+    *cases("RulesBlind", RULES_BLIND_CASES),
+    *cases("ConfigReloadFailed", CONFIG_RELOAD_FAILED_CASES),
+    *cases("Watchdog", WATCHDOG_CASES),
 )

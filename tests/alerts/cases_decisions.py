@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .case import Case, cases, never, silent
+from .case import Table, Worlds, cases, never, silent
 from .histories import engines
 from .world import Phase, World, idle
 
@@ -52,115 +52,99 @@ def published_rule() -> World:
     return world
 
 
-BY_THE_RULES = (
-    *cases(
-        "Disable",
+DISABLE_CASES: Table = {
+    "short-acceptance-until-it-is-long-enough": (
+        engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
+        {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
+    ),
+    "within-the-dead-band-nothing-begins": (
+        engines((Phase(20), replace(NEARLY, minutes=60)), thresholds=BY_LENGTH),
+        {78: ""},
+    ),
+    "short-acceptance-for-ten-minutes": (
+        engines((Phase(20), *(replace(SHORT, minutes=10), LONG_ENOUGH) * 2), thresholds=BY_LENGTH),
+        {35: "", 50: "", 65: ""},
+    ),
+    "two-rejected-of-three-until-it-is-less-than-half": (
+        engines((Phase(20), REJECTED, NEARLY_HALF, MORE_THAN_HALF)),
+        {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
+    ),
+    "it-ends-at-once-when-speculation-pays": (
+        engines((Phase(20), REJECTED, replace(REJECTED, minutes=10, speedup=1.4))),
+        {47: DISABLE, 52: ""},
+    ),
+    "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
+        engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
+        {29: [DISABLE, TO_PROGRAMS], 31: ""},
+    ),
+    "a-gap-in-scraping-does-not-make-a-second-decision": (
+        engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
+        dict.fromkeys(range(47, 90), DISABLE),
+    ),
+    # Whatever the method, as with `--threshold published`. A guess neither silences nor acts.
+    "the-published-rule-to-the-letter": (
+        published_rule,
         {
-            "short-acceptance-until-it-is-long-enough": (
-                engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
-                {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
-            ),
-            "within-the-dead-band-nothing-begins": (
-                engines((Phase(20), replace(NEARLY, minutes=60)), thresholds=BY_LENGTH),
-                {78: ""},
-            ),
-            "short-acceptance-for-ten-minutes": (
-                engines((Phase(20), *(replace(SHORT, minutes=10), LONG_ENOUGH) * 2), thresholds=BY_LENGTH),
-                {35: "", 50: "", 65: ""},
-            ),
-            "two-rejected-of-three-until-it-is-less-than-half": (
-                engines((Phase(20), REJECTED, NEARLY_HALF, MORE_THAN_HALF)),
-                {34: "", 47: DISABLE, 68: DISABLE, 80: ""},
-            ),
-            "it-ends-at-once-when-speculation-pays": (
-                engines((Phase(20), REJECTED, replace(REJECTED, minutes=10, speedup=1.4))),
-                {47: DISABLE, 52: ""},
-            ),
-            "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
-                engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
-                {29: [DISABLE, TO_PROGRAMS], 31: ""},
-            ),
-            "a-gap-in-scraping-does-not-make-a-second-decision": (
-                engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
-                dict.fromkeys(range(47, 90), DISABLE),
-            ),
-            # Whatever the method, as with `--threshold published`. A guess neither silences nor acts.
-            "the-published-rule-to-the-letter": (
-                published_rule,
-                {
-                    40: [
-                        f"{DISABLE} model_name={name}"
-                        for name in (
-                            "draft-model-at-42",
-                            "eagle3-at-30",
-                            "mtp-of-length-1.15",
-                            "unknown-at-40",
-                        )
-                    ]
-                    + [f"{GUESS} model_name=guessed-at-1.24"],
-                },
-            ),
-            "a-guess-says-otherwise-until-it-is-measured": (
-                engines(
-                    (
-                        replace(REJECTED, minutes=45, speedup=None, guess=1.24, interval=(0.87, 1.74)),
-                        replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
-                    )
-                ),
-                {40: GUESS, 125: DISABLE},
-            ),
-            # Also with an interval wholly above 1, and in a night that is too thin to judge.
-            "an-estimate-above-1-is-a-guess-by-day-and-by-night": (
-                engines(
-                    *[
-                        (
-                            replace(REJECTED, minutes=60, speedup=1.3, basis="modelled"),
-                            replace(THIN_NIGHT, minutes=75, drafts=60),
-                        )
-                    ]
-                    * 2
-                ),
-                {50: GUESS, 132: GUESS},
-            ),
-            # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
-            "what-pays-by-day-is-not-switched-off-by-night": (
-                engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
-                silent(60, 239),
-            ),
-            # The page silences the ticket, so programs get the decision by an alert that is for no person.
-            "while-harm-pages-programs-hear-of-it-too": (
-                engines(
-                    (
-                        Phase(20),
-                        replace(REJECTED, speedup=0.8, basis="measured"),
-                        replace(REJECTED, speedup=0.97, basis="measured"),
-                    )
-                ),
-                {33: "", 47: [DISABLE, TO_PROGRAMS], 75: DISABLE},
-            ),
-            "measured-slower-and-rejected": (
-                engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
-                {47: DISABLE},
-            ),
+            40: [
+                f"{DISABLE} model_name={name}"
+                for name in ("draft-model-at-42", "eagle3-at-30", "mtp-of-length-1.15", "unknown-at-40")
+            ]
+            + [f"{GUESS} model_name=guessed-at-1.24"]
         },
     ),
-    *never(
-        "Disable",
-        58,
-        {
-            "rejected-drafts-of-a-drafter-so-cheap-that-they-pay": engines(
-                (replace(SHORT, minutes=60, speedup=1.3, basis="calibrated"),)
-            ),
-            "measured-no-slower-whatever-the-ratio-says": engines(
-                (replace(SHORT, minutes=60, speedup=1.02, basis="measured"),)
-            ),
-            "a-few-rejected-drafts": engines((replace(SHORT, minutes=60, drafts=15),)),
-            "one-replica-of-ten-rejects": engines(
-                (replace(SHORT, minutes=60),), *[(Phase(60, speedup=1.1),)] * 9
-            ),
-        },
+    "a-guess-says-otherwise-until-it-is-measured": (
+        engines(
+            (
+                replace(REJECTED, minutes=45, speedup=None, guess=1.24, interval=(0.87, 1.74)),
+                replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
+            )
+        ),
+        {40: GUESS, 125: DISABLE},
     ),
-)
+    # Also with an interval wholly above 1, and in a night that is too thin to judge.
+    "an-estimate-above-1-is-a-guess-by-day-and-by-night": (
+        engines(
+            *[
+                (
+                    replace(REJECTED, minutes=60, speedup=1.3, basis="modelled"),
+                    replace(THIN_NIGHT, minutes=75, drafts=60),
+                )
+            ]
+            * 2
+        ),
+        {50: GUESS, 132: GUESS},
+    ),
+    # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
+    "what-pays-by-day-is-not-switched-off-by-night": (
+        engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
+        silent(60, 239),
+    ),
+    # The page silences the ticket, so programs get the decision by an alert that is for no person.
+    "while-harm-pages-programs-hear-of-it-too": (
+        engines(
+            (
+                Phase(20),
+                replace(REJECTED, speedup=0.8, basis="measured"),
+                replace(REJECTED, speedup=0.97, basis="measured"),
+            )
+        ),
+        {33: "", 47: [DISABLE, TO_PROGRAMS], 75: DISABLE},
+    ),
+    "measured-slower-and-rejected": (
+        engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
+        {47: DISABLE},
+    ),
+}
+DISABLE_NEVER: Worlds = {
+    "rejected-drafts-of-a-drafter-so-cheap-that-they-pay": engines(
+        (replace(SHORT, minutes=60, speedup=1.3, basis="calibrated"),)
+    ),
+    "measured-no-slower-whatever-the-ratio-says": engines(
+        (replace(SHORT, minutes=60, speedup=1.02, basis="measured"),)
+    ),
+    "a-few-rejected-drafts": engines((replace(SHORT, minutes=60, drafts=15),)),
+    "one-replica-of-ten-rejects": engines((replace(SHORT, minutes=60),), *[(Phase(60, speedup=1.1),)] * 9),
+}
 
 # --- Disable, by what it pays
 
@@ -169,36 +153,24 @@ COSTLY = Phase(45, acceptance=(0.7, 0.6, 0.55), speedup=0.9, action="disable", r
 KEPT = replace(COSTLY, action="keep", recommended_k=3)
 NO_ADVICE = replace(COSTLY, action="insufficient_data", recommended_k=None)
 
-BY_WHAT_IT_PAYS = (
-    *cases(
-        "Disable",
-        {
-            "no-k-pays-until-it-pays-again-though-the-advice-lags": (
-                engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
-                {12: "", 42: DISABLE, 48: ""},
-            ),
-            "a-smaller-k-pays": (
-                engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
-                {42: DISABLE, 50: ""},
-            ),
-            "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: DISABLE}),
-            "only-engines-with-advice-have-a-vote": (
-                engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)),
-                {42: DISABLE},
-            ),
-        },
+DISABLE_CASES_BY_WHAT_IT_PAYS: Table = {
+    "no-k-pays-until-it-pays-again-though-the-advice-lags": (
+        engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
+        {12: "", 42: DISABLE, 48: ""},
     ),
-    *never(
-        "Disable",
-        42,
-        {
-            "no-k-pays-on-one-of-two-engines": engines((COSTLY,), (KEPT,)),
-            "advised-off-and-as-fast-as-plain": engines((replace(COSTLY, speedup=1.0),)),
-            "advised-off-and-beneficial": engines((replace(COSTLY, speedup=1.3),)),
-            "no-k-pays-for-a-few-drafts": engines((replace(COSTLY, drafts=15),)),
-        },
+    "a-smaller-k-pays": (
+        engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
+        {42: DISABLE, 50: ""},
     ),
-)
+    "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: DISABLE}),
+    "only-engines-with-advice-have-a-vote": (engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)), {42: DISABLE}),
+}
+DISABLE_NEVER_BY_WHAT_IT_PAYS: Worlds = {
+    "no-k-pays-on-one-of-two-engines": engines((COSTLY,), (KEPT,)),
+    "advised-off-and-as-fast-as-plain": engines((replace(COSTLY, speedup=1.0),)),
+    "advised-off-and-beneficial": engines((replace(COSTLY, speedup=1.3),)),
+    "no-k-pays-for-a-few-drafts": engines((replace(COSTLY, drafts=15),)),
+}
 
 # --- Reenable
 
@@ -217,43 +189,31 @@ LONG_OFF = replace(OFF, minutes=150)
 TOO_MANY = Phase(30, acceptance=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), speedup=1.1)
 ENABLE = "warning model action=enable recommended_k=3"
 
-TO_REENABLE = (
-    *cases(
-        "Reenable",
-        {
-            "off-at-a-load-at-which-it-paid": (
-                engines((Phase(60), OFF, Phase(80))),
-                {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
-            ),
-            "off-for-less-than-a-day-since-the-load-was-too-high": (
-                engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
-                {180: "", 245: ""},
-            ),
-            "the-k-to-have-again-is-the-one-that-paid": (engines((TOO_MANY, Phase(60), OFF)), {165: ENABLE}),
-            "off-at-a-higher-load": (engines((Phase(60), replace(LONG_OFF, running=9))), {205: ""}),
-            "off-at-a-load-at-which-it-has-lost-since": (
-                engines((Phase(60), replace(COSTLY, running=8), LONG_OFF)),
-                {180: "", 250: ""},
-            ),
-            "off-since-what-was-drafted-was-rejected": (
-                engines((Phase(60), REJECTED, LONG_OFF)),
-                {170: "", 235: ""},
-            ),
-            "off-and-nothing-to-do": (
-                engines((Phase(60), idle(20), replace(OFF, minutes=140, plain_tokens=0, running=0))),
-                {145: "", 215: ""},
-            ),
-        },
+REENABLE_CASES: Table = {
+    "off-at-a-load-at-which-it-paid": (
+        engines((Phase(60), OFF, Phase(80))),
+        {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
     ),
-    *never(
-        "Reenable",
-        135,
-        {
-            "off-and-it-never-paid": engines((Phase(60, speedup=1.1), OFF)),
-            "off-on-one-of-two-replicas": engines((Phase(60), OFF), (Phase(140),)),
-        },
+    "off-for-less-than-a-day-since-the-load-was-too-high": (
+        engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
+        {180: "", 245: ""},
     ),
-)
+    "the-k-to-have-again-is-the-one-that-paid": (engines((TOO_MANY, Phase(60), OFF)), {165: ENABLE}),
+    "off-at-a-higher-load": (engines((Phase(60), replace(LONG_OFF, running=9))), {205: ""}),
+    "off-at-a-load-at-which-it-has-lost-since": (
+        engines((Phase(60), replace(COSTLY, running=8), LONG_OFF)),
+        {180: "", 250: ""},
+    ),
+    "off-since-what-was-drafted-was-rejected": (engines((Phase(60), REJECTED, LONG_OFF)), {170: "", 235: ""}),
+    "off-and-nothing-to-do": (
+        engines((Phase(60), idle(20), replace(OFF, minutes=140, plain_tokens=0, running=0))),
+        {145: "", 215: ""},
+    ),
+}
+REENABLE_NEVER: Worlds = {
+    "off-and-it-never-paid": engines((Phase(60, speedup=1.1), OFF)),
+    "off-on-one-of-two-replicas": engines((Phase(60), OFF), (Phase(140),)),
+}
 
 # --- another K, another method
 
@@ -275,50 +235,37 @@ def swinging(*ks: int) -> tuple[Phase, ...]:
     return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)]) for hour in hours)
 
 
-CHANGES = (
-    *cases(
-        "KChangeAdvised",
-        {
-            "a-larger-k-until-it-is-set": (
-                engines((RAISE, Phase(90, acceptance=(0.95, 0.9, 0.85, 0.8), recommended_k=4))),
-                {75: "", 1305: "", END: RAISED, END + 60: RAISED, END + 90: ""},
-            ),
-            "half-of-the-engines-to-4-and-half-to-5": (
-                engines(*[(RAISE,)] * 2, *[(replace(RAISE, recommended_k=5),)] * 2),
-                {END: RAISED},
-            ),
-            "a-larger-k-of-4-to-9-by-the-load": (engines(swinging(4, 6, 9)), {END: RAISED}),
-            # Two hours of a day it is the present K: a schedule helps, and no ticket does.
-            "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
-            "a-smaller-k-until-it-is-advised-no-more": (
-                engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
-                {75: "", END: LOWERED, END + 240: ""},
-            ),
-        },
+KCHANGE_ADVISED_CASES: Table = {
+    "a-larger-k-until-it-is-set": (
+        engines((RAISE, Phase(90, acceptance=(0.95, 0.9, 0.85, 0.8), recommended_k=4))),
+        {75: "", 1305: "", END: RAISED, END + 60: RAISED, END + 90: ""},
     ),
-    *never(
-        "KChangeAdvised",
-        END,
-        {
-            "a-larger-k-on-half-of-the-engines": engines(
-                (RAISE,), (replace(RAISE, action="keep", recommended_k=3),)
-            ),
-            "a-larger-k-for-a-few-drafts": engines((replace(RAISE, drafts=15),)),
-            "a-larger-k-that-gains-4-percent": engines((replace(RAISE, gain=0.04),)),
-            "a-larger-k-for-half-a-day": engines(
-                (replace(RAISE, minutes=720, action="keep", recommended_k=3), RAISE)
-            ),
-        },
+    "half-of-the-engines-to-4-and-half-to-5": (
+        engines(*[(RAISE,)] * 2, *[(replace(RAISE, recommended_k=5),)] * 2),
+        {END: RAISED},
     ),
-    Case(
-        "another-method-until-it-is-advised-no-more",
-        "MethodChangeAdvised",
+    "a-larger-k-of-4-to-9-by-the-load": (engines(swinging(4, 6, 9)), {END: RAISED}),
+    # Two hours of a day it is the present K: a schedule helps, and no ticket does.
+    "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
+    "a-smaller-k-until-it-is-advised-no-more": (
+        engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
+        {75: "", END: LOWERED, END + 240: ""},
+    ),
+}
+KCHANGE_ADVISED_NEVER: Worlds = {
+    "a-larger-k-on-half-of-the-engines": engines((RAISE,), (replace(RAISE, action="keep", recommended_k=3),)),
+    "a-larger-k-for-a-few-drafts": engines((replace(RAISE, drafts=15),)),
+    "a-larger-k-that-gains-4-percent": engines((replace(RAISE, gain=0.04),)),
+    "a-larger-k-for-half-a-day": engines(
+        (replace(RAISE, minutes=720, action="keep", recommended_k=3), RAISE)
+    ),
+}
+METHOD_CHANGE_ADVISED_CASES: Table = {
+    "another-method-until-it-is-advised-no-more": (
         engines((SWITCH, replace(SWITCH, minutes=30, action="keep"))),
         {55: "", 70: SWITCHED, 85: SWITCHED, 97: ""},
     ),
-    Case(
-        "another-method-whatever-the-best-k",
-        "MethodChangeAdvised",
+    "another-method-whatever-the-best-k": (
         engines(
             (replace(SWITCH, drafts=200, recommended_k=1),),
             (replace(SWITCH, drafts=200),),
@@ -326,37 +273,40 @@ CHANGES = (
         ),
         {70: SWITCHED},
     ),
-    *never(
-        "MethodChangeAdvised",
-        70,
-        {
-            "another-method-on-one-of-two-engines": engines((SWITCH,), (replace(SWITCH, action="keep"),)),
-            "another-method-for-a-few-drafts": engines((replace(SWITCH, drafts=15),)),
-        },
-    ),
-)
+}
+METHOD_CHANGE_ADVISED_NEVER: Worlds = {
+    "another-method-on-one-of-two-engines": engines((SWITCH,), (replace(SWITCH, action="keep"),)),
+    "another-method-for-a-few-drafts": engines((replace(SWITCH, drafts=15),)),
+}
 
 # --- NearBreakEven
 
 NEAR = Phase(75, acceptance=(0.8, 0.55, 0.35), speedup=1.1)
-NEAR_BREAK_EVENS = (
-    Case(
-        "near-break-even-until-it-is-beneficial",
-        "NearBreakEven",
+NEAR_BREAK_EVEN_CASES: Table = {
+    "near-break-even-until-it-is-beneficial": (
         engines((NEAR, replace(NEAR, minutes=50, speedup=1.4))),
         {25: "", 70: "info model action=measure", 98: "info model action=measure", 112: ""},
-    ),
-    *never(
-        "NearBreakEven",
-        70,
-        {
-            "below-break-even-is-another-alert": engines((replace(NEAR, acceptance=(0.7, 0.5, 0.28)),)),
-            "two-thirds-accepted": engines((replace(NEAR, acceptance=(0.85, 0.65, 0.5)),)),
-            "near-break-even-of-a-cheap-drafter": engines((replace(NEAR, speedup=1.3),)),
-            "near-break-even-and-measured-already": engines((replace(NEAR, basis="measured"),)),
-            "near-break-even-on-a-few-drafts": engines((replace(NEAR, drafts=15),)),
-        },
-    ),
-)
+    )
+}
+NEAR_BREAK_EVEN_NEVER: Worlds = {
+    "below-break-even-is-another-alert": engines((replace(NEAR, acceptance=(0.7, 0.5, 0.28)),)),
+    "two-thirds-accepted": engines((replace(NEAR, acceptance=(0.85, 0.65, 0.5)),)),
+    "near-break-even-of-a-cheap-drafter": engines((replace(NEAR, speedup=1.3),)),
+    "near-break-even-and-measured-already": engines((replace(NEAR, basis="measured"),)),
+    "near-break-even-on-a-few-drafts": engines((replace(NEAR, drafts=15),)),
+}
 
-CASES: tuple[Case, ...] = (*BY_THE_RULES, *BY_WHAT_IT_PAYS, *TO_REENABLE, *CHANGES, *NEAR_BREAK_EVENS)
+CASES = (
+    *cases("Disable", DISABLE_CASES),
+    *never("Disable", 58, DISABLE_NEVER),
+    *cases("Disable", DISABLE_CASES_BY_WHAT_IT_PAYS),
+    *never("Disable", 42, DISABLE_NEVER_BY_WHAT_IT_PAYS),
+    *cases("Reenable", REENABLE_CASES),
+    *never("Reenable", 135, REENABLE_NEVER),
+    *cases("KChangeAdvised", KCHANGE_ADVISED_CASES),
+    *never("KChangeAdvised", END, KCHANGE_ADVISED_NEVER),
+    *cases("MethodChangeAdvised", METHOD_CHANGE_ADVISED_CASES),
+    *never("MethodChangeAdvised", 70, METHOD_CHANGE_ADVISED_NEVER),
+    *cases("NearBreakEven", NEAR_BREAK_EVEN_CASES),
+    *never("NearBreakEven", 70, NEAR_BREAK_EVEN_NEVER),
+)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from .case import Case, cases, never
+from .case import Table, Worlds, cases, never
 from .histories import engines, replica
-from .world import JOB, MODEL, Phase, World, idle
+from .world import MODEL, Phase, World, idle
 
-#: What names the engine of most worlds.
-ENGINE = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "model_name": MODEL, "engine": "0"}
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DAY = 24 * 60
 
@@ -24,14 +25,20 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     return world
 
 
-def ab_test() -> World:
-    """One namespace, one model, two methods: one half collapses, and the sum of both still gains."""
-    world = World()
-    for index in (1, 2, 3):
-        replica(world, index, Phase(80, info={"method": "ngram"}, speedup=1.5))
-    collapsed = Phase(50, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
-    replica(world, 4, Phase(30, info={"method": "eagle3"}), collapsed)
-    return world
+def ab_test(gaining: int, losing: int, thin: int = 0) -> Callable[[], World]:
+    """Return what builds one model with two methods on so many replicas; one collapses, and may get thin."""
+
+    def build() -> World:
+        world = World()
+        for index in range(gaining):
+            replica(world, 1 + index, Phase(80, info={"method": "ngram"}, speedup=1.5))
+        collapsed = Phase(50 - thin, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        after = replace(collapsed, minutes=thin, drafts=8, speedup=None)
+        for index in range(losing):
+            replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed, after)
+        return world
+
+    return build
 
 
 SEVERE = Phase(12, speedup=0.8, running=64)
@@ -40,65 +47,60 @@ TICKET = "warning model"
 THIN, BUSY = (Phase(20, drafts=8, speedup=None), Phase(12, speedup=0.8, running=64))
 GUESSED = {"cost_profile": "unknown"}
 
-HARMFUL = (
-    *cases(
-        "Harmful",
-        {
-            "far-slower-than-plain-pages-within-minutes": (
-                engines((Phase(30), SEVERE, Phase(30, running=64))),
-                {33: "", 40: "critical model", 50: "critical model", 55: ""},
-            ),
-            "slower-than-plain-for-long-is-a-ticket-for-model-and-engine": (
-                engines((Phase(60), LOSING, Phase(90, running=64))),
-                {84: "", 107: TICKET, 165: TICKET, 195: ""},
-            ),
-            "a-page-gives-way-to-a-ticket": (
-                engines((Phase(30), replace(SEVERE, minutes=30), LOSING)),
-                {55: "critical model", 66: "critical model", 76: TICKET, 109: TICKET},
-            ),
-            "a-page-that-gives-way-to-a-gain-leaves-no-ticket": (
-                engines((Phase(30), replace(SEVERE, minutes=30), Phase(50, running=64))),
-                {55: "critical model", 66: "critical model", 72: "", 90: "", 109: ""},
-            ),
-            # Night: enough drafts in one window of five minutes, and too few in the next.
-            "one-page-while-thin-traffic-cannot-tell": (
-                engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
-                {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
-            ),
-            "one-method-of-two-collapses": (
-                ab_test,
-                {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
-            ),
-            "cluster-and-pod-are-named": (
-                models_that_lose_in_one_cluster_of_two,
-                {45: "warning model cluster=a"},
-            ),
-            "four-minutes-of-harm-are-nobodys-page": (
-                engines((Phase(30), Phase(4, speedup=0.3), Phase(40))),
-                {34: "", 36: "", 40: "", 70: ""},
-            ),
-            "minutes-of-harm-before-an-idle-hour-are-no-ticket": (
-                engines((idle(30), Phase(4, speedup=0.95), idle(60))),
-                {52: "", 55: "", 60: ""},
-            ),
-            "a-measurement-pages-whatever-the-drafter": (
-                engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
-                {12: "critical model"},
-            ),
-        },
+HARMFUL_CASES: Table = {
+    "far-slower-than-plain-pages-within-minutes": (
+        engines((Phase(30), SEVERE, Phase(30, running=64))),
+        {33: "", 40: "critical model", 50: "critical model", 55: ""},
     ),
-    *never(
-        "Harmful",
-        78,
-        {
-            "as-fast-as-plain-is-no-harm": engines((Phase(80, speedup=1.0),)),
-            "harm-on-a-few-drafts-is-not-judged": engines((Phase(80, drafts=15, speedup=0.5),)),
-            "without-a-speedup-there-is-no-harm": engines(
-                (Phase(80, acceptance=(0.02, 0.0, 0.0), speedup=None),)
-            ),
-        },
+    "slower-than-plain-for-long-is-a-ticket-for-model-and-engine": (
+        engines((Phase(60), LOSING, Phase(90, running=64))),
+        {84: "", 107: TICKET, 165: TICKET, 195: ""},
     ),
-)
+    "a-page-gives-way-to-a-ticket": (
+        engines((Phase(30), replace(SEVERE, minutes=30), LOSING)),
+        {55: "critical model", 66: "critical model", 76: TICKET, 109: TICKET},
+    ),
+    "a-page-that-gives-way-to-a-gain-leaves-no-ticket": (
+        engines((Phase(30), replace(SEVERE, minutes=30), Phase(50, running=64))),
+        {55: "critical model", 66: "critical model", 72: "", 90: "", 109: ""},
+    ),
+    # Night: enough drafts in one window of five minutes, and too few in the next.
+    "one-page-while-thin-traffic-cannot-tell": (
+        engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
+        {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
+    ),
+    "one-method-of-two-collapses": (
+        ab_test(gaining=3, losing=1),
+        {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
+    ),
+    "one-page-while-thin-traffic-of-a-method-cannot-tell": (
+        ab_test(gaining=3, losing=1, thin=38),
+        dict.fromkeys(range(39, 79), "critical model method=eagle3"),
+    ),
+    # The sum of both loses as well, and is not judged.
+    "one-method-of-two-collapses-on-most-replicas": (
+        ab_test(gaining=1, losing=8),
+        {39: "critical model method=eagle3", 78: "critical model method=eagle3"},
+    ),
+    "cluster-and-pod-are-named": (models_that_lose_in_one_cluster_of_two, {45: "warning model cluster=a"}),
+    "four-minutes-of-harm-are-nobodys-page": (
+        engines((Phase(30), Phase(4, speedup=0.3), Phase(40))),
+        {34: "", 36: "", 40: "", 70: ""},
+    ),
+    "minutes-of-harm-before-an-idle-hour-are-no-ticket": (
+        engines((idle(30), Phase(4, speedup=0.95), idle(60))),
+        {52: "", 55: "", 60: ""},
+    ),
+    "a-measurement-pages-whatever-the-drafter": (
+        engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
+        {12: "critical model"},
+    ),
+}
+HARMFUL_NEVER: Worlds = {
+    "as-fast-as-plain-is-no-harm": engines((Phase(80, speedup=1.0),)),
+    "harm-on-a-few-drafts-is-not-judged": engines((Phase(80, drafts=15, speedup=0.5),)),
+    "without-a-speedup-there-is-no-harm": engines((Phase(80, acceptance=(0.02, 0.0, 0.0), speedup=None),)),
+}
 
 # --- against yesterday
 
@@ -139,21 +141,20 @@ def regression_under_load() -> World:
     return world
 
 
-AGAINST_YESTERDAY = (
-    *cases(
-        "SpeedupRegressed",
-        {
-            "a-fall-against-yesterday-at-the-same-load-and-k": (
-                one_of_ten_regresses,
-                {1460: "", 1507: "warning model", 1595: ""},
-            ),
-            "a-fall-is-told-though-the-load-has-risen-since": (
-                regression_under_load,
-                {1507: "warning model", 1580: "warning model"},
-            ),
-            "without-a-yesterday-there-is-no-fall": (engines((Phase(60), Phase(60, speedup=1.0))), {118: ""}),
-        },
+SPEEDUP_REGRESSED_CASES: Table = {
+    "a-fall-against-yesterday-at-the-same-load-and-k": (
+        one_of_ten_regresses,
+        {1460: "", 1507: "warning model", 1595: ""},
     ),
-)
+    "a-fall-is-told-though-the-load-has-risen-since": (
+        regression_under_load,
+        {1507: "warning model", 1580: "warning model"},
+    ),
+    "without-a-yesterday-there-is-no-fall": (engines((Phase(60), Phase(60, speedup=1.0))), {118: ""}),
+}
 
-CASES: tuple[Case, ...] = (*HARMFUL, *AGAINST_YESTERDAY)
+CASES = (
+    *cases("Harmful", HARMFUL_CASES),
+    *never("Harmful", 78, HARMFUL_NEVER),
+    *cases("SpeedupRegressed", SPEEDUP_REGRESSED_CASES),
+)

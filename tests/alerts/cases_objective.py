@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case, cases
+from .case import Table, cases
 from .histories import engines
 from .world import Phase
 
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 
 
 def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:
-    """Return what builds two engines, one of which loses with its share of the drafts until it gains, too.
-
-    Args:
-        share: of the drafts that the losing engine makes.
-        drafts: from minute 50 to 59, of both.
-        losing: for how many minutes from then on it loses.
-    """
+    """Return what builds two engines, one of which loses for some minutes with its share of the drafts."""
 
     def life(part: float, speedup: float) -> tuple[Phase, ...]:
         quiet = Phase(50, drafts=0.001 * part, speedup=speedup)
@@ -36,21 +30,18 @@ def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Calla
     return engines(life(share, 0.8), life(1 - share, 1.6))
 
 
-CASES: tuple[Case, ...] = (
-    *cases(
-        "ObjectiveBurning",
-        {
-            "sixteen-times-too-fast-for-hours": (
-                sharing(0.8),
-                {48: "", 120: "warning model", 265: "warning model", 640: ""},
-            ),
-            "twice-too-fast": (sharing(0.1), {265: "warning model"}),
-            "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
-            "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),
-            "five-minutes-of-loss-are-within-the-budget": (
-                engines((Phase(60), Phase(5, speedup=0.5), Phase(205))),
-                {70: "", 130: "", 265: ""},
-            ),
-        },
+OBJECTIVE_BURNING_CASES: Table = {
+    "sixteen-times-too-fast-for-hours": (
+        sharing(0.8),
+        {48: "", 120: "warning model", 265: "warning model", 640: ""},
     ),
-)
+    "twice-too-fast": (sharing(0.1), {265: "warning model"}),
+    "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
+    "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),
+    "five-minutes-of-loss-are-within-the-budget": (
+        engines((Phase(60), Phase(5, speedup=0.5), Phase(205))),
+        {70: "", 130: "", 265: ""},
+    ),
+}
+
+CASES = (*cases("ObjectiveBurning", OBJECTIVE_BURNING_CASES),)

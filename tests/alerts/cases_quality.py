@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .case import Case, cases, never
+from .case import Table, Worlds, cases, never
 from .histories import pods, replica
 from .world import Phase, World
 
@@ -21,37 +21,25 @@ SHORT_DRAFTS = Phase(HOUR, acceptance=(0.8, 0.3, 0.02), draft_length=1.5, speedu
 DECLINING = Phase(HOUR, acceptance=(0.95, 0.5, 0.2), speedup=1.1)
 FIRST_LOW = Phase(HOUR, acceptance=(0.65, 0.6, 0.55), speedup=1.1)
 
-EVERYTHING_POOR = (
-    *cases(
-        "AcceptanceLow",
-        {
-            "poor-until-it-pays": (
-                pods(*[(POOR, replace(POOR, minutes=2 * HOUR, speedup=1.3))] * 2),
-                {12: "", 45: "warning model", 110: "warning model", 140: ""},
-            ),
-            "poor-by-its-decline": (pods((DECLINING,)), {50: "warning model"}),
-            "poor-at-position-0": (pods((FIRST_LOW,)), {50: "warning model"}),
-            "poor-and-nothing-known-of-its-payoff": (
-                pods((replace(POOR, speedup=None),)),
-                {50: "warning model"},
-            ),
-            # The speedup is unknown at night, because each engine has too few drafts, and known by day.
-            "poor-in-thin-traffic-and-beneficial-by-day": (
-                pods((replace(POOR, speedup=1.3), replace(POOR, minutes=3 * HOUR, speedup=None))),
-                {120: "", 200: ""},
-            ),
-        },
+ACCEPTANCE_LOW_CASES: Table = {
+    "poor-until-it-pays": (
+        pods(*[(POOR, replace(POOR, minutes=2 * HOUR, speedup=1.3))] * 2),
+        {12: "", 45: "warning model", 110: "warning model", 140: ""},
     ),
-    *never(
-        "AcceptanceLow",
-        59,
-        {
-            "poor-and-beneficial": pods((replace(POOR, speedup=1.3),)),
-            "poor-of-few-drafts": pods((replace(POOR, drafts=15),)),
-            "decline-of-short-drafts": pods((SHORT_DRAFTS,)),
-        },
+    "poor-by-its-decline": (pods((DECLINING,)), {50: "warning model"}),
+    "poor-at-position-0": (pods((FIRST_LOW,)), {50: "warning model"}),
+    "poor-and-nothing-known-of-its-payoff": (pods((replace(POOR, speedup=None),)), {50: "warning model"}),
+    # The speedup is unknown at night, because each engine has too few drafts, and known by day.
+    "poor-in-thin-traffic-and-beneficial-by-day": (
+        pods((replace(POOR, speedup=1.3), replace(POOR, minutes=3 * HOUR, speedup=None))),
+        {120: "", 200: ""},
     ),
-)
+}
+ACCEPTANCE_LOW_NEVER: Worlds = {
+    "poor-and-beneficial": pods((replace(POOR, speedup=1.3),)),
+    "poor-of-few-drafts": pods((replace(POOR, drafts=15),)),
+    "decline-of-short-drafts": pods((SHORT_DRAFTS,)),
+}
 
 # --- it is worse than before
 
@@ -72,40 +60,29 @@ DROP, STEP, DECAYED, AGED = (
 DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0.0))
 VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
 
-DROPS = (
-    *cases(
-        "AcceptanceDropped",
-        {
-            "dropped-and-kept": (
-                pods(*[(Phase(2 * HOUR), DROPPED)] * 2),
-                {124: "", 132: DROP, 175: DROP},
-            ),
-            "dropped-and-back": (
-                pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
-                {132: DROP, 210: ""},
-            ),
-            "dropped-below-yesterday": (
-                pods((Phase(25 * HOUR), DROPPED)),
-                {1512: DROP},
-            ),
-            "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
-            "dropped-a-little-by-11-percent": (
-                pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
-                {132: ""},
-            ),
-            "decayed-over-three-days": (
-                pods((Phase(24 * HOUR, acceptance=(0.8, 0.6, 0.35)), *DECAY)),
-                {2880: "", 24 * HOUR + 78 * HOUR - 15: DECAYED},
-            ),
-            "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 15: ""}),
-            "decays-with-uptime-and-is-restarted": (
-                pods(VERGE),
-                {57: "", 90: AGED, 150: AGED, 240: AGED, 570: AGED, 630: ""},
-            ),
-            "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
-        },
+ACCEPTANCE_DROPPED_CASES: Table = {
+    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {124: "", 132: DROP, 175: DROP}),
+    "dropped-and-back": (
+        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
+        {132: DROP, 210: ""},
     ),
-)
+    "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1512: DROP}),
+    "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
+    "dropped-a-little-by-11-percent": (
+        pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
+        {132: ""},
+    ),
+    "decayed-over-three-days": (
+        pods((Phase(24 * HOUR, acceptance=(0.8, 0.6, 0.35)), *DECAY)),
+        {2880: "", 24 * HOUR + 78 * HOUR - 15: DECAYED},
+    ),
+    "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 15: ""}),
+    "decays-with-uptime-and-is-restarted": (
+        pods(VERGE),
+        {57: "", 90: AGED, 150: AGED, 240: AGED, 570: AGED, 630: ""},
+    ),
+    "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
+}
 
 # --- it is too good, or another than that of its peers
 
@@ -113,32 +90,23 @@ DROPS = (
 #: The outlier accepts half of what others do.
 OUTLIER = Phase(HOUR, acceptance=(0.5, 0.3, 0.2), speedup=1.3)
 
-UNUSUAL = (
-    *cases(
-        "AcceptanceAbnormallyHigh",
-        {
-            "nearly-all-accepted-no-more": (
-                pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
-                {8: "", 50: "warning model", 80: "warning model", 100: ""},
-            ),
-            "two-thirds-accepted-repeat-nothing": (pods((WELL,)), {59: ""}),
-        },
+ACCEPTANCE_ABNORMALLY_HIGH_CASES: Table = {
+    "nearly-all-accepted-no-more": (
+        pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
+        {8: "", 50: "warning model", 80: "warning model", 100: ""},
     ),
-    Case(
-        "no-outlier-any-more",
-        "EngineOutlier",
+    "two-thirds-accepted-repeat-nothing": (pods((WELL,)), {59: ""}),
+}
+ENGINE_OUTLIER_CASES: Table = {
+    "no-outlier-any-more": (
         pods((OUTLIER, Phase(2 * HOUR)), (Phase(3 * HOUR),)),
         {28: "", 51: "warning engine @1", 130: "warning engine @1", 170: ""},
-    ),
-    *never(
-        "EngineOutlier",
-        80,
-        {
-            "peers-with-few-drafts": pods((replace(OUTLIER, minutes=90),), (Phase(90, drafts=60),)),
-            "an-outlier-by-its-k": pods((Phase(90, acceptance=(0.9,), speedup=1.3),), (Phase(90),)),
-        },
-    ),
-)
+    )
+}
+ENGINE_OUTLIER_NEVER: Worlds = {
+    "peers-with-few-drafts": pods((replace(OUTLIER, minutes=90),), (Phase(90, drafts=60),)),
+    "an-outlier-by-its-k": pods((Phase(90, acceptance=(0.9,), speedup=1.3),), (Phase(90),)),
+}
 
 # --- it is worse since a restart
 
@@ -176,34 +144,28 @@ DEPLOYED = (
     replace(QUANTIZED, minutes=HOUR),
     replace(QUANTIZED, minutes=2 * HOUR, restart=True),
 )
-SATURDAYS = (
-    *cases(
-        "AcceptanceDropped",
-        {
-            "saturday-under-an-autoscaler": (autoscaled, {580: "", 620: "", 660: "", 700: ""}),
-            "saturday-with-rolling-deployments": (pods(DEPLOYED, DEPLOYED), {590: "", 640: "", 700: ""}),
-        },
-    ),
-)
+ACCEPTANCE_DROPPED_CASES_SATURDAYS: Table = {
+    "saturday-under-an-autoscaler": (autoscaled, {580: "", 620: "", 660: "", 700: ""}),
+    "saturday-with-rolling-deployments": (pods(DEPLOYED, DEPLOYED), {590: "", 640: "", 700: ""}),
+}
 
-STEPS = (
-    *cases(
-        "AcceptanceDropped",
-        {
-            "a-step-with-new-pods": (step_with_new_pods, {260: STEP}),
-            "a-step-long-ago": (
-                pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
-                {
-                    225: "",
-                    260: STEP,
-                    400: STEP,
-                    440: "",
-                },
-            ),
-            "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
-            "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),
-        },
+ACCEPTANCE_DROPPED_CASES_STEPS: Table = {
+    "a-step-with-new-pods": (step_with_new_pods, {260: STEP}),
+    "a-step-long-ago": (
+        pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
+        {225: "", 260: STEP, 400: STEP, 440: ""},
     ),
-)
+    "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
+    "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),
+}
 
-CASES: tuple[Case, ...] = (*EVERYTHING_POOR, *DROPS, *UNUSUAL, *STEPS, *SATURDAYS)
+CASES = (
+    *cases("AcceptanceLow", ACCEPTANCE_LOW_CASES),
+    *never("AcceptanceLow", 59, ACCEPTANCE_LOW_NEVER),
+    *cases("AcceptanceDropped", ACCEPTANCE_DROPPED_CASES),
+    *cases("AcceptanceAbnormallyHigh", ACCEPTANCE_ABNORMALLY_HIGH_CASES),
+    *cases("EngineOutlier", ENGINE_OUTLIER_CASES),
+    *never("EngineOutlier", 80, ENGINE_OUTLIER_NEVER),
+    *cases("AcceptanceDropped", ACCEPTANCE_DROPPED_CASES_SATURDAYS),
+    *cases("AcceptanceDropped", ACCEPTANCE_DROPPED_CASES_STEPS),
+)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .case import Case, cases, never
+from .case import Table, Worlds, cases, never
 from .histories import replica
 from .per_request import RequestPhase, observe
 from .world import MODEL, Phase, World, idle
@@ -88,36 +88,24 @@ LOWER = Thresholds(poor_request_acceptance_ratio=0.3)
 BELOW_LOWER = RequestPhase(HOUR, {"chat": {0.8: 4.8, 0.2: 1.2}})
 NOT_BELOW = RequestPhase(HOUR, {"chat": {0.8: 5.4, 0.35: 0.6}})
 
-REQUESTS_LOSE = (
-    *cases(
-        "RequestsLose",
-        {
-            "requests-lose-no-more": (
-                both(SOME, replace(WELL, minutes=80)),
-                {15: "", 55: "warning model", 125: ""},
-            ),
-            "requests-lose-until-nobody-asks": (both(SOME, NOBODY_ASKS), {55: "warning model", 125: ""}),
-            "requests-lose-though-exporters-restart": (both(*RESTARTING), {58: "warning model"}),
-            "requests-lose-though-pods-are-new": (new_pods, {45: "warning model", 68: "warning model"}),
-            "requests-of-an-adapter-lose": (both(SOME, model="poet"), {55: "warning model model_name=poet"}),
-            "requests-lose-for-two-minutes": (both(*FOR_TWO_MINUTES), {45: "", 50: "", 55: "", 60: ""}),
-            "one-exporter-has-requests-below-a-lower-threshold": (
-                built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
-                {55: "warning model"},
-            ),
-        },
+REQUESTS_LOSE_CASES: Table = {
+    "requests-lose-no-more": (both(SOME, replace(WELL, minutes=80)), {15: "", 55: "warning model", 125: ""}),
+    "requests-lose-until-nobody-asks": (both(SOME, NOBODY_ASKS), {55: "warning model", 125: ""}),
+    "requests-lose-though-exporters-restart": (both(*RESTARTING), {58: "warning model"}),
+    "requests-lose-though-pods-are-new": (new_pods, {45: "warning model", 68: "warning model"}),
+    "requests-of-an-adapter-lose": (both(SOME, model="poet"), {55: "warning model model_name=poet"}),
+    "requests-lose-for-two-minutes": (both(*FOR_TWO_MINUTES), {45: "", 50: "", 55: "", 60: ""}),
+    "one-exporter-has-requests-below-a-lower-threshold": (
+        built((BELOW_LOWER,), (NOT_BELOW,), thresholds=LOWER),
+        {55: "warning model"},
     ),
-    *never(
-        "RequestsLose",
-        58,
-        {
-            "one-request-of-twenty-loses": both(WELL),
-            "all-of-a-few-requests-lose": both(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
-            "all-requests-of-one-replica-of-twelve-lose": one_bad(LOSING, GAINING, 12),
-            "answers-without-a-record-do-not-lose": both(RequestPhase(HOUR, observed={"none": 6.0})),
-        },
-    ),
-)
+}
+REQUESTS_LOSE_NEVER: Worlds = {
+    "one-request-of-twenty-loses": both(WELL),
+    "all-of-a-few-requests-lose": both(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
+    "all-requests-of-one-replica-of-twelve-lose": one_bad(LOSING, GAINING, 12),
+    "answers-without-a-record-do-not-lose": both(RequestPhase(HOUR, observed={"none": 6.0})),
+}
 
 # --- RequestsUnobserved
 
@@ -125,51 +113,44 @@ UNRECORDED = RequestPhase(2 * HOUR, observed={"none": 2.0, "malformed": 1.0})
 RECORDED = RequestPhase(2 * HOUR, {"chat": {0.8: 3.0}})
 OFF = replace(ENGINE, minutes=2 * HOUR, drafts=0, activity="off")
 
-UNSEEN = (
-    Case(
-        "no-answer-has-a-record-until-they-have-again",
-        "RequestsUnobserved",
+REQUESTS_UNOBSERVED_CASES: Table = {
+    "no-answer-has-a-record-until-they-have-again": (
         one_exporter(UNRECORDED, RECORDED),
         {40: "", 110: "info instance reason=no_record @1", 190: ""},
     ),
-    Case(
-        "answers-lose-their-records",
-        "RequestsUnobserved",
+    "answers-lose-their-records": (
         one_exporter(RECORDED, UNRECORDED),
         {200: "", 230: "info instance reason=no_record @1"},
     ),
-    *never(
-        "RequestsUnobserved",
-        110,
-        {
-            "some-answers-have-records": one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
-            "nothing-was-drafted-for-them": one_exporter(
-                replace(UNRECORDED, observed={"none": 2.0, "not_drafted": 1.0})
-            ),
-            "no-record-without-speculation": one_exporter(UNRECORDED, engine=(OFF,)),
-            "a-few-answers-without-a-record": one_exporter(replace(UNRECORDED, observed={"none": 0.5})),
-            "no-request-at-all": one_exporter(RequestPhase(2 * HOUR), engine=(idle(2 * HOUR),)),
-        },
+}
+REQUESTS_UNOBSERVED_NEVER: Worlds = {
+    "some-answers-have-records": one_exporter(replace(UNRECORDED, requests={"chat": {0.8: 0.1}})),
+    "nothing-was-drafted-for-them": one_exporter(
+        replace(UNRECORDED, observed={"none": 2.0, "not_drafted": 1.0})
     ),
-)
+    "no-record-without-speculation": one_exporter(UNRECORDED, engine=(OFF,)),
+    "a-few-answers-without-a-record": one_exporter(replace(UNRECORDED, observed={"none": 0.5})),
+    "no-request-at-all": one_exporter(RequestPhase(2 * HOUR), engine=(idle(2 * HOUR),)),
+}
 
 # --- pushed requests
 
-REJECTIONS = (
-    *cases(
-        "RequestsUnobserved",
-        {
-            "pushed-requests-are-rejected-and-taken-again": (
-                one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
-                {80: "", 130: "info instance reason=push_rejected @1", 200: ""},
-            ),
-            "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),
-            "one-bad-batch-is-rejected": (
-                one_exporter(RequestPhase(20), RequestPhase(1, rejected=500), RequestPhase(70)),
-                {25: "", 35: "", 45: "", 55: "", 60: ""},
-            ),
-        },
+REQUESTS_UNOBSERVED_CASES_REJECTIONS: Table = {
+    "pushed-requests-are-rejected-and-taken-again": (
+        one_exporter(RequestPhase(HOUR), RequestPhase(90, rejected=2), RequestPhase(HOUR)),
+        {80: "", 130: "info instance reason=push_rejected @1", 200: ""},
     ),
-)
+    "pushed-requests-are-taken": (one_exporter(replace(WELL, minutes=90)), {85: ""}),
+    "one-bad-batch-is-rejected": (
+        one_exporter(RequestPhase(20), RequestPhase(1, rejected=500), RequestPhase(70)),
+        {25: "", 35: "", 45: "", 55: "", 60: ""},
+    ),
+}
 
-CASES: tuple[Case, ...] = (*REQUESTS_LOSE, *UNSEEN, *REJECTIONS)
+CASES = (
+    *cases("RequestsLose", REQUESTS_LOSE_CASES),
+    *never("RequestsLose", 58, REQUESTS_LOSE_NEVER),
+    *cases("RequestsUnobserved", REQUESTS_UNOBSERVED_CASES),
+    *never("RequestsUnobserved", 110, REQUESTS_UNOBSERVED_NEVER),
+    *cases("RequestsUnobserved", REQUESTS_UNOBSERVED_CASES_REJECTIONS),
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Case, cases, never, silent
+from .case import Table, Worlds, cases, never, silent
 from .cases_requests import ENGINE, WELL, one_exporter
 from .histories import replica
 from .per_request import RequestPhase, observe
@@ -30,31 +30,20 @@ PASSING = RequestPhase(30, passed=20)
 DEAF = RequestPhase(30, passed=0, listening=False)
 ENDING = (PASSING, replace(DEAF, minutes=3), replace(DEAF, gone=True))
 
-LISTENING = (
-    *cases(
-        "TapFailing",
-        {
-            "the-port-of-the-tap-is-taken-and-free-again": (
-                one_exporter(PASSING, DEAF, PASSING),
-                {35: "", 38: DEAF_PAGE, 45: [DEAF_PAGE, DEAF_TICKET], 75: ""},
-            ),
-            "a-tap-waits-for-its-last-requests": (one_exporter(*ENDING), {**silent(31, 40)}),
-            "there-is-no-tap": (one_exporter(WELL), {50: ""}),
-        },
+TAP_FAILING_CASES: Table = {
+    "the-port-of-the-tap-is-taken-and-free-again": (
+        one_exporter(PASSING, DEAF, PASSING),
+        {35: "", 38: DEAF_PAGE, 45: [DEAF_PAGE, DEAF_TICKET], 75: ""},
     ),
-)
+    "a-tap-waits-for-its-last-requests": (one_exporter(*ENDING), {**silent(31, 40)}),
+    "there-is-no-tap": (one_exporter(WELL), {50: ""}),
+}
 
 # --- TapFailing: the exporter is down
 
 
 def dead(*phases: tuple[int, bool], tap: bool = True, others: int = 1) -> Callable[[], World]:
-    """Return what builds an exporter that comes and goes, and others that stay.
-
-    Args:
-        phases: minutes, and whether it is there.
-        tap: whether it has one.
-        others: how many others there are, without a tap.
-    """
+    """Return what builds an exporter that is there in some phases of minutes, and others without a tap."""
 
     def build() -> World:
         world = World()
@@ -111,41 +100,22 @@ def tap_taken_away() -> World:
     return world
 
 
-DEAD = (
-    *cases(
-        "TapFailing",
-        {
-            "an-exporter-with-a-tap-dies": (
-                dead((30, True), (7 * HOUR, False)),
-                {
-                    32: "",
-                    34: DOWN,
-                    385: DOWN,
-                    400: "",
-                },
-            ),
-            "the-only-exporter-dies-with-its-tap": (
-                dead((30, True), (30, False), others=0),
-                {50: DOWN},
-            ),
-            "a-dead-tap-is-back": (
-                dead((30, True), (2 * HOUR, False), (30, True)),
-                {140: DOWN, 170: ""},
-            ),
-            "most-taps-die": (fleet(3, 5, gone=True), {32: "", 34: DOWN}),
-            "one-tap-of-twenty-dies": (fleet(1, 20, gone=True), silent(30, 49)),
-            "one-tap-of-three-does-not-listen": (fleet(1, 3, listening=False), {40: "", 45: DEAF_TICKET}),
-            "a-target-that-was-removed-nine-minutes-ago": (removed, {33: DOWN, 43: ""}),
-            "an-exporter-without-a-tap-dies": (dead((30, True), (30, False), tap=False), {55: ""}),
-            "an-exporter-with-a-tap-restarts": (
-                dead((30, True), (3, False), (20, True)),
-                {**silent(30, 39), 50: ""},
-            ),
-            "a-pod-with-a-tap-ends": (rollout, {**silent(30, 44), 55: ""}),
-            "the-tap-was-taken-away-before": (tap_taken_away, {425: ""}),
-        },
+TAP_FAILING_CASES_DEAD: Table = {
+    "an-exporter-with-a-tap-dies": (
+        dead((30, True), (7 * HOUR, False)),
+        {32: "", 34: DOWN, 385: DOWN, 400: ""},
     ),
-)
+    "the-only-exporter-dies-with-its-tap": (dead((30, True), (30, False), others=0), {50: DOWN}),
+    "a-dead-tap-is-back": (dead((30, True), (2 * HOUR, False), (30, True)), {140: DOWN, 170: ""}),
+    "most-taps-die": (fleet(3, 5, gone=True), {32: "", 34: DOWN}),
+    "one-tap-of-twenty-dies": (fleet(1, 20, gone=True), silent(30, 49)),
+    "one-tap-of-three-does-not-listen": (fleet(1, 3, listening=False), {40: "", 45: DEAF_TICKET}),
+    "a-target-that-was-removed-nine-minutes-ago": (removed, {33: DOWN, 43: ""}),
+    "an-exporter-without-a-tap-dies": (dead((30, True), (30, False), tap=False), {55: ""}),
+    "an-exporter-with-a-tap-restarts": (dead((30, True), (3, False), (20, True)), {**silent(30, 39), 50: ""}),
+    "a-pod-with-a-tap-ends": (rollout, {**silent(30, 44), 55: ""}),
+    "the-tap-was-taken-away-before": (tap_taken_away, {425: ""}),
+}
 
 # --- TapFailing: no connection to vLLM
 
@@ -168,33 +138,23 @@ def another_target_is_down() -> World:
     return world
 
 
-TAP = (
-    *cases(
-        "TapFailing",
-        {
-            "one-connection-of-four-fails-though-vllm-is-up": (
-                one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
-                {33: "", 40: FAILED, 50: [FAILED, FAILED_TICKET], 85: ""},
-            ),
-            "the-tap-fails-while-a-model-loads": (
-                one_exporter(PASSING, LOADING, PASSING, engine=LOADS),
-                {**silent(31, 60)},
-            ),
-            "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone": (
-                one_exporter(
-                    PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))
-                ),
-                {**silent(31, 49), 60: ""},
-            ),
-            "one-connection-of-fifty-fails": (one_exporter(SELDOM), {28: ""}),
-            "one-connection-fails": (
-                one_exporter(replace(PASSING, passed=1), ONE, PASSING),
-                {**silent(31, 37)},
-            ),
-            "the-tap-fails-and-one-of-two-servers-is-down": (another_target_is_down, {55: ""}),
-        },
+TAP_FAILING_CASES_TAP: Table = {
+    "one-connection-of-four-fails-though-vllm-is-up": (
+        one_exporter(PASSING, FAILING, replace(PASSING, minutes=40)),
+        {33: "", 40: FAILED, 50: [FAILED, FAILED_TICKET], 85: ""},
     ),
-)
+    "the-tap-fails-while-a-model-loads": (
+        one_exporter(PASSING, LOADING, PASSING, engine=LOADS),
+        {**silent(31, 60)},
+    ),
+    "the-tap-fails-a-minute-before-vllm-is-known-to-be-gone": (
+        one_exporter(PASSING, replace(LOADING, minutes=40), engine=(Phase(31), Phase(39, unreachable=True))),
+        {**silent(31, 49), 60: ""},
+    ),
+    "one-connection-of-fifty-fails": (one_exporter(SELDOM), {28: ""}),
+    "one-connection-fails": (one_exporter(replace(PASSING, passed=1), ONE, PASSING), {**silent(31, 37)}),
+    "the-tap-fails-and-one-of-two-servers-is-down": (another_target_is_down, {55: ""}),
+}
 
 # --- RequestsUnobserved
 
@@ -212,44 +172,30 @@ FOR_TEN_MINUTES = (
     replace(OBSERVED, minutes=70),
 )
 
-BLIND = (
-    *cases(
-        "RequestsUnobserved",
-        {
-            "one-request-of-four-is-compressed-or-too-large": (
-                one_exporter(UNOBSERVED, OBSERVED),
-                {
-                    30: "",
-                    80: UNREAD,
-                    110: UNREAD,
-                    230: "",
-                },
-            ),
-            "no-request-can-be-followed": (
-                one_exporter(RequestPhase(2 * HOUR, passed=6, unobserved={"connection": 6.0})),
-                {110: UNREAD},
-            ),
-            "requests-are-unobserved-for-ten-minutes": (
-                one_exporter(*FOR_TEN_MINUTES),
-                {50: "", 60: "", 70: "", 80: "", 90: "", 115: ""},
-            ),
-        },
+REQUESTS_UNOBSERVED_CASES: Table = {
+    "one-request-of-four-is-compressed-or-too-large": (
+        one_exporter(UNOBSERVED, OBSERVED),
+        {30: "", 80: UNREAD, 110: UNREAD, 230: ""},
     ),
-    *never(
-        "RequestsUnobserved",
-        110,
-        {
-            "most-requests-are-aborted-or-refused": one_exporter(
-                replace(OBSERVED, unobserved={"aborted": 20.0, "refused": 20.0})
-            ),
-            "one-request-of-ten-is-unobserved": one_exporter(replace(OBSERVED, unobserved={"busy": 0.6})),
-            "a-few-requests-are-unobserved": one_exporter(
-                RequestPhase(2 * HOUR, passed=1, unobserved={"malformed": 1.0})
-            ),
-            "pushed-requests-need-no-tap": one_exporter(RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})),
-        },
+    "no-request-can-be-followed": (
+        one_exporter(RequestPhase(2 * HOUR, passed=6, unobserved={"connection": 6.0})),
+        {110: UNREAD},
     ),
-)
+    "requests-are-unobserved-for-ten-minutes": (
+        one_exporter(*FOR_TEN_MINUTES),
+        {50: "", 60: "", 70: "", 80: "", 90: "", 115: ""},
+    ),
+}
+REQUESTS_UNOBSERVED_NEVER: Worlds = {
+    "most-requests-are-aborted-or-refused": one_exporter(
+        replace(OBSERVED, unobserved={"aborted": 20.0, "refused": 20.0})
+    ),
+    "one-request-of-ten-is-unobserved": one_exporter(replace(OBSERVED, unobserved={"busy": 0.6})),
+    "a-few-requests-are-unobserved": one_exporter(
+        RequestPhase(2 * HOUR, passed=1, unobserved={"malformed": 1.0})
+    ),
+    "pushed-requests-need-no-tap": one_exporter(RequestPhase(2 * HOUR, {"chat": {0.8: 6.0}})),
+}
 
 # --- RequestsUnobserved by a defect
 
@@ -259,13 +205,15 @@ ONCE = (
     replace(OBSERVED, minutes=3 * HOUR),
 )
 
-DEFECTS = (
-    Case(
-        "no-request-meets-the-defect-again",
-        "RequestsUnobserved",
-        one_exporter(*ONCE),
-        {30: "", 70: DEFECT, 170: ""},
-    ),
-)
+REQUESTS_UNOBSERVED_CASES_DEFECTS: Table = {
+    "no-request-meets-the-defect-again": (one_exporter(*ONCE), {30: "", 70: DEFECT, 170: ""})
+}
 
-CASES: tuple[Case, ...] = (*LISTENING, *DEAD, *TAP, *BLIND, *DEFECTS)
+CASES = (
+    *cases("TapFailing", TAP_FAILING_CASES),
+    *cases("TapFailing", TAP_FAILING_CASES_DEAD),
+    *cases("TapFailing", TAP_FAILING_CASES_TAP),
+    *cases("RequestsUnobserved", REQUESTS_UNOBSERVED_CASES),
+    *never("RequestsUnobserved", 110, REQUESTS_UNOBSERVED_NEVER),
+    *cases("RequestsUnobserved", REQUESTS_UNOBSERVED_CASES_DEFECTS),
+)

@@ -19,15 +19,10 @@ JUDGED = 30
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that does the same all through.
+    """An engine that does the same all through."""
 
-    Attributes:
-        labels: all that it has.
-        phase: what it does.
-    """
-
-    labels: Mapping[str, str]
-    phase: Phase
+    labels: Mapping[str, str]  # all that it has
+    phase: Phase  # what it does
 
     @property
     def speedup(self) -> float | None:

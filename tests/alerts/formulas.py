@@ -15,9 +15,7 @@ from .fleet import ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, TINY, Engine
 from .per_request import outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from .world import Phase
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: A series without its name, as sorted pairs.
 Key = tuple[tuple[str, str], ...]
@@ -26,6 +24,11 @@ Values = dict[Key, float]
 #: In minutes, and how many of them rates have seen: long windows are sums of half hours up to minute 90.
 WINDOWS = {"5m": (5, 5), "30m": (30, 30), "1h": (60, 60), "6h": (360, 90), "1d": (1440, 90)}
 MODEL = ("cluster", "namespace", "model_name")
+INSTANCE = ("cluster", "namespace", "job", "instance", "pod")
+LIMITS = Thresholds()
+NAME = "vllm_specdec"
+#: Engines whose speedup is known.
+JUDGED = tuple(engine for engine in ENGINES if engine.phase.speedup is not None)
 
 
 def _key(labels: Mapping[str, str], names: Iterable[str] | None = None, **more: str) -> Key:
@@ -35,303 +38,268 @@ def _key(labels: Mapping[str, str], names: Iterable[str] | None = None, **more: 
 
 def _at(level: str, labels: Mapping[str, str], **more: str) -> Key:
     """Return what is left of an engine's labels at a level."""
-    if level == "engine":
-        return _key(labels, **more)
-    if level == "instance":
-        return _key({name: value for name, value in labels.items() if name != "engine"}, **more)
-    return _key(labels, MODEL, **more)
+    names = {"engine": None, "instance": (*INSTANCE, "model_name"), "model": MODEL}[level]
+    return _key(labels, names, **more)
 
 
-def _sum(level: str, of: Callable[[Engine], Iterable[tuple[dict[str, str], float]]]) -> Values:
-    """Add up what engines have, by what is left of their labels."""
-    sums: Values = defaultdict(float)
-    for engine in ENGINES:
-        for more, value in of(engine):
-            sums[_at(level, engine.labels, **more)] += value
-    return dict(sums)
+def _by(
+    level: str, formula: Callable[[list[Engine]], float | None], of: Sequence[Engine] = ENGINES
+) -> Values:
+    """Return what a formula makes of the engines that are one series at a level, where it makes anything."""
+    groups: dict[Key, list[Engine]] = defaultdict(list)
+    for engine in of:
+        groups[_at(level, engine.labels)].append(engine)
+    values = {key: formula(group) for key, group in groups.items()}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _over(upper: Values, lower: Values) -> Values:
-    """Divide by what is above 0; what is there is matched without a position."""
-    found = {}
-    for key, value in upper.items():
-        below = lower.get(tuple(pair for pair in key if pair[0] != "position"))
-        if below is not None and below > 0:
-            found[key] = value / below
-    return found
+def _total(engines: Iterable[Engine], name: str) -> float:
+    return float(sum(getattr(engine.phase, name) for engine in engines))
 
 
-def _both(one: Values, other: Values, sign: int = 1) -> Values:
-    return {key: value + sign * other[key] for key, value in one.items()}
+def _over(upper: float, lower: float) -> float | None:
+    return upper / lower if lower > 0 else None
 
 
-def _generated(phase: Phase) -> float:
-    return phase.drafts + phase.accepted + phase.plain_tokens
+# --- rates and ratios
+
+RATES = {
+    "drafts": "drafts",
+    "draft_tokens": "drafted",
+    "accepted_tokens": "accepted",
+    "generation_tokens": "generated",
+}
+
+
+def _acceptance(engines: list[Engine]) -> float | None:
+    return _over(_total(engines, "accepted"), _total(engines, "drafted"))
+
+
+def _length(engines: list[Engine]) -> float | None:
+    drafts = _total(engines, "drafts")
+    return _over(drafts + _total(engines, "accepted"), drafts)
+
+
+def _coverage(engines: list[Engine]) -> float | None:
+    found = _over(_total(engines, "accepted") + _total(engines, "drafts"), _total(engines, "generated"))
+    return None if found is None else min(found, 1.0)
+
+
+def _waste(engines: list[Engine]) -> float | None:
+    drafted = _total(engines, "drafted")
+    return _over(drafted - _total(engines, "accepted"), drafted + _total(engines, "drafts"))
+
+
+RATIOS = {
+    "acceptance": _acceptance,
+    "mean_acceptance_length": _length,
+    "coverage": _coverage,
+    "wasted_verification": _waste,
+}
 
 
 def rates() -> dict[str, Values]:
     """Return rates and ratios at every level over every window, recorded or not."""
     found = {}
-    steps = {
-        "drafts": lambda phase: phase.drafts,
-        "draft_tokens": lambda phase: phase.drafted,
-        "accepted_tokens": lambda phase: phase.accepted,
-        "generation_tokens": _generated,
-    }
     for level in ("engine", "instance", "model"):
-        per_minute = {
-            name: _sum(level, lambda engine, step=step: [({}, step(engine.phase))])
-            for name, step in steps.items()
+        counted = {
+            name: _by(level, lambda engines, what=what: _total(engines, what)) for name, what in RATES.items()
         }
-        positions = _sum(
-            level,
-            lambda engine: [
-                ({"position": str(i)}, engine.phase.drafts * ratio)
-                for i, ratio in enumerate(engine.phase.acceptance)
-            ],
-        )
-        drafts, drafted, accepted, generated = per_minute.values()
-        ratios = {
-            "acceptance": _over(accepted, drafted),
-            "mean_acceptance_length": {key: 1 + value for key, value in _over(accepted, drafts).items()},
-            "coverage": {
-                key: min(value, 1.0) for key, value in _over(_both(accepted, drafts), generated).items()
-            },
-            "wasted_verification": _over(_both(drafted, accepted, -1), _both(drafted, drafts)),
-            "position_acceptance": _over(positions, drafts),
-        }
+        positions: Values = defaultdict(float)
+        shares: Values = defaultdict(float)
+        for engine in ENGINES:
+            drafts = counted["drafts"][_at(level, engine.labels)]
+            for index, ratio in enumerate(engine.phase.acceptance):
+                key = _at(level, engine.labels, position=str(index))
+                positions[key] += engine.phase.drafts * ratio
+                if drafts:
+                    shares[key] += engine.phase.drafts * ratio / drafts
+        ratios = {name: _by(level, formula) for name, formula in RATIOS.items()}
         for window, (minutes, seen) in WINDOWS.items():
-            for name, values in {**per_minute, "accepted_tokens_per_position": positions}.items():
-                found[f"{level}:vllm_specdec_{name}:rate{window}"] = {
+            for name, values in {**counted, "accepted_tokens_per_position": positions}.items():
+                found[f"{level}:{NAME}_{name}:rate{window}"] = {
                     key: value * seen / (60 * minutes) for key, value in values.items()
                 }
-            for name, values in ratios.items():
-                found[f"{level}:vllm_specdec_{name}:ratio_rate{window}"] = values
+            for name, values in {**ratios, "position_acceptance": shares}.items():
+                found[f"{level}:{NAME}_{name}:ratio_rate{window}"] = values
     return found
 
 
-def thresholds() -> dict[str, Values]:
-    """Return the thresholds in force."""
-    found = {}
-    for name, value in Thresholds().items():
-        of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio")
-        labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
-        found[f"model:vllm_specdec_{name}:threshold"] = dict.fromkeys(
-            (_key(one, MODEL) for one in labels), value
-        )
-    return found
+# --- K, load, positions, peers, advice
 
 
-def _by_model(of: Callable[[Phase], float | None]) -> dict[Key, list[float]]:
-    found: dict[Key, list[float]] = defaultdict(list)
-    for engine in ENGINES:
-        value = of(engine.phase)
-        if value is not None:
-            found[_key(engine.labels, MODEL)].append(value)
-    return found
-
-
-def _decay(acceptance: tuple[float, ...]) -> float:
+def _decay(engines: list[Engine]) -> float | None:
     """Return the geometric mean of the conditional acceptance behind position 0."""
-    conditional = [later / earlier for earlier, later in pairwise(acceptance)]
-    return math.prod(conditional) ** (1 / len(conditional))
+    depth = len(engines[0].phase.acceptance)
+    accepted = [sum(one.phase.drafts * one.phase.acceptance[at] for one in engines) for at in range(depth)]
+    conditional = [later / earlier for earlier, later in pairwise(accepted)]
+    return math.prod(conditional) ** (1 / len(conditional)) if conditional else None
+
+
+def _advised(engines: list[Engine]) -> list[int]:
+    return [one.phase.recommended_k for one in engines if one.phase.recommended_k is not None]
+
+
+def _gain(engines: list[Engine]) -> float | None:
+    phases = [one.phase for one in engines if one.phase.recommended_k is not None]
+    gains = [1 + one.gain * (one.recommended_k != len(one.acceptance)) for one in phases]
+    return statistics.mean(gains) if gains else None
+
+
+def _running(engines: list[Engine]) -> float:
+    return _total(engines, "running") / len(engines)
+
+
+OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
+    "payoff_beneficial:min": lambda engines: min(
+        float((one.phase.speedup or 0.0) > LIMITS.beneficial_speedup) for one in engines
+    ),
+    "num_speculative_tokens:max": lambda engines: max(len(one.phase.acceptance) for one in engines),
+    "num_speculative_tokens:min": lambda engines: min(len(one.phase.acceptance) for one in engines),
+    "requests_running:avg5m": _running,
+    "requests_running:avg1h": _running,
+    "requests:avg1h": lambda engines: _running(engines) + _total(engines, "waiting") / len(engines),
+    "position_decay:ratio_rate30m": _decay,
+    "advised:engines": lambda engines: len(_advised(engines)) or None,
+    "recommended_num_speculative_tokens:median": lambda engines: (
+        statistics.median(_advised(engines)) if _advised(engines) else None
+    ),
+    "advised_speedup:ratio": _gain,
+}
 
 
 def engines() -> dict[str, Values]:
     """Return what is known of K, of load, of positions, of peers, and of advice."""
-    depth = _by_model(lambda phase: len(phase.acceptance))
-    running = _by_model(lambda phase: phase.running)
-    mean_running = {key: sum(values) / len(values) for key, values in running.items()}
-    counted: dict[str, Values] = {"action": defaultdict(float), "profile": defaultdict(float)}
-    for engine in ENGINES:
-        phase = engine.phase
-        if phase.recommended_k is not None:
-            counted["action"][_key(engine.labels, MODEL, action=phase.action)] += 1
-        counted["profile"][_key(engine.labels, MODEL, **phase.info)] += 1
-    advised = _by_model(lambda phase: phase.recommended_k)
-    gain = _by_model(
-        lambda phase: (
-            None
-            if phase.recommended_k is None
-            else 1 + phase.gain * (phase.recommended_k != len(phase.acceptance))
-        )
-    )
-    positions: dict[Key, list[float]] = {}
-    for key in depth:
-        own = [engine.phase for engine in ENGINES if _key(engine.labels, MODEL) == key]
-        positions[key] = [
-            sum(phase.drafts * phase.acceptance[i] for phase in own) for i in range(int(depth[key][0]))
-        ]
+    actions: Values = defaultdict(float)
+    profiles: Values = defaultdict(float)
     peers = {}
     for engine in ENGINES:
-        others = [
-            one.phase
-            for one in ENGINES
-            if one is not engine and _key(one.labels, MODEL) == _key(engine.labels, MODEL)
-        ]
-        drafts = sum(phase.drafts for phase in others)
-        if drafts:
-            peers[_key(engine.labels)] = 1 + sum(phase.accepted for phase in others) / drafts
-    name = "vllm_specdec"
-    beneficial = _by_model(lambda phase: float((phase.speedup or 0.0) > Thresholds().beneficial_speedup))
+        if engine.phase.action in ("disable", "switch_method"):
+            actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1
+        profiles[_key(engine.labels, MODEL, **engine.phase.info)] += 1
+        own = _key(engine.labels, MODEL)
+        others = [one for one in ENGINES if one is not engine and _key(one.labels, MODEL) == own]
+        if (length := _length(others)) is not None:
+            peers[_key(engine.labels)] = length
     return {
-        f"model:{name}_payoff_beneficial:min": {key: min(values) for key, values in beneficial.items()},
-        f"model:{name}_num_speculative_tokens:max": {key: max(values) for key, values in depth.items()},
-        f"model:{name}_num_speculative_tokens:min": {key: min(values) for key, values in depth.items()},
-        f"model:{name}_requests_running:avg5m": mean_running,
-        f"model:{name}_requests_running:avg1h": mean_running,
-        f"model:{name}_requests:avg1h": {
-            key: sum(values) / len(values)
-            for key, values in _by_model(lambda phase: phase.running + phase.waiting).items()
-        },
-        f"model:{name}_position_decay:ratio_rate30m": {
-            key: _decay(tuple(values)) for key, values in positions.items() if len(values) > 1
-        },
-        f"engine:{name}_peers_mean_acceptance_length:ratio_rate1h": peers,
-        f"model:{name}_recommendation:engines": {
-            key: count
-            for key, count in counted["action"].items()
-            if dict(key)["action"] in ("disable", "switch_method")
-        },
-        f"model:{name}_advised:engines": {key: float(len(values)) for key, values in advised.items()},
-        f"model:{name}_recommended_num_speculative_tokens:median": {
-            key: statistics.median(values) for key, values in advised.items()
-        },
-        f"model:{name}_advised_speedup:ratio": {
-            key: sum(values) / len(values) for key, values in gain.items()
-        },
-        f"model:{name}_cost_profile:engines": counted["profile"],
+        **{f"model:{NAME}_{name}": _by("model", formula) for name, formula in OF_MODELS.items()},
+        f"engine:{NAME}_peers_mean_acceptance_length:ratio_rate1h": peers,
+        f"model:{NAME}_recommendation:engines": actions,
+        f"model:{NAME}_cost_profile:engines": profiles,
     }
+
+
+# --- speedups, and the objective
 
 
 def speedups() -> dict[str, Values]:
     """Return speedups: of engines together, all their tokens over all the time that those take."""
-    known = [engine for engine in ENGINES if engine.phase.speedup is not None]
-    found = {
-        "engine:vllm_specdec_speedup:last3m": {_key(one.labels): one.speedup or 0 for one in known},
-        "engine:vllm_specdec_replica_speedup:last3m": {
-            _key(one.labels): one.speedup or 0 for one in known if one.phase.step_seconds
-        },
-        "model:vllm_specdec_plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
-        "model:vllm_specdec_plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
-        "model:vllm_specdec_measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
-    }
     parts: dict[str, Callable[[Engine], float]] = {
-        "judged_tokens": lambda one: _generated(one.phase),
-        "plain_token_times": lambda one: _generated(one.phase) / (one.speedup or 1),
+        "judged_tokens": lambda one: one.phase.generated,
+        "plain_token_times": lambda one: one.phase.generated / (one.speedup or 1),
         "judged_drafts": lambda one: one.phase.drafts,
         "losing_drafts": lambda one: one.phase.drafts if (one.speedup or 0) < 1 else 0,
     }
     sums = {
-        name: _sum("model", lambda engine, part=part: [({}, part(engine) / 60)] if engine in known else [])
+        name: _by("model", lambda group, part=part: sum(map(part, group)) / 60, JUDGED)
         for name, part in parts.items()
     }
-    for name, values in sums.items():
-        found[f"model:vllm_specdec_{name}:rate5m"] = values
     ratio = {key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()}
-    for window in ("5m", "30m", "1h", "1d"):
-        found[f"model:vllm_specdec_speedup:ratio_rate{window}"] = ratio
-    drafts = _by_model(lambda phase: 5 * phase.drafts)
-    found["model:vllm_specdec_certain_speedup:ratio_rate5m"] = {
-        key: value for key, value in ratio.items() if sum(drafts[key]) >= Thresholds().advice_minimum_drafts
+    drafts = _by("model", lambda group: _total(group, "drafts"))
+    certain = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
+    guesses = [one for one in JUDGED if one.phase.basis == "modelled" and not one.phase.step_seconds]
+    guessed = _by("model", lambda group: min(one.speedup or 0 for one in group), guesses)
+    replicas = [one for one in JUDGED if one.phase.step_seconds]
+    # At what load and K speculation was beneficial, and at what load it lost.
+    enough = {k: value for k, value in ratio.items() if 30 * drafts[k] >= LIMITS.advice_minimum_drafts}
+    beneficial = [key for key, value in enough.items() if value >= 1.2]
+    losing = [key for key, value in enough.items() if value < 1]
+    load = _by("model", _running)
+    k = _by("model", OF_MODELS["num_speculative_tokens:max"])
+    of_models = {
+        **{f"{name}:rate5m": values for name, values in sums.items()},
+        **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")},
+        "plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
+        "plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
+        "measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
+        "certain_speedup:ratio_rate5m": certain,
+        "guessed_speedup:min": guessed,
+        "proven_speedup:ratio_rate5m": {k: value for k, value in certain.items() if k not in guessed},
+        "beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
+        "beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
+        "losing_requests_running:avg5m": {key: load[key] for key in losing},
     }
-    guesses = [one for one in known if one.phase.basis == "modelled" and not one.phase.step_seconds]
-    found["model:vllm_specdec_guessed_speedup:min"] = guessed = {
-        _key(one.labels, MODEL): one.speedup or 0 for one in guesses
-    }
-    certain = found["model:vllm_specdec_certain_speedup:ratio_rate5m"]
-    found["model:vllm_specdec_proven_speedup:ratio_rate5m"] = {
-        key: value for key, value in certain.items() if key not in guessed
-    }
-    return {**found, **_at_loads(found["model:vllm_specdec_speedup:ratio_rate5m"])}
-
-
-def _at_loads(speedup: Values) -> dict[str, Values]:
-    """Return at what load and K speculation was beneficial, and at what load it lost."""
-    known = engines()
-    load, k = (
-        known[f"model:vllm_specdec_{name}"]
-        for name in ("requests_running:avg5m", "num_speculative_tokens:max")
-    )
-    drafts = _by_model(lambda phase: 30 * phase.drafts)
-    enough = {key for key, values in drafts.items() if sum(values) >= Thresholds().advice_minimum_drafts}
-    beneficial = {key for key, value in speedup.items() if value >= 1.2 and key in enough}
-    losing = {key for key, value in speedup.items() if value < 1 and key in enough}
     return {
-        "model:vllm_specdec_beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
-        "model:vllm_specdec_beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
-        "model:vllm_specdec_losing_requests_running:avg5m": {key: load[key] for key in losing},
-    }
-
-
-def requests() -> dict[str, Values]:
-    """Return requests by outcome and by type, shares of them, and what taps could not look at."""
-    outcomes: Values = defaultdict(float)
-    totals: Values = defaultdict(float)
-    for labels, phase in REQUESTS:
-        for ratios in phase.requests.values():
-            for ratio, number in ratios.items():
-                one = outcome(ratio, Thresholds())
-                outcomes[_key(labels, MODEL, outcome=one)] += number
-                totals[_key(labels, MODEL)] += number
-    # Outcomes that no request has are there all the same.
-    for labels, _ in REQUESTS:
-        for one in Outcome:
-            outcomes[_key(labels, MODEL, outcome=one)] += 0
-    taps = {
-        _key(labels, ("cluster", "namespace", "job", "instance", "pod")): (
-            sum(n for reason, n in phase.unobserved.items() if reason not in ("aborted", "refused")),
-            sum(sum(ratios.values()) for ratios in phase.requests.values()) + sum(phase.observed.values()),
-        )
-        for labels, phase in REQUESTS
-        if phase.passed is not None
-    }
-    tapped = {
-        _key(labels, ("cluster", "namespace", "job", "instance", "model_name")): 1.0
-        for labels, phase in REQUESTS
-        if phase.passed is not None
-    }
-    name = "model:vllm_specdec_request"
-    return {
-        f"{name}_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
-        f"{name}_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
-        "instance:vllm_specdec_tap:info": tapped,
-        "instance:vllm_specdec_tap:last6h": tapped,
-        "model:vllm_specdec_losing_requests:ratio_rate30m": _share(outcomes, totals, Outcome.LOSES),
-        "model:vllm_specdec_gaining_requests:ratio_rate30m": _share(outcomes, totals, Outcome.GAINS),
-        "instance:vllm_specdec_tap_unobserved:increase30m": {
-            key: 30 * lost for key, (lost, _) in taps.items()
-        },
-        "instance:vllm_specdec_tap_text_requests:increase30m": {
-            key: 30 * (lost + seen) for key, (lost, seen) in taps.items()
-        },
-    }
-
-
-def _share(outcomes: Values, totals: Values, one: Outcome) -> Values:
-    """Return what share of the totals has an outcome."""
-    return {
-        key: number / totals[key]
-        for full, number in outcomes.items()
-        if ("outcome", one) in full and (key := tuple(pair for pair in full if pair[0] != "outcome"))
+        "engine:vllm_specdec_speedup:last3m": _by("engine", lambda group: group[0].speedup, JUDGED),
+        "engine:vllm_specdec_replica_speedup:last3m": _by("engine", lambda group: group[0].speedup, replicas),
+        **{f"model:{NAME}_{name}": values for name, values in of_models.items()},
     }
 
 
 def objective() -> dict[str, Values]:
     """Return the share of losing drafts, the same over all windows, and what is left of the error budget."""
     known = speedups()
-    losing, judged = (known[f"model:vllm_specdec_{name}_drafts:rate5m"] for name in ("losing", "judged"))
+    losing, judged = (known[f"model:{NAME}_{name}_drafts:rate5m"] for name in ("losing", "judged"))
     share = {key: losing[key] / judged[key] for key in judged}
-    windows = ("30m", "6h", "3d", "30d")
     return {
-        **{f"model:vllm_specdec_losing_drafts:ratio_rate{window}": share for window in windows},
-        "model:vllm_specdec_worth_it_error_budget:remaining30d": {
-            key: 1 - value / 0.05 for key, value in share.items()
-        },
+        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d", "30d")},
+        f"model:{NAME}_worth_it_error_budget:remaining30d": {k: 1 - v / 0.05 for k, v in share.items()},
         # These are divided by the number of their samples below.
-        "model:vllm_specdec_losing_drafts:sum1h": losing,
-        "model:vllm_specdec_judged_drafts:sum1h": judged,
+        f"model:{NAME}_losing_drafts:sum1h": losing,
+        f"model:{NAME}_judged_drafts:sum1h": judged,
     }
+
+
+# --- requests, thresholds, targets
+
+
+def requests() -> dict[str, Values]:
+    """Return requests by outcome and by type, shares of them, and what taps could not look at."""
+    outcomes: Values = defaultdict(float)
+    totals: Values = defaultdict(float)
+    tapped, unobserved, text_requests = {}, {}, {}
+    for labels, phase in REQUESTS:
+        # Outcomes that no request has are there all the same.
+        for one in Outcome:
+            outcomes[_key(labels, MODEL, outcome=one)] += 0
+        seen = sum(phase.observed.values())
+        for ratio, number in (pair for ratios in phase.requests.values() for pair in ratios.items()):
+            outcomes[_key(labels, MODEL, outcome=outcome(ratio, LIMITS))] += number
+            totals[_key(labels, MODEL)] += number
+            seen += number
+        if phase.passed is not None:
+            tap = _key(labels, INSTANCE)
+            lost = sum(n for why, n in phase.unobserved.items() if why not in ("aborted", "refused"))
+            tapped[_key(labels, ("cluster", "namespace", "job", "instance", "model_name"))] = 1.0
+            unobserved[tap], text_requests[tap] = 30 * lost, 30 * (lost + seen)
+    shares = {
+        one: {
+            _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
+            for key, number in outcomes.items()
+            if ("outcome", one) in key
+        }
+        for one in (Outcome.LOSES, Outcome.GAINS)
+    }
+    return {
+        f"model:{NAME}_request_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
+        f"model:{NAME}_request_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
+        f"instance:{NAME}_tap:info": tapped,
+        f"instance:{NAME}_tap:last6h": tapped,
+        f"model:{NAME}_losing_requests:ratio_rate30m": shares[Outcome.LOSES],
+        f"model:{NAME}_gaining_requests:ratio_rate30m": shares[Outcome.GAINS],
+        f"instance:{NAME}_tap_unobserved:increase30m": unobserved,
+        f"instance:{NAME}_tap_text_requests:increase30m": text_requests,
+    }
+
+
+def thresholds() -> dict[str, Values]:
+    """Return the thresholds in force."""
+    found = {}
+    for name, value in LIMITS.items():
+        of_requests = name in ("minimum_requests", "poor_request_acceptance_ratio")
+        labels = [one for one, _ in REQUESTS] if of_requests else [LLAMA_1, QWEN_1, TINY]
+        found[f"model:{NAME}_{name}:threshold"] = {_key(one, MODEL): value for one in labels}
+    return found
 
 
 def _exporters() -> Values:
@@ -351,7 +319,7 @@ def all_values() -> dict[str, Values]:
         **requests(),
         **objective(),
         **thresholds(),
-        "namespace:vllm_specdec_exporters:count": _exporters(),
+        f"namespace:{NAME}_exporters:count": _exporters(),
     }
 
 

@@ -28,31 +28,22 @@ Series = tuple[str, tuple[tuple[str, str], ...]]
 
 @dataclass(frozen=True)
 class RequestPhase:
-    """Some minutes of the requests that one exporter sees, the same all through.
+    """Some minutes of the requests that one exporter sees, the same all through."""
 
-    Attributes:
-        minutes: how long; one sample each.
-        requests: by type, how many a minute have which acceptance ratio.
-        observed: further requests a minute by what their answers told; those above have a summary.
-        rejected: pushed requests a minute that could not be used.
-        passed: requests a minute that went through the tap; None, and there is no tap.
-        failed: connections a minute that the tap did not get, by reason.
-        unobserved: requests for text a minute that passed the tap without an observation, by reason.
-        listening: whether clients can connect to the tap.
-        restart: whether the counters begin anew.
-        gone: whether nothing can be scraped.
-    """
-
-    minutes: int
+    minutes: int  # how long; one sample each
+    #: By type, how many a minute have which acceptance ratio.
     requests: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    #: Further requests a minute by what their answers told; those above have a summary.
     observed: Mapping[str, float] = field(default_factory=dict)
-    rejected: float = 0
-    passed: float | None = None
+    rejected: float = 0  # pushed requests a minute that could not be used
+    passed: float | None = None  # requests a minute that went through the tap; None, and there is no tap
+    #: Connections a minute that the tap did not get, by reason.
     failed: Mapping[str, float] = field(default_factory=dict)
+    #: Requests for text a minute that passed the tap without an observation, by reason.
     unobserved: Mapping[str, float] = field(default_factory=dict)
-    listening: bool = True
-    restart: bool = False
-    gone: bool = False
+    listening: bool = True  # whether clients can connect to the tap
+    restart: bool = False  # whether the counters begin anew
+    gone: bool = False  # whether nothing can be scraped
 
 
 def outcome(ratio: float, thresholds: Thresholds) -> Outcome:
@@ -71,17 +62,7 @@ def observe(
     labels: Mapping[str, str] | None = None,
     start: int = 0,
 ) -> None:
-    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine.
-
-    Args:
-        world: what Prometheus has scraped.
-        phases: what happens, one after another.
-        model: as the answers name it.
-        namespace: where it runs; empty for no label.
-        instance: address of the exporter.
-        labels: further target labels, such as pod or cluster.
-        start: the minute at which the first request comes.
-    """
+    """Add what an exporter says of the requests of a model; the exporter itself comes with its engine."""
     target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
     totals: dict[Series, float] = {}
     recent: deque[Counter[float]] = deque(maxlen=WINDOW)

@@ -13,19 +13,20 @@ import subprocess
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from support.programs import find_program
 
+from .lint import RULES as RULES
+from .lint import read_bundle
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from .world import World
-
-RULES = Path(__file__).parents[2] / "alerts" / "rules"
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,12 @@ class Query:
 
 @dataclass(frozen=True)
 class History:
-    """What Prometheus has scraped, and what it must make of that.
+    """What Prometheus has scraped, and what it must make of that."""
 
-    Attributes:
-        name: what promtool calls it when it complains.
-        world: what Prometheus has scraped.
-        queries: what queries must give.
-        texts: what fires under a name at a minute, with all labels and annotations, as promtool has it.
-    """
-
-    name: str
-    world: World
-    queries: Iterable[Query] = ()
+    name: str  # what promtool calls it when it complains
+    world: World  # what Prometheus has scraped
+    queries: Iterable[Query] = ()  # what queries must give
+    #: What fires under a name at a minute, with all labels and annotations, as promtool has it.
     texts: Iterable[Mapping[str, Any]] = ()
 
     def test(self, rules: str) -> dict[str, Any]:
@@ -80,15 +75,7 @@ class History:
 def verify(
     folder: Path, *histories: History, rules: Iterable[str], interval: str = "1m", texts: bool = True
 ) -> str:
-    """Run promtool over histories, one after another; return an empty string, or what it has to complain of.
-
-    Args:
-        folder: where its files go.
-        histories: what has happened, and what must come of it.
-        rules: names of the rules that all this is about; these and what they are made of suffice.
-        interval: how often rules are evaluated.
-        texts: whether alerts have annotations.
-    """
+    """Run promtool over histories with these rules and what they are made of; return its complaints."""
     groups = needed_groups(rules, texts=texts)
     _write(folder / "rules.yml", {"groups": groups})
     document = {
@@ -131,8 +118,7 @@ def order_of(groups: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def alert_names() -> frozenset[str]:
     """Return the names of all alerts."""
-    rules = (rule for group in _all_groups() for rule in group["rules"])
-    return frozenset(rule["alert"] for rule in rules if "alert" in rule)
+    return frozenset(rule.name for rule in read_bundle().alerts)
 
 
 def _name(rule: Mapping[str, Any]) -> str:
@@ -140,12 +126,7 @@ def _name(rule: Mapping[str, Any]) -> str:
 
 
 def needed_groups(wanted_rules: Iterable[str], *, texts: bool = True) -> list[dict[str, Any]]:
-    """Return the groups with these rules, and all that they are made of or that their texts query.
-
-    Args:
-        wanted_rules: their names.
-        texts: whether alerts have annotations.
-    """
+    """Return the groups with these rules, and all that they are made of or that their texts query."""
     groups = deepcopy(_all_groups())
     rules = [rule for group in groups for rule in group["rules"]]
     if not texts:

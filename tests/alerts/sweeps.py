@@ -1,6 +1,7 @@
 """Worlds in which hardly an alert of the whole bundle may fire, at any minute: one run checks many of them.
 
-Idle nights, crashes, lost scrapes and deployments are in the healthy days of `tests/replay`.
+Idle nights, crashes, lost scrapes and deployments are in the healthy days of `tests/replay`, rollouts with
+another K and schedules in its histories of readers.
 
 Each world is a namespace, in the cluster of its sweep.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from .histories import replica
 from .per_request import RequestPhase
 from .promtool import Query
-from .world import Phase, ServerPhase, World
+from .world import Phase, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,11 +33,6 @@ TERRIBLE = Phase(
     recommended_k=0,
     waiting=5,
     kv_cache=0.97,
-)
-#: The same of vLLM's own series.
-TERRIBLE_SERVER = ServerPhase(
-    HOUR,
-    finished={"stop": 30.0, "length": 0.0, "abort": 0.0, "error": 20.0, "repetition": 10.0},
 )
 #: The same of single requests, through a tap that does not get its connections.
 TERRIBLE_REQUESTS = RequestPhase(
@@ -66,18 +62,12 @@ GAUGES = frozenset(
 
 @dataclass(frozen=True)
 class Sweep:
-    """A history in which nothing fires but what is named.
+    """A history in which nothing fires but what is named."""
 
-    Attributes:
-        name: what is stated, in kebab-case.
-        minutes: how long it is watched, from its beginning on.
-        parts: what builds each namespace.
-        fires: alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
-    """
-
-    name: str
-    minutes: int
-    parts: Mapping[str, Part]
+    name: str  # what is stated, in kebab-case
+    minutes: int  # how long it is watched, from its beginning on
+    parts: Mapping[str, Part]  # what builds each namespace
+    #: Alerts that fire at some minute, by namespace, each with its level; the watchdog does besides.
     fires: Mapping[str, frozenset[tuple[str, str]]] = field(default_factory=dict)
 
     def world(self) -> World:
@@ -99,12 +89,11 @@ class Sweep:
         return Query(self.minutes - 1, f"group by (alertname, level, namespace) ({ever})", samples)
 
 
-def pair(
-    *phases: Phase, server: tuple[ServerPhase, ...] = (), requests: tuple[RequestPhase, ...] = ()
-) -> Part:
-    """Return what adds two replicas that live the same."""
+def pair(*phases: Phase, requests: tuple[RequestPhase, ...] = ()) -> Part:
+    """Return what adds two replicas that live the same, with vLLM."""
 
     def add(world: World, namespace: str) -> None:
+        server = sum(phase.minutes for phase in phases)
         for index in (1, 2):
             replica(world, index, *phases, server=server, requests=requests, namespace=namespace)
 
@@ -127,13 +116,6 @@ def without(names: frozenset[str], part: Part) -> Part:
 #: As bad as can be, on a few drafts and a few requests.
 LOW_TRAFFIC = pair(
     replace(TERRIBLE, minutes=3 * HOUR, drafts=4),
-    server=(
-        replace(
-            TERRIBLE_SERVER,
-            minutes=3 * HOUR,
-            finished={reason: rate / 60 for reason, rate in TERRIBLE_SERVER.finished.items()},
-        ),
-    ),
     requests=(RequestPhase(3 * HOUR, {"chat": {0.8: 0.4}, "summary": {0.1: 0.4}}, {"none": 0.1}),),
 )
 
@@ -150,81 +132,17 @@ WARMING_UP = pair(
         running=1,
     ),
     Phase(160),
-    server=(ServerPhase(20, finished={"stop": 1.0, "error": 0.0, "repetition": 0.0}), ServerPhase(160)),
 )
-
-#: Poor acceptance all over, and yet speculation pays: a cheap drafter on little load.
-BENEFICIAL = pair(
-    Phase(3 * HOUR, acceptance=(0.3, 0.04, 0.0), speedup=1.3, basis="calibrated", waiting=3),
-    server=(ServerPhase(3 * HOUR),),
-)
-
-
-def with_errors(minutes: int, rate: float) -> ServerPhase:
-    """Return requests of which so many a minute end in an error."""
-    finished = {"stop": 60.0 - rate, "length": 0.0, "abort": 0.0, "error": rate, "repetition": 0.0}
-    return ServerPhase(minutes, finished=finished)
-
 
 #: A minute of everything bad, every half hour.
 BLIP = pair(
     Phase(HOUR),
     *(replace(TERRIBLE, minutes=1), Phase(29)) * 2,
-    server=(
-        with_errors(HOUR, 0),
-        *(replace(TERRIBLE_SERVER, minutes=1, finished=with_errors(1, 1).finished), with_errors(29, 0)) * 2,
-    ),
     requests=(
         GOOD_REQUESTS,
         *(replace(TERRIBLE_REQUESTS, minutes=1), replace(GOOD_REQUESTS, minutes=29)) * 2,
     ),
 )
-
-
-# --- something is changed on purpose
-
-
-def rollout(before: Phase, after: Phase, *, apart: int) -> Part:
-    """Return two replicas that new pods take the place of, one after another, from hour 3 on."""
-
-    def add(world: World, namespace: str) -> None:
-        for index in (1, 2):
-            change = 3 * HOUR + apart * (index - 1)
-            for number, phase, start, end in (
-                (index, before, 0, change),
-                (10 + index, after, change, 5 * HOUR),
-            ):
-                minutes = end - start
-                replica(
-                    world,
-                    number,
-                    replace(phase, minutes=minutes),
-                    server=(ServerPhase(minutes),),
-                    requests=(replace(GOOD_REQUESTS, minutes=minutes),),
-                    start=start,
-                    namespace=namespace,
-                )
-
-    return add
-
-
-#: One drafter at several K; that it is only just worth it lets the other alerts speak.
-K1 = Phase(1, acceptance=(0.9,), speedup=1.15, recommended_k=1)
-K2 = Phase(1, acceptance=(0.9, 0.81), speedup=1.15, recommended_k=2)
-K3 = Phase(1, acceptance=(0.9, 0.81, 0.73), speedup=1.15)
-K7 = Phase(1, acceptance=(0.9, 0.81, 0.73, 0.66, 0.59, 0.53, 0.48), speedup=1.15, recommended_k=7)
-
-#: A schedule has K = 3, and K = 1 once the batch is larger; the server's highest position stays.
-SCHEDULE = pair(
-    replace(K3, minutes=100, scheduled_k=3),
-    Phase(70, acceptance=(0.9, 0.0, 0.0), draft_length=1, speedup=1.15, scheduled_k=1, running=80),
-)
-
-
-def canary(world: World, namespace: str) -> None:
-    """One replica of four tries K = 2 while the others have 1."""
-    for index in range(1, 5):
-        replica(world, index, replace(K2 if index == 1 else K1, minutes=2 * HOUR), namespace=namespace)
 
 
 # --- other ways to watch, and series that are not there
@@ -235,20 +153,16 @@ def central_exporter(world: World, namespace: str) -> None:
     for index in (1, 2, 3):
         labels = {"pod": "watcher", "target": f"vllm-{index}:8000"}
         world.engine(
-            Phase(HOUR),
-            instance="10.0.0.9:9850",
-            labels=labels,
-            exporter=index == 1,
-            namespace=namespace,
+            Phase(HOUR), instance="10.0.0.9:9850", labels=labels, exporter=index == 1, namespace=namespace
         )
         address, pod = f"10.0.0.{index}:8000", {"pod": f"vllm-{index}"}
-        world.server(ServerPhase(HOUR), instance=address, labels=pod, namespace=namespace)
+        world.server(HOUR, instance=address, labels=pod, namespace=namespace)
 
 
 def bare_targets(world: World, _: str) -> None:
     """No label of namespace, cluster or pod, as outside of Kubernetes."""
     world.engine(Phase(2 * HOUR), namespace="")
-    world.server(ServerPhase(2 * HOUR), namespace="")
+    world.server(2 * HOUR, namespace="")
 
 
 def llamacpp(world: World, namespace: str) -> None:
@@ -257,14 +171,9 @@ def llamacpp(world: World, namespace: str) -> None:
 
 
 ALL_TERRIBLE = pair(
-    replace(TERRIBLE, minutes=2 * HOUR),
-    server=(replace(TERRIBLE_SERVER, minutes=2 * HOUR),),
-    requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),),
+    replace(TERRIBLE, minutes=2 * HOUR), requests=(replace(TERRIBLE_REQUESTS, minutes=2 * HOUR, rejected=0),)
 )
-NO_INFO = without(
-    frozenset({"vllm_specdec_info"}),
-    pair(replace(TERRIBLE, minutes=90), server=(replace(TERRIBLE_SERVER, minutes=90),)),
-)
+NO_INFO = without(frozenset({"vllm_specdec_info"}), pair(replace(TERRIBLE, minutes=90)))
 COUNTERS = frozenset(
     f"vllm_specdec_{name}_total"
     for name in (
@@ -277,10 +186,9 @@ COUNTERS = frozenset(
 
 def one_of_ten(world: World, namespace: str) -> None:
     """One replica of ten is as bad as can be."""
-    good = ServerPhase(150, finished={"stop": 60.0, "error": 0.0, "repetition": 0.0})
     bad = replace(TERRIBLE, minutes=150, waiting=0, kv_cache=0.4)
     for index in range(1, 11):
-        replica(world, index, bad if index == 1 else Phase(150), server=(good,), namespace=namespace)
+        replica(world, index, bad if index == 1 else Phase(150), server=150, namespace=namespace)
 
 
 def two_clusters(world: World, namespace: str) -> None:
@@ -289,7 +197,7 @@ def two_clusters(world: World, namespace: str) -> None:
         world,
         1,
         *(replace(TERRIBLE, minutes=100), Phase(30, gone=True)),
-        server=(replace(TERRIBLE_SERVER, minutes=100),),
+        server=100,
         requests=(replace(TERRIBLE_REQUESTS, minutes=100),),
         labels={"cluster": "a"},
         namespace=namespace,
@@ -298,7 +206,7 @@ def two_clusters(world: World, namespace: str) -> None:
         world,
         1,
         Phase(130),
-        server=(ServerPhase(130),),
+        server=130,
         requests=(replace(GOOD_REQUESTS, minutes=130),),
         labels={"cluster": "b"},
         namespace=namespace,
@@ -310,30 +218,7 @@ BLIND = frozenset({("RulesBlind", "instance")})
 BAD_REPLICA = frozenset({("EngineOutlier", "engine"), ("ObjectiveBurning", "model")})
 
 LONG: tuple[Sweep, ...] = (
-    Sweep(
-        "changes-on-purpose",
-        5 * HOUR,
-        {
-            "better-drafter": rollout(
-                Phase(1, acceptance=(0.7, 0.45, 0.3), speedup=1.25, basis="calibrated"),
-                Phase(1, acceptance=(0.95, 0.9, 0.86), speedup=1.9),
-                apart=10,
-            ),
-            "k-raised-slowly": rollout(K3, K7, apart=40),
-            "k-lowered-slowly": rollout(K7, K2, apart=20),
-        },
-    ),
-    Sweep(
-        "quiet-hours",
-        3 * HOUR,
-        {
-            "few-drafts": LOW_TRAFFIC,
-            "new-model": WARMING_UP,
-            "poor-but-beneficial": BENEFICIAL,
-            "canary": canary,
-            "schedule": SCHEDULE,
-        },
-    ),
+    Sweep("quiet-hours", 3 * HOUR, {"few-drafts": LOW_TRAFFIC, "new-model": WARMING_UP}),
     Sweep(
         "unusual-targets",
         2 * HOUR,
@@ -345,7 +230,6 @@ LONG: tuple[Sweep, ...] = (
         {
             "no-thresholds": without(frozenset({"vllm_specdec_threshold"}), ALL_TERRIBLE),
             "no-info": NO_INFO,
-            "no-server": pair(Phase(2 * HOUR)),
             "no-gauges": without(GAUGES, pair(Phase(2 * HOUR))),
             "no-counters": without(COUNTERS, pair(replace(TERRIBLE, minutes=2 * HOUR))),
         },

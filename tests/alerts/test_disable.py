@@ -68,17 +68,12 @@ PAYING = Phase(MINUTES, drafts=1000, speedup=1.3)
 
 @dataclass
 class Engine:
-    """What is known of an engine at every minute.
+    """What is known of an engine at every minute."""
 
-    Attributes:
-        at: its phase.
-        drafts: drafts since the minute before, of which a restart shows none.
-        accepted: accepted tokens likewise.
-    """
-
-    at: list[Phase] = field(default_factory=list)
+    at: list[Phase] = field(default_factory=list)  # its phase
+    #: Drafts since the minute before, of which a restart shows none.
     drafts: list[float] = field(default_factory=list)
-    accepted: list[float] = field(default_factory=list)
+    accepted: list[float] = field(default_factory=list)  # accepted tokens likewise
 
     @classmethod
     def of(cls, lived: tuple[Phase, ...]) -> Engine:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus
 
 import pytest
-import yaml
 
-from alerts.case import PREFIX, Case, full_name, promises
-from alerts.lint import read_bundle
+from alerts.case import Case, all_cases, all_texts, full_name, promises
+from alerts.lint import PREFIX, read_bundle
 from alerts.promtool import History, alert_names, verify
 from alerts.sweeps import SWEEPS
 from alerts.world import World
@@ -21,16 +18,10 @@ from replay.faults import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-HERE = Path(__file__).parent
-CASES: tuple[Case, ...] = tuple(
-    case
-    for path in sorted(HERE.glob("cases_*.py"))
-    for case in importlib.import_module(f"alerts.{path.stem}").CASES
-)
+CASES = all_cases()
 ALERTS: tuple[dict[str, Any], ...] = tuple(dict(rule.body) for rule in read_bundle().alerts)
-#: What a person reads: a case, a minute of it, and labels and annotations of all that fires then.
-TEXTS: list[dict[str, Any]] = yaml.safe_load((HERE / "texts.yml").read_text("utf-8"))
 #: Cases of more minutes take a second or more each.
 LONG = 120
 #: Where they take more than a day, rules are evaluated as seldom as the minutes that they ask for allow.
@@ -82,7 +73,7 @@ def _texts(case: Case) -> list[dict[str, Any]]:
                 for shown in text["alerts"]
             ],
         }
-        for text in TEXTS
+        for text in all_texts()
         if text["case"] == case.name
     ]
 
@@ -144,19 +135,15 @@ def test_names_of_cases_are_unique() -> None:
     assert [name for name, number in names.items() if number > 1] == []
 
 
-def _title(rule: Mapping[str, Any]) -> str:
-    more = (f"{name}={value}" for name, value in rule["labels"].items() if name != "subject")
-    return " ".join((rule["alert"].removeprefix(PREFIX), *more))
-
-
 def test_every_rule_is_shown_to_fire_with_all_that_a_person_reads() -> None:
     alerts = {case.name: full_name(case.alert) for case in CASES}
     shown = [
         _rule(alerts[text["case"]], one["labels"])["labels"] | {"alert": alerts[text["case"]]}
-        for text in TEXTS
+        for text in all_texts()
         for one in text["alerts"]
     ]
-    assert [_title(rule) for rule in ALERTS if rule["labels"] | {"alert": rule["alert"]} not in shown] == []
+    rules = read_bundle().alerts
+    assert [rule.title for rule in rules if {**rule.labels, "alert": rule.name} not in shown] == []
 
 
 def test_every_alert_that_lasts_is_shown_to_end() -> None:
@@ -179,9 +166,3 @@ def test_what_alerts_promise_are_histories_that_are_run() -> None:
     assert promised.keys() == {rule["alert"] for rule in ALERTS}
     assert {(alert, found) for alert, (found, _, _) in promised.items()} - fires == set()
     assert {(alert, missed) for alert, (_, missed, _) in promised.items()} - quiet == set()
-
-
-def test_every_alert_is_shown_to_be_silent() -> None:
-    silent = {full_name(case.alert) for case in CASES if not any(case.fires.values())}
-    always = {f"{PREFIX}Watchdog"}
-    assert {rule["alert"] for rule in ALERTS} - silent == always

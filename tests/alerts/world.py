@@ -20,9 +20,6 @@ from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
 
-from .server import ServerPhase as ServerPhase
-from .server import counters
-
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
 
@@ -39,69 +36,41 @@ Labels = dict[str, str]
 
 @dataclass(frozen=True)
 class Phase:
-    """Some minutes of one engine, the same all through.
+    """Some minutes of one engine, the same all through."""
 
-    Attributes:
-        minutes: how long; one sample each.
-        drafts: drafts per minute.
-        acceptance: the share of drafts accepted at each position; its length is K.
-        draft_length: draft tokens per draft; K unless given.
-        plain_tokens: generated tokens per minute outside of drafts.
-        speedup: of all output; None where it is unknown.
-        basis: where it comes from.
-        guess: the modelled speedup whose interval includes 1, so that `speedup` is not known.
-        interval: low and high end of the interval of the speedup.
-        activity: the engine's state.
-        action: what the exporter advises.
-        recommended_k: the K that it advises.
-        gain: how much faster that K would be.
-        scheduled_k: the K of the schedule at the present load.
-        running: requests in the batch.
-        waiting: requests in the queue.
-        kv_cache: used share of the KV cache.
-        step_seconds: mean time of an engine step.
-        step_fit: its learned line: fixed, and for each request.
-        uptime_decay: the share of the acceptance length that the engine lost with uptime.
-        restart: whether the counters begin anew.
-        uncounted: whether the server has no counters of speculation, as one that was started without it.
-        gone: whether neither exporter nor engine can be scraped.
-        unreachable: whether the exporter is there and cannot read the server.
-        errors: failed polls per minute by reason; unless given, refused ones while unreachable.
-        stale: whether the time of the last successful poll stands still though the server is up.
-        polled_every: minutes between two polls, one at the least.
-        reload_failed: whether the exporter could not read its newest configuration.
-        info: further labels of info, such as a version.
-    """
-
-    minutes: int
-    drafts: float = 600
+    minutes: int  # how long; one sample each
+    drafts: float = 600  # drafts per minute
+    #: The share of drafts accepted at each position; its length is K.
     acceptance: tuple[float, ...] = (0.9, 0.7, 0.5)
-    draft_length: float | None = None
-    plain_tokens: float = 0
-    speedup: float | None = 1.6
-    basis: str = "modelled"
+    draft_length: float | None = None  # draft tokens per draft; K unless given
+    plain_tokens: float = 0  # generated tokens per minute outside of drafts
+    speedup: float | None = 1.6  # of all output; None where it is unknown
+    basis: str = "modelled"  # where it comes from
+    #: The modelled speedup whose interval includes 1, so that `speedup` is not known.
     guess: float | None = None
-    interval: tuple[float, float] | None = None
-    activity: str = "active"
-    action: str = "keep"
-    recommended_k: int | None = 3
-    gain: float = 0.1
-    scheduled_k: int | None = None
-    running: float = 8
-    waiting: float = 0
-    kv_cache: float = 0.4
-    step_seconds: float | None = None
-    step_fit: tuple[float, float] | None = None
-    uptime_decay: float | None = None
-    restart: bool = False
+    interval: tuple[float, float] | None = None  # low and high end of the interval of the speedup
+    activity: str = "active"  # the engine's state
+    action: str = "keep"  # what the exporter advises
+    recommended_k: int | None = 3  # the K that it advises
+    gain: float = 0.1  # how much faster that K would be
+    scheduled_k: int | None = None  # the K of the schedule at the present load
+    running: float = 8  # requests in the batch
+    waiting: float = 0  # requests in the queue
+    kv_cache: float = 0.4  # used share of the KV cache
+    step_seconds: float | None = None  # mean time of an engine step
+    step_fit: tuple[float, float] | None = None  # its learned line: fixed, and for each request
+    uptime_decay: float | None = None  # the share of the acceptance length that the engine lost with uptime
+    restart: bool = False  # whether the counters begin anew
+    #: Whether the server has no counters of speculation, as one that was started without it.
     uncounted: bool = False
-    gone: bool = False
-    unreachable: bool = False
+    gone: bool = False  # whether neither exporter nor engine can be scraped
+    unreachable: bool = False  # whether the exporter is there and cannot read the server
+    #: Failed polls per minute by reason; unless given, refused ones while unreachable.
     errors: Mapping[str, float] | None = None
-    stale: bool = False
-    polled_every: int = 1
-    reload_failed: bool = False
-    info: Mapping[str, str] = field(default_factory=dict)
+    stale: bool = False  # whether the time of the last successful poll stands still though the server is up
+    polled_every: int = 1  # minutes between two polls, one at the least
+    reload_failed: bool = False  # whether the exporter could not read its newest configuration
+    info: Mapping[str, str] = field(default_factory=dict)  # further labels of info, such as a version
 
     @property
     def accepted(self) -> float:
@@ -109,10 +78,14 @@ class Phase:
         return self.drafts * sum(self.acceptance)
 
     @property
+    def generated(self) -> float:
+        """Generated tokens per minute."""
+        return self.accepted + self.drafts + self.plain_tokens
+
+    @property
     def coverage(self) -> float:
         """Share of the output that came out of drafts."""
-        emitted = self.accepted + self.drafts
-        return emitted / (emitted + self.plain_tokens)
+        return (self.accepted + self.drafts) / self.generated
 
     @property
     def drafted(self) -> float:
@@ -129,15 +102,10 @@ def idle(minutes: int, **changes: object) -> Phase:
 
 @dataclass
 class World:
-    """Series by name and labels, each a list of samples, one a minute.
+    """Series by name and labels, each a list of samples, one a minute."""
 
-    Attributes:
-        thresholds: what the exporters publish.
-        without: metrics that Prometheus does not have, by name.
-    """
-
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    without: frozenset[str] = frozenset()
+    thresholds: Thresholds = field(default_factory=Thresholds)  # what the exporters publish
+    without: frozenset[str] = frozenset()  # metrics that Prometheus does not have, by name
     _samples: dict[str, list[str]] = field(default_factory=dict)
 
     def put(self, name: str, labels: Mapping[str, str], minute: int, values: Iterable[float | str]) -> None:
@@ -181,18 +149,7 @@ class World:
         exporter: bool = True,
         start: int = 0,
     ) -> None:
-        """Add an engine and, unless another engine has added it, its exporter.
-
-        Args:
-            phases: what happens, one after another.
-            model: its name.
-            namespace: where it runs; empty for no label.
-            instance: address of the exporter.
-            engine: its number.
-            labels: further target labels, such as pod or cluster.
-            exporter: whether to add the series of the exporter itself, too.
-            start: the minute at which it appears, such as that of a new pod.
-        """
+        """Add an engine, from a minute on, and the exporter at `instance` unless it is there already."""
         target = {"job": JOB, "instance": instance, "namespace": namespace, **(labels or {})}
         own = {**target, "model_name": model, "engine": engine}
         totals: dict[tuple[str, str], float] = {}
@@ -203,38 +160,20 @@ class World:
 
     def server(
         self,
-        *phases: ServerPhase,
+        minutes: int,
         model: str = MODEL,
         namespace: str = "chat",
         instance: str = "10.0.0.1:8000",
         labels: Mapping[str, str] | None = None,
         start: int = 0,
     ) -> None:
-        """Add vLLM's own series of an engine, as Prometheus has them where it scrapes vLLM as well.
-
-        Args:
-            phases: what happens, one after another.
-            model: its name.
-            namespace: where it runs; empty for no label.
-            instance: address of vLLM.
-            labels: further target labels, such as pod or cluster.
-            start: the minute at which it appears, such as that of a new pod.
-        """
+        """Add what the rules use of vLLM's own series, where Prometheus scrapes vLLM as well."""
         target = {"job": "vllm", "instance": instance, "namespace": namespace, **(labels or {})}
-        own = {**target, "model_name": model, "engine": "0"}
-        totals: dict[tuple[str, str, str], float] = {}
-        minute = start
-        for phase in phases:
-            self.put("up", target, minute, [float(not phase.gone)] * phase.minutes)
-            if phase.restart:
-                totals.clear()
-            for key, step in () if phase.gone else counters(phase):
-                name, label, value = key
-                before = totals.get(key, 0.0)
-                samples = [before + step * i for i in range(phase.minutes)]
-                self.put(f"vllm:{name}", {**own, label: value}, minute, samples)
-                totals[key] = before + step * phase.minutes
-            minute += phase.minutes
+        self.put("up", target, start, [1.0] * minutes)
+        for position, step in enumerate((540, 420, 300)):
+            own = {**target, "model_name": model, "engine": "0", "position": str(position)}
+            name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+            self.put(name, own, start, [step * minute for minute in range(minutes)])
 
     def _phase(
         self,
@@ -263,7 +202,7 @@ class World:
             ("drafts_total", ""): phase.drafts,
             ("draft_tokens_total", ""): phase.drafted,
             ("accepted_tokens_total", ""): phase.accepted,
-            ("generation_tokens_total", ""): phase.accepted + phase.drafts + phase.plain_tokens,
+            ("generation_tokens_total", ""): phase.generated,
         }
         for index, ratio in enumerate(phase.acceptance):
             counters["accepted_tokens_per_position_total", str(index)] = phase.drafts * ratio

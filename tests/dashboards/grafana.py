@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dashboards.documents import every_panel
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -224,8 +226,7 @@ def _answers(prometheus: PrometheusServer, text: str, viewing: Viewing) -> Itera
 
 def panels(dashboard: Json) -> list[Json]:
     """Return the panels that have queries, also those folded into rows."""
-    every = (panel for outer in dashboard["panels"] for panel in (outer, *outer.get("panels", ())))
-    return [panel for panel in every if panel["type"] not in SILENT]
+    return [panel for panel in every_panel(dashboard) if panel["type"] not in SILENT]
 
 
 def unfolded(dashboard: Json) -> Json:

@@ -106,15 +106,7 @@ class Event:
 
 
 def events(world: World, name: str, hours: float, step: float, **values: Value) -> list[Event]:
-    """Return what an annotation of the Overview marks, in the order of time.
-
-    Args:
-        world: where.
-        name: of the annotation.
-        hours: how far somebody looks back.
-        step: between two points, in seconds, which Grafana chooses for that range; nearer ones are one event.
-        values: of variables.
-    """
+    """Return what an annotation of the Overview marks in the last hours, with a point every step."""
     viewing = Viewing(world.end - 3600 * hours, world.end, values, scrape_interval=world.interval)
     found = []
     for series in annotations(world.prometheus, dashboards()["overview"], viewing)[name]["result"]:

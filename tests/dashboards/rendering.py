@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-#: Of the window, without Grafana's own menu at the side.
-WIDTH = 1600
+#: Of the window, in pixels.
 _HEIGHT = 900
 
 
@@ -86,47 +85,30 @@ class Report:
         return found
 
 
-def document(
-    dashboard: Json, start: float, end: float, results: Mapping[int, Mapping[str, Any]], **more: Any
-) -> Document:
-    """Put together what the page needs.
-
-    Args:
-        dashboard: as Grafana stores it.
-        start: Unix time at which the range begins.
-        end: Unix time at which it ends.
-        results: the `data` of Prometheus's responses, by the panel's id and the target's refId.
-        more: what else `src/document.ts` has.
-    """
-    own = {str(id_): dict(answers) for id_, answers in results.items()}
-    common = {"from": start, "to": end, "theme": "dark", "width": WIDTH}
-    return {"dashboard": dashboard, "results": own, **common, **more}
-
-
 def look(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing, *, theme: str = "dark") -> Document:
     """Query a Prometheus as the dashboard does, and put together what the page needs."""
     variables = grafana.resolve(prometheus, dashboard, viewing)
-    results: dict[int, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     steps: dict[str, dict[str, int]] = {}
     for panel in grafana.panels(dashboard):
         found = grafana.queries(panel, viewing, variables)
-        results[panel["id"]] = {ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()}
+        results[str(panel["id"])] = {ref: grafana.ask(prometheus, one, viewing) for ref, one in found.items()}
         steps[str(panel["id"])] = {ref: one.step for ref, one in found.items()}
     marks = {one["name"]: one for one in dashboard["annotations"]["list"]}
-    return document(
-        dashboard,
-        viewing.start,
-        viewing.end,
-        results,
-        steps=steps,
-        theme=theme,
-        width=viewing.pixels,
-        variables={name: variable.value for name, variable in variables.items()} | {"filters": ""},
-        annotations=[
+    return {
+        "dashboard": dashboard,
+        "results": results,
+        "from": viewing.start,
+        "to": viewing.end,
+        "steps": steps,
+        "theme": theme,
+        "width": viewing.pixels,
+        "variables": {name: variable.value for name, variable in variables.items()} | {"filters": ""},
+        "annotations": [
             {"name": name, "iconColor": marks[name]["iconColor"], "step": 60_000, "data": data}
             for name, data in grafana.annotations(prometheus, dashboard, viewing).items()
         ],
-    )
+    }
 
 
 async def render(given: Document, page: Page, picture: Path | None = None) -> Report:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from alerts.lint import TARGET, Bundle, raw_metrics, read_bundle, records, shape
-from alerts.lint.expressions import parse, selector_name
-from alerts.lint.shapes import selected
+from alerts.lint import TARGET, raw_metrics, read_bundle, records
+from alerts.lint.bundle import parse, selector_name
 from dashboards.documents import VARIABLE
 from support.builders import upstream
 
@@ -29,16 +27,21 @@ PROMETHEUS = frozenset(
 )
 #: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, at its end.
 VLLM = frozenset(
-    {
-        "vllm:gpu_cache_usage_perc",
-        "vllm:gpu_prefix_cache_hits_total",
-        "vllm:gpu_prefix_cache_queries_total",
-    }
+    {"vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total"}
 )
 #: Series of SGLang: those of its recorded answer.
 SGLANG = frozenset(re.findall(r"(?m)^sglang:\w+", upstream("sglang-k3.txt").decode()))
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
+
+#: Labels of what is recorded, by its level.
+LEVELS = {
+    "namespace": frozenset({"cluster", "namespace"}),
+    "model": frozenset({"cluster", "namespace", "model_name"}),
+    "method": frozenset({"cluster", "namespace", "model_name", "method"}),
+    "instance": TARGET | {"model_name"},
+    "engine": TARGET | {"model_name", "engine"},
+}
 
 #: What stands for a variable outside of strings, in milliseconds: no other duration is as odd.
 DURATIONS: Mapping[str, int] = {
@@ -48,12 +51,6 @@ DURATIONS: Mapping[str, int] = {
     "window": 300_004,
 }
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*")""")
-
-
-@cache
-def bundle() -> Bundle:
-    """Return the rules whose records and alerts dashboards show."""
-    return read_bundle()
 
 
 def tree(expr: str) -> promql.Expr:
@@ -73,32 +70,22 @@ def _value(found: re.Match[str]) -> str:
 
 def exists(name: str) -> bool:
     """Return whether there are series of this name."""
-    return name in PROMETHEUS | VLLM | SGLANG | ALERTS or name in raw_metrics() or name in records(bundle())
+    return (
+        name in PROMETHEUS | VLLM | SGLANG | ALERTS or name in raw_metrics() or name in records(read_bundle())
+    )
 
 
 def labels(selector: promql.VectorSelector) -> frozenset[str]:
-    """Return the labels that the series of a selector can have."""
+    """Return the labels that the series of a selector can have, for a record by its level."""
     name = selector_name(selector)
-    if name in ALERTS:
-        return _alert_labels(selector)
-    if name in PROMETHEUS:
-        return TARGET
-    if name in VLLM | SGLANG:
-        return TARGET | {"model_name", "engine"}
-    return selected(selector, bundle()).all_labels
+    level, colon, _ = name.partition(":")
+    if colon and name in records(read_bundle()):
+        return LEVELS[level]
+    if name in raw_metrics():
+        return TARGET | raw_metrics()[name]
+    return TARGET if name in PROMETHEUS else TARGET | {"model_name", "engine"}
 
 
 def matchers(selector: promql.VectorSelector) -> list[Any]:
     """Return the matchers of a selector but for that of its name."""
     return [matcher for matcher in selector.matchers.matchers if matcher.name != "__name__"]
-
-
-def _alert_labels(selector: promql.VectorSelector) -> frozenset[str]:
-    """Return the labels of the alerts that the matchers of `alertname` leave."""
-    wanted = [matcher.value for matcher in matchers(selector) if matcher.name == "alertname"]
-    found = frozenset({"alertname", "alertstate"})
-    for rule in bundle().alerts:
-        if all(re.fullmatch(value, rule.name) for value in wanted):
-            inner = shape(rule.tree, bundle())
-            found |= frozenset(rule.labels) | (inner.all_labels if inner else frozenset())
-    return found

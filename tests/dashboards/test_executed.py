@@ -229,6 +229,7 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
         assert [float(row[column]) for row in rows.values()] == pytest.approx([value] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
+    assert shown["overview: Firing alerts"].empty
 
 
 @pytest.mark.full

@@ -1,12 +1,9 @@
-"""The JSON of the dashboards: settings, size, places, variables, words, units, and links.
-
-Keys and values that Grafana does not know are found in `test_types`, what queries show in `test_executed`.
-"""
+"""The JSON of the dashboards: settings, variables, words, units and links; `test_executed` runs queries."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,7 +20,7 @@ from dashboards.documents import (
     under,
     variables_in,
 )
-from dashboards.grafana import unfolded
+from dashboards.grafana_types import UNTYPED, misfits
 from docs.inventory import ROOT
 from support.published import REPOSITORY
 
@@ -53,61 +50,32 @@ _DESCRIPTION = re.compile(
 OWN = ("__value.raw", "__url_time_range")
 
 
-def test_there_are_four_dashboards_of_75_panels_and_the_first_is_one_screen() -> None:
-    """21 rows of the grid are 790 pixels, which a window of 1440 x 900 shows below Grafana's menu."""
-    assert {one["title"].removeprefix("vLLM / Speculative decoding / ") for one in UIDS.values()} == {
-        "Overview",
-        "Deep dive",
-        "Requests",
-        "Exporter",
-    }
-    assert len(PANELS) <= 75
-    every = [panel for one in dashboards().values() for panel in every_panel(one) if panel["type"] != "row"]
-    assert len(PANELS) == len(every), "no two panels of a dashboard have one title"
-    overview = every_panel(dashboards()["overview"])
-    assert len(overview) <= 14
-    assert sum(len(panel["targets"]) for panel in overview) <= 25
-    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in overview) <= 21
-    for uid, dashboard in dashboards().items():
-        types = [one["type"] for one in dashboard["templating"]["list"]]
-        assert (types[0], types[-1]) == ("datasource", "adhoc"), uid
-        assert len(types) <= 6, uid
-
-
 def test_every_dashboard_can_be_imported_and_opens_alike() -> None:
     """Grafana asks for the data source at an import, and puts it into the variable of that name.
 
     Read by Grafana 10.4 to 13, which know the schema versions 39 to 42.
     """
-    settings = {
-        "refresh": "30s",
-        "graphTooltip": 1,
-        "timezone": "browser",
-        "tags": ["vllm-specdec", "vllm", "speculative-decoding"],
-        "editable": True,
-    }
+    settings = ("refresh", "graphTooltip", "timezone", "tags", "editable")
+    assert len({str([one[key] for key in settings]) for one in UIDS.values()}) == 1
     for uid, dashboard in dashboards().items():
-        assert {key: dashboard[key] for key in settings} == settings, uid
+        panels = every_panel(dashboard)
+        assert len({panel["id"] for panel in panels}) == len(panels), uid
+        assert len({panel.get("title") for panel in panels}) == len(panels), uid
         assert 39 <= dashboard["schemaVersion"] <= 42
         assert dashboard["description"].endswith("?"), uid
         (asked,) = dashboard["__inputs"]
         source = dashboard["templating"]["list"][0]
         assert (asked["pluginId"], source["current"]["value"]) == ("prometheus", f"${{{asked['name']}}}")
         needed = {one["id"] for one in dashboard["__requires"] if one["type"] == "panel"}
-        assert needed == {panel["type"] for panel in every_panel(dashboard)} - {"row"}, uid
+        assert needed == {panel["type"] for panel in panels} - {"row"}, uid
 
 
-def test_panels_fill_the_page_line_by_line() -> None:
-    """Each line of the grid of 24 columns is covered once, folded rows or not; every panel has its own id."""
+def test_grafana_knows_everything_in_a_dashboard() -> None:
+    """What its own types do not name is listed, and used."""
     for uid, dashboard in dashboards().items():
-        every = every_panel(dashboard)
-        assert len({panel["id"] for panel in every}) == len(every), uid
-        for shown in (dashboard, unfolded(dashboard)):
-            covered = Counter[int]()
-            for at in (panel["gridPos"] for panel in shown["panels"]):
-                covered.update(dict.fromkeys(range(at["y"], at["y"] + at["h"]), at["w"]))
-            assert set(covered.values()) == {24}, uid
-            assert sorted(covered) == list(range(len(covered))), uid
+        assert misfits(dashboard) == [], uid
+    text = json.dumps(dict(dashboards()))
+    assert [path for path in UNTYPED if f'"{path.rpartition(".")[2]}"' not in text] == []
 
 
 def test_everything_uses_the_chosen_data_source() -> None:
@@ -211,9 +179,6 @@ def test_thresholds_are_queried_and_not_written_down() -> None:
     assert all(len(one) < 2 for one in steps)
 
 
-# --- what Grafana makes of options, by its source in 10.4, 11.6, 12 and 13; no Grafana runs here
-
-
 def test_states_of_a_timeline_keep_their_words() -> None:
     """`prepareTimelineFields` replaces values by labels of thresholds if they are coloured by thresholds.
 
@@ -223,31 +188,6 @@ def test_states_of_a_timeline_keep_their_words() -> None:
     assert len(timelines) >= 2
     for name, panel in timelines.items():
         assert panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed", name
-
-
-def test_labels_of_an_axis_differ() -> None:
-    """With decimals, neighbours are rounded to one label; with 0, shares have labels at 0 % and 100 % alone.
-
-    UPlotAxisBuilder.ts. Whole numbers have 0: their labels are whole.
-    """
-    assert [
-        name
-        for name, panel in SHOWING.items()
-        for _, properties in fields(panel)
-        for own in [{**panel["fieldConfig"]["defaults"], **properties}]
-        if panel["type"] == "timeseries"
-        and (own.get("decimals") or (own.get("unit"), own.get("decimals")) == ("percentunit", 0))
-    ] == []
-
-
-def test_rows_of_whole_numbers_have_their_label_in_the_middle() -> None:
-    """`rowsToCellsHeatmap` puts the bound of a bucket at its upper edge, but for the layout `unknown`."""
-    layouts = {
-        panel["options"]["yAxis"]["axisLabel"]: panel["options"]["rowsFrame"]["layout"]
-        for panel in SHOWING.values()
-        if panel["type"] == "heatmap"
-    }
-    assert layouts == {"accepted": "unknown", "acceptance": "auto"}
 
 
 # --- links

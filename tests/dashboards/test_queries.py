@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import promql_parser as promql
 
-from alerts.lint.expressions import RATES, aggregation, nodes, selector_name
+from alerts.lint.bundle import RATES, nodes, selector_name
 from dashboards.documents import dashboards, every_panel
-from dashboards.series import DURATIONS, VLLM, exists, labels, matchers, tree
-from docs.inventory import ROOT
+from dashboards.series import DURATIONS, exists, labels, matchers, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
 
 #: Labels that a variable of the same name narrows down.
 NARROWED = ("cluster", "namespace", "model_name", "window")
-#: Queries over another time than Grafana's rate interval, and why, by dashboard and place.
-OTHER_RANGES = (
-    ("overview", "Models", "five minutes, where no exporter has a window"),
-    ("exporter", "Engine restarts|Exporters and servers", "counts of an hour"),
-    ("requests", ".*", "half an hour, as the exporter judges"),
-)
 #: Ratios whose mean over engines is meant: the size of a cache is not known.
 MEANT = ("vllm_specdec_kv_cache_usage_ratio",)
 _VARIABLE = re.compile(r"label_values\((.+), \w+\)|query_result\((.+)\)", re.DOTALL)
@@ -73,24 +66,17 @@ def test_every_series_exists() -> None:
     ] == []
 
 
-def test_rates_are_over_grafanas_rate_interval() -> None:
-    """At least four scrapes, and no less than a pixel."""
-    wrong = [
-        (query.dashboard, query.place)
+def test_rates_are_over_grafanas_rate_interval_or_minutes() -> None:
+    """At least four scrapes, and no less than a pixel; where a window is meant, it has five minutes."""
+    assert [
+        (query.dashboard, query.place, inner.range)
         for query in QUERIES
         for call in nodes(tree(query.expr), promql.Call)
         if call.func.name in RATES
         for inner in nodes(call.args[0], promql.MatrixSelector | promql.SubqueryExpr)
         if round(inner.range.total_seconds() * 1000) != DURATIONS["__rate_interval"]
-    ]
-    excused = {
-        place: excuse
-        for place in wrong
-        for excuse in OTHER_RANGES
-        if place[0] == excuse[0] and re.match(excuse[1], place[1])
-    }
-    assert set(wrong) == set(excused)
-    assert set(excused.values()) == set(OTHER_RANGES), "every excuse is needed"
+        and inner.range.total_seconds() < 300
+    ] == []
 
 
 def test_no_query_is_a_burden() -> None:
@@ -114,10 +100,9 @@ def test_no_ratio_is_averaged() -> None:
     averaged = {
         (query.dashboard, query.place, name)
         for query in QUERIES
-        for node in nodes(tree(query.expr), promql.AggregateExpr | promql.Call)
-        for operator, inner in [aggregation(node)]
-        if inner is not None and operator in ("avg", "quantile")
-        for name in [selector_name(one) for one in nodes(inner, promql.VectorSelector)]
+        for node in nodes(tree(query.expr), promql.AggregateExpr)
+        if str(node.op) in ("avg", "quantile")
+        for name in [selector_name(one) for one in nodes(node.expr, promql.VectorSelector)]
         if _RATIO.search(name) and name not in MEANT
     }
     assert averaged == set()
@@ -146,9 +131,3 @@ def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> Non
         and 'alertname="VLLMSpecDecodeWatchdog"' not in str(selector)
         for label in lacking(selector, query)
     ] == []
-
-
-def test_old_names_of_vllm_are_those_that_the_captures_do_not_show() -> None:
-    written = (ROOT / "tests/data/upstream/README.md").read_text("utf-8")
-    for name in VLLM:
-        assert name.removeprefix("vllm:").removeprefix("gpu_prefix_cache_").partition("_")[0] in written

@@ -143,14 +143,7 @@ class _Replayed:
 
 
 def scrape(storage: Storage, pods: Iterable[Pod], every: int, kept: Callable[[str], bool]) -> None:
-    """Let pods run, and store what Prometheus scrapes.
-
-    Args:
-        storage: where to.
-        pods: what runs.
-        every: ticks from scrape to scrape; the first one is at the end of the first `every` ticks.
-        kept: which of vLLM's own series Prometheus keeps, by name.
-    """
+    """Let pods run, and store what Prometheus scrapes every so many ticks, of servers what it keeps."""
     for number, pod in enumerate(pods):
         counted = []
         for server in pod.servers:

@@ -77,13 +77,7 @@ class RequestTraffic:
 
 
 class Seen:
-    """What an exporter's tap has seen of a server.
-
-    Args:
-        traffic: what the server is asked.
-        model: by which name.
-        thresholds: those in force.
-    """
+    """What an exporter's tap has seen of a server."""
 
     def __init__(self, traffic: RequestTraffic, model: str, thresholds: Thresholds) -> None:
         tenants = Classification(tenant_header="x-tenant", tenants=_TENANTS)
@@ -96,13 +90,7 @@ class Seen:
         self._errors = dict.fromkeys(ERRORS, 0)
 
     def go_on(self, seconds: float, clock: float, wall: float) -> None:
-        """Let time pass.
-
-        Args:
-            seconds: how long.
-            clock: what the exporter's clock shows in the end.
-            wall: Unix time in the end.
-        """
+        """Let seconds pass, until the exporter's clock and the wall clock show these times."""
         for observation in self._requests(seconds, wall):
             self._number += 1
             if self._number % _ABORTED == 0:

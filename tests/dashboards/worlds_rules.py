@@ -7,11 +7,12 @@ written back. `for` and `keep_firing_for` go as in Prometheus (rules/alerting.go
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from alerts.lint import Rule
+from alerts.lint.bundle import names
 from alerts.promtool import needed_groups
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
@@ -26,41 +27,14 @@ if TYPE_CHECKING:
 
     Rows = dict[Key, NDArray[np.float64]]
 
-_WORD = re.compile(r"[a-zA-Z_:][\w:]*")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule, and the names that stand in its expression."""
-
-    rule: Mapping[str, Any]  # as in the file
-    words: frozenset[str]  # of the expression
-
-    @property
-    def name(self) -> str:
-        """The recorded name, or the alert's."""
-        return str(self.rule.get("record") or self.rule["alert"])
-
-    @property
-    def is_alert(self) -> bool:
-        """Whether it is an alert."""
-        return "alert" in self.rule
-
-
 def evaluate(
-    prometheus: PrometheusServer, scrapes: NDArray[np.float64], names: Iterable[str], every: int
+    prometheus: PrometheusServer, scrapes: NDArray[np.float64], wanted: Iterable[str], every: int
 ) -> Storage:
-    """Evaluate rules from the first scrape on; write what they give into the Prometheus, and return it.
-
-    Args:
-        prometheus: has what was scraped.
-        scrapes: their Unix times.
-        names: of the alerts and of the recorded series that are wanted.
-        every: scrapes from one evaluation to the next.
-    """
-    found = [rule for group in needed_groups(names, texts=False) for rule in group["rules"]]
-    rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
+    """Evaluate rules every so many scrapes; write what they give into the Prometheus, and return it."""
+    rules = [Rule(rule) for group in needed_groups(wanted, texts=False) for rule in group["rules"]]
     evaluation = _Evaluation(prometheus, scrapes[(len(scrapes) - 1) % every :: every])
     for level in _levels(rules):
         evaluation.run(level)
@@ -72,13 +46,13 @@ def _levels(rules: list[Rule]) -> Iterator[list[Rule]]:
 
     A rule that goes on as long as its own alert fires is true for longer the second time.
     """
-    left = [rule for rule in rules if "ALERTS" not in rule.words]
+    left = [rule for rule in rules if "ALERTS" not in names(rule.tree)]
     while left:
-        names = {rule.name for rule in left}
-        ready = [rule for rule in left if not rule.words & (names - {rule.name})]
+        waiting = {rule.name for rule in left}
+        ready = [rule for rule in left if not names(rule.tree) & (waiting - {rule.name})]
         yield ready
         left = [rule for rule in left if rule not in ready]
-    last = [rule for rule in rules if "ALERTS" in rule.words]
+    last = [rule for rule in rules if "ALERTS" in names(rule.tree)]
     yield last
     yield last
 
@@ -93,8 +67,8 @@ class _Evaluation:
         """Evaluate rules that do not build on each other."""
         new: Rows = {}
         for rule in rules:
-            for labels, rows in self._ask(rule.rule["expr"]):
-                labels.update(rule.rule.get("labels", {}))
+            for labels, rows in self._ask(rule.body["expr"]):
+                labels.update(rule.labels)
                 if rule.is_alert:
                     new.update(self._alert(rule, labels, rows))
                 else:
@@ -122,7 +96,7 @@ class _Evaluation:
 
     def _alert(self, rule: Rule, labels: dict[str, str], rows: NDArray[np.float64]) -> Rows:
         """Return ALERTS and ALERTS_FOR_STATE of one alert."""
-        wait, keep = (_seconds(rule.rule.get(name, "0s")) for name in ("for", "keep_firing_for"))
+        wait, keep = (_seconds(rule.body.get(name, "0s")) for name in ("for", "keep_firing_for"))
         named = {**labels, "alertname": rule.name}
         pending, firing, since = (np.full(len(rows), np.nan) for _ in range(3))
         began: float | None = None  # when it became active

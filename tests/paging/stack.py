@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from alertmanager.bundle import Addresses, routes, test_config
+from alertmanager.bundle import Addresses, faster_config, write_secrets
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alerts.promtool import RULES
 from support.alertmanager import AlertmanagerServer
@@ -21,11 +21,10 @@ from support.calibrated import calibrated_file
 from support.exporter import RunningExporter, running_exporter
 from support.programs import COMMAND, Program, clean_environment
 from support.prometheus import PrometheusServer
-from vllm_specdec_exporter.commands.demo import faster, faster_rules
+from vllm_specdec_exporter.commands.demo import faster_rules
 
 FACTOR = 60.0
 PREFIX = "VLLMSpecDecode"
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
 _POLL = 0.1
 # Looking takes a few hundredths of a second.
 _STILL = 1.0
@@ -38,32 +37,19 @@ def seconds(minutes: float) -> float:
 
 @dataclass
 class Stack:
-    """What is running, and what came out of it.
-
-    Attributes:
-        received: what Alertmanager's receivers got.
-        acting: `act`, with its events in its log.
-    """
+    """What is running, and what came out of it."""
 
     prometheus: PrometheusServer
     alertmanager: AlertmanagerServer
-    received: Receivers
+    received: Receivers  # what Alertmanager's receivers got
     exporter: RunningExporter
-    acting: Program
+    acting: Program  # `act`, with its events in its log
 
     # --- what Alertmanager sent
 
-    def pages(self) -> list[dict[str, Any]]:
-        """Return what PagerDuty got."""
-        return [one.body for one in self._to("/pagerduty")]
-
-    def triggered(self) -> list[dict[str, Any]]:
-        """Return the pages that began something."""
-        return [page for page in self.pages() if page["event_action"] == "trigger"]
-
-    def resolved(self) -> list[dict[str, Any]]:
-        """Return the pages that ended something."""
-        return [page for page in self.pages() if page["event_action"] == "resolve"]
+    def pages(self, action: str) -> list[dict[str, Any]]:
+        """Return the pages that began something (`trigger`) or ended it (`resolve`)."""
+        return [one.body for one in self._to("/pagerduty") if one.body["event_action"] == action]
 
     def slack(self, channel: str) -> list[dict[str, Any]]:
         """Return what a Slack channel got."""
@@ -115,19 +101,11 @@ class Stack:
         took, before = 0.0, time.monotonic()
         while not what():
             late = took - seconds(minutes)
-            assert late < grace, f"not within {minutes} minutes; active: {self.active()}, {self._state()}"
+            assert late < grace, f"not within {minutes} minutes; active: {self.active()}"
             time.sleep(_POLL)
             now = time.monotonic()
             took, before = took + min(now - before, _STILL), now
         return took * FACTOR / 60.0
-
-    def _state(self) -> dict[str, object]:
-        queries = (
-            "model:vllm_specdec_speedup:ratio_rate5m",
-            "model:vllm_specdec_acceptance:ratio_rate5m",
-            "model:vllm_specdec_drafts:increase5m",
-        )
-        return {query: list(self.prometheus.query(query).values()) for query in queries}
 
     def kill_exporter(self) -> None:
         """End the exporter without a word, as an out-of-memory kill does."""
@@ -136,31 +114,14 @@ class Stack:
 
 @contextlib.contextmanager
 def stack(folder: Path, server: str, speculation: dict[str, object], *flags: str) -> Iterator[Stack]:
-    """Run everything behind a server, and take it down again.
-
-    Args:
-        folder: for secrets.
-        server: the address of vLLM, or of what looks like it.
-        speculation: its speculative config.
-        flags: further flags of the exporter.
-    """
+    """Run everything behind a server, and take it down again."""
     with contextlib.ExitStack() as running:
         received = running.enter_context(receivers())
-        secrets = {
-            "slack-url": f"{received.http}/slack",
-            "smtp-password": "mail",
-            "pagerduty-routing-key": "routing",
-            "specdec-act-token": "of-act",
-            "watchdog-token": "of-the-watchdog",
-        }
-        for name, secret in secrets.items():
-            (folder / name).write_text(secret)
+        write_secrets(folder, received.http)
         act = [COMMAND, "act", "--web.listen-address", "{address}"]
         act += ["--web.token-file", str(folder / "specdec-act-token")]
         acting = running.enter_context(Program(act, ready="/-/ready", environment=clean_environment()))
-        config = test_config(Addresses(folder, received.http, received.smtp))
-        for route in routes(config["route"]):
-            route.update({key: faster(route[key], FACTOR) for key in _TIMES if key in route})
+        config = faster_config(Addresses(folder, received.http, received.smtp), FACTOR)
         (actions,) = (one for one in config["receivers"] if one["name"] == "actions")
         actions["webhook_configs"][0]["url"] = f"{acting.url}/"
         manager = running.enter_context(AlertmanagerServer(config))

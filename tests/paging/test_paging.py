@@ -25,27 +25,16 @@ SPECULATION: dict[str, object] = {"method": "draft_model", "num_speculative_toke
 
 @dataclass(frozen=True)
 class Chapter:
-    """What the receivers had at the end of a part of the story.
+    """What the receivers had at the end of a part of the story."""
 
-    Attributes:
-        triggered: pages that began something, since the part began.
-        resolved: pages that ended something, since then.
-        tickets: what the ticket channel got, since then.
-        actions: what `act` wrote, since then.
-        took: minutes of production until what the part waits for.
-        active: alerts that nothing silences, at the end.
-        suppressed: alerts that others silence, at the end.
-        watchdogs: how often the dead man's switch was held down, in all.
-    """
-
-    triggered: list[dict[str, Any]]
-    resolved: list[dict[str, Any]]
-    tickets: list[dict[str, Any]]
-    actions: list[dict[str, Any]]
-    took: float
-    active: set[str]
-    suppressed: set[str]
-    watchdogs: int
+    triggered: list[dict[str, Any]]  # pages that began something, since the part began
+    resolved: list[dict[str, Any]]  # pages that ended something, since then
+    tickets: list[dict[str, Any]]  # what the ticket channel got, since then
+    actions: list[dict[str, Any]]  # what `act` wrote, since then
+    took: float  # minutes of production until what the part waits for
+    active: set[str]  # alerts that nothing silences, at the end
+    suppressed: set[str]  # alerts that others silence, at the end
+    watchdogs: int  # how often the dead man's switch was held down, in all
 
 
 def set_phase(server: str, name: str, **parameters: object) -> None:
@@ -60,7 +49,8 @@ def chapters_of(stack: Stack) -> Callable[..., Chapter]:
     seen = [0, 0, 0, 0]
 
     def chapter(took: float = 0.0) -> Chapter:
-        every = [stack.triggered(), stack.resolved(), stack.slack("#specdec-tickets"), stack.actions()]
+        pages = (stack.pages("trigger"), stack.pages("resolve"))
+        every = [*pages, stack.slack("#specdec-tickets"), stack.actions()]
         new = [found[before:] for found, before in zip(every, seen, strict=True)]
         seen[:] = [len(found) for found in every]
         return Chapter(*new, took, stack.active(), stack.suppressed(), stack.watchdogs())
@@ -82,7 +72,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["healthy"] = chapter()
 
         set_phase(server, "collapse", acceptance=0.02)
-        took = running.wait(running.triggered, PROMISED_COLLAPSE)
+        took = running.wait(lambda: running.pages("trigger"), PROMISED_COLLAPSE)
         running.wait(lambda: running.firing("Disable"), 25)
         running.wait(lambda: running.actions() and running.suppressed(), 10)
         # As long as a ticket would wait.
@@ -90,7 +80,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         chapters["collapsed"] = chapter(took)
 
         set_phase(server, "healthy")
-        took = running.wait(running.resolved, 35)
+        took = running.wait(lambda: running.pages("resolve"), 35)
         running.wait(lambda: not running.firing("Disable"), 5)
         chapters["recovered"] = chapter(took)
 
@@ -102,10 +92,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
         chapters["collapsed again"] = chapter()
         running.kill_exporter()
-        before = len(running.triggered())
+        before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:
-            return any("MonitoringLost" in json.dumps(page) for page in running.triggered()[before:])
+            return any("MonitoringLost" in json.dumps(page) for page in running.pages("trigger")[before:])
 
         took = running.wait(death_is_paged, PROMISED_DEATH)
         chapters["died"] = chapter(took)
@@ -142,16 +132,15 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
 
 
 def test_a_collapse_becomes_a_decision_and_an_action(story: dict[str, Chapter]) -> None:
-    """What to do is in the page, no ticket repeats it, and the program logs it and does nothing by itself."""
+    """What to do is in the page, no ticket repeats it, and the program logs it and does nothing by itself.
+
+    What else follows from the collapse waits behind the page; programs get decisions nevertheless.
+    """
     collapsed = story["collapsed"]
+    assert collapsed.active == {"Harmful", "Disable"}
     assert collapsed.tickets == []
     would = [event for event in collapsed.actions if event["event"] == "would_act"]
     assert {(event["action"], event["recommended_k"]) for event in would} == {("disable", "0")}
-
-
-def test_a_page_silences_the_tickets_on_the_same_subject(story: dict[str, Chapter]) -> None:
-    """What else follows from the collapse waits behind the page; programs get decisions nevertheless."""
-    assert story["collapsed"].active == {"Harmful", "Disable"}
 
 
 def test_recovery_resolves(story: dict[str, Chapter]) -> None:

@@ -37,12 +37,6 @@ Sample = tuple[dict[str, str], float]
 def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) -> dict[str, list[Sample]]:
     """Evaluate all alerts but a tap's from the beginning on; return what each query yields at a minute.
 
-    Args:
-        storage: what Prometheus has scraped.
-        minute: of the queries.
-        queries: on alerts and on what is recorded.
-        interval: minutes from evaluation to evaluation.
-
     Raises:
         AssertionError: promtool failed in another way than by finding samples.
     """

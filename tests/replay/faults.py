@@ -29,29 +29,17 @@ Change = Callable[[Conditions, int, int], Conditions | None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and the alert that must find it.
+    """A fault, and the alert that must find it."""
 
-    Attributes:
-        name: in a few words; the namespace as well.
-        alert: the alert that must fire, without prefix.
-        severity: of that alert.
-        change: what happens to a healthy minute.
-        within: minutes in which it must be found.
-        world: `short`, or `long` where yesterday counts.
-        replicas: how many pods.
-        settings: of the exporters.
-        begins: minute at which it begins, where that is not `START`.
-    """
-
-    name: str
-    alert: str
-    severity: str
-    change: Change
-    within: int
-    world: str = "short"
-    replicas: int = 2
-    settings: Settings = settings()
-    begins: int | None = None
+    name: str  # in a few words; the namespace as well
+    alert: str  # the alert that must fire, without prefix
+    severity: str  # of that alert
+    change: Change  # what happens to a healthy minute
+    within: int  # minutes in which it must be found
+    world: str = "short"  # `short`, or `long` where yesterday counts
+    replicas: int = 2  # how many pods
+    settings: Settings = settings()  # of the exporters
+    begins: int | None = None  # minute at which it begins, where that is not `START`
 
 
 def _all(**changes: object) -> Change:
@@ -190,11 +178,7 @@ def play(world: str) -> Storage:
                 return fault.change(now, since, replica) if since >= 0 else now
 
             Replica(
-                MODEL,
-                fault.name,
-                f"{fault.name}-{replica}",
-                fault.settings,
-                seed=100 * number + replica,
+                MODEL, fault.name, f"{fault.name}-{replica}", fault.settings, seed=100 * number + replica
             ).play(storage, story, range(minutes))
     return storage
 

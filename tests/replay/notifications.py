@@ -8,17 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from alertmanager.bundle import Addresses, alert, routes, rule, test_config
+from alertmanager.bundle import Addresses, alert, faster_config, rule, write_secrets
 from alertmanager.receivers import receivers
 from support.alertmanager import AlertmanagerServer
-from vllm_specdec_exporter.commands.demo import faster
 
 #: What is a minute in production takes a quarter of a second.
 FACTOR = 240.0
 _MINUTE = 60 / FACTOR
 #: Who is written to; decisions go to a program as well, which is no person, and hints wait for hours.
 _PEOPLE = ("page", "ticket")
-_TIMES = ("group_wait", "group_interval", "repeat_interval")
 
 #: The slowest route: tickets wait for a quarter of an hour, and for half an hour after another.
 _WAITS = 46
@@ -39,11 +37,8 @@ def notifications(fired: Iterable[Fired]) -> Counter[str]:
 
 def _configuration(folder: Path, http: str) -> dict[str, Any]:
     """Return the committed configuration on the faster clock, which writes to people by webhook."""
-    for name in ("slack-url", "smtp-password"):
-        (folder / name).write_text("secret")
-    found = test_config(Addresses(folder, http))
-    for route in routes(found["route"]):
-        route.update({key: faster(route[key], FACTOR) for key in _TIMES if key in route})
+    write_secrets(folder, http)
+    found = faster_config(Addresses(folder, http), FACTOR)
     found["receivers"] = [
         {"name": each["name"], "webhook_configs": [{"url": f"{http}/{each['name']}", "send_resolved": False}]}
         for each in found["receivers"]

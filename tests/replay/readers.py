@@ -15,29 +15,17 @@ MINUTES = 362
 
 @dataclass(frozen=True)
 class History:
-    """A history, and what is told of it.
+    """A history, and what is told of it."""
 
-    Attributes:
-        name: in a few words; the namespace as well.
-        story: adds it to what Prometheus has scraped.
-        demand: of its reader: `page`, `ticket` or `silent`.
-        told: the same as it is.
-        by: the first alert of that severity.
-        after: when it fires.
-        since: minute at which the fault begins.
-        why: the reason, where it is not what was demanded.
-        pages: how often an alert that pages begins.
-    """
-
-    name: str
-    story: s.Story
-    demand: str
-    told: str = "silent"
-    by: str = ""
-    after: int = 0
-    since: int = 80
-    why: str = ""
-    pages: int = 1
+    name: str  # in a few words; the namespace as well
+    story: s.Story  # adds it to what Prometheus has scraped
+    demand: str  # of its reader: `page`, `ticket` or `silent`
+    told: str = "silent"  # the same as it is
+    by: str = ""  # the first alert of that severity
+    after: int = 0  # when it fires
+    since: int = 80  # minute at which the fault begins
+    why: str = ""  # the reason, where it is not what was demanded
+    pages: int = 1  # how often an alert that pages begins
 
 
 def _page(name: str, story: s.Story, after: int, by: str = "Harmful", since: int = 80) -> History:
@@ -60,7 +48,8 @@ _NO_COUNTERS = (
 _UNTOLD = "without --spec.config speculation counts as switched off; a ticket says that it paid"
 _MODEL = "a page is for a model that loses; this one gains as a whole"
 
-FIRST = (
+HISTORIES = (
+    # Of the first reader.
     _page("harm-by-a-full-batch", s.batch(s.FULL), 5, since=110),
     History(
         "a-full-batch-by-an-estimate",
@@ -86,8 +75,7 @@ FIRST = (
         *("page", "ticket", "Harmful", 34),
         why="7 % slower is a ticket: severe_speedup, from which on it pages, is 0.9",
     ),
-)  # fmt: skip
-SECOND = (
+    # Of the second.
     History(
         "half-of-the-fleet-has-an-old-head",
         s.HALF_OLD,
@@ -107,8 +95,7 @@ SECOND = (
     History(
         "an-upgrade-drops-the-counters", s.COUNTERS_GONE, "page", "ticket", "Bypassed", 34, why=_NO_COUNTERS
     ),
-)  # fmt: skip
-THIRD = (
+    # Of the third.
     _page("exporters-that-die-again-and-again", s.crash_loops, 8),
     _page("gaps-every-nine-minutes", s.gaps, 5, since=99),
     _page("a-relabelling-drops-the-model", s.unnamed, 76),
@@ -124,6 +111,5 @@ THIRD = (
         why="two hours without exporters and without vLLM: scaled to zero, or a lost target; one ticket asks",
     ),
 )  # fmt: skip
-HISTORIES = (*FIRST, *SECOND, *THIRD)
 #: Notifications of all of them, on a quiet machine.
 HISTORIES_TOLD = 35

@@ -45,7 +45,7 @@ ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.EN
 Labels = tuple[tuple[str, str], ...]
 
 
-def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = ()) -> Settings:
+def settings(method: str = "eagle3", k: int = 3) -> Settings:
     """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
     profile = replace(for_method(method), basis=Basis.CALIBRATED, uncertainty=0.15)
     return Settings(
@@ -57,7 +57,6 @@ def settings(method: str = "eagle3", k: int = 3, schedule: tuple[object, ...] = 
             configured=True,
             method=method,
             num_speculative_tokens=k,
-            schedule=schedule,  # type: ignore[arg-type]
         ),
         costs=CostSettings(profile),
     )
@@ -82,21 +81,13 @@ class Storage:
 
 @dataclass
 class Replica:
-    """A pod: a server with one engine, and the exporter beside it.
+    """A pod: a server with one engine, and the exporter beside it."""
 
-    Attributes:
-        model: what it serves.
-        namespace: where.
-        pod: its name, which becomes the instance too.
-        settings: of the exporter.
-        seed: of its randomness.
-    """
-
-    model: str
-    namespace: str
-    pod: str
-    settings: Settings
-    seed: int = 0
+    model: str  # what it serves
+    namespace: str  # where
+    pod: str  # its name, which becomes the instance too
+    settings: Settings  # of the exporter
+    seed: int = 0  # of its randomness
 
     @cached_property
     def _thresholds(self) -> tuple[tuple[str, float], ...]:

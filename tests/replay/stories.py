@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from alerts.histories import replica
-from alerts.server import ServerPhase
 from alerts.world import JOB, Phase, World, idle
 
 if TYPE_CHECKING:
@@ -185,9 +184,7 @@ def unnamed(world: World, namespace: str) -> None:
                 start=start,
                 namespace=namespace,
             )
-        world.server(
-            ServerPhase(200), model=model, instance=f"{address}:8000", labels=labels, namespace=namespace
-        )
+        world.server(200, model=model, instance=f"{address}:8000", labels=labels, namespace=namespace)
 
 
 def clock(world: World, namespace: str) -> None:

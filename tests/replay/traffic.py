@@ -20,37 +20,22 @@ STEPS = 60 * 30
 
 @dataclass(frozen=True)
 class Conditions:
-    """What one engine goes through at a time.
+    """What one engine goes through at a time."""
 
-    Attributes:
-        running: requests in the batch.
-        acceptance: chance at each position, given acceptance of all positions before; its length is K.
-        drafted: share of the steps that have a draft.
-        waiting: requests in the queue.
-        kv_cache: used share of the KV cache.
-        restart: whether the engine has just been started.
-        version: of the server.
-        serving: whether the server can be polled, or why not: a reason of poll_errors_total.
-        scraped: whether Prometheus can scrape the exporter.
-        target: whether Prometheus has the exporter as a target at all.
-        current: whether the exporter really polls, though it says so.
-        configured: whether the exporter runs on its newest configuration.
-        thresholds: whether the exporter's thresholds reach Prometheus.
-    """
-
-    running: float = 8.0
+    running: float = 8.0  # requests in the batch
+    #: Chance at each position, given acceptance of all positions before; its length is K.
     acceptance: tuple[float, ...] = (0.80, 0.72, 0.66)
-    drafted: float = 1.0
-    waiting: float = 0.0
-    kv_cache: float = 0.4
-    restart: bool = False
-    version: str = "0.32.0"
-    serving: str = ""
-    scraped: bool = True
-    target: bool = True
-    current: bool = True
-    configured: bool = True
-    thresholds: bool = True
+    drafted: float = 1.0  # share of the steps that have a draft
+    waiting: float = 0.0  # requests in the queue
+    kv_cache: float = 0.4  # used share of the KV cache
+    restart: bool = False  # whether the engine has just been started
+    version: str = "0.32.0"  # of the server
+    serving: str = ""  # whether the server can be polled, or why not: a reason of poll_errors_total
+    scraped: bool = True  # whether Prometheus can scrape the exporter
+    target: bool = True  # whether Prometheus has the exporter as a target at all
+    current: bool = True  # whether the exporter really polls, though it says so
+    configured: bool = True  # whether the exporter runs on its newest configuration
+    thresholds: bool = True  # whether the exporter's thresholds reach Prometheus
 
 
 @dataclass

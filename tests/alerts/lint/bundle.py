@@ -1,4 +1,4 @@
-"""Rules and bundles as the YAML has them."""
+"""Rules as the YAML has them, and their expressions as the parser reads them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import promql_parser as promql
 import yaml
 
-from .expressions import parse
-from .vocabulary import DISTINGUISHING
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import promql_parser as promql
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
 RULES, RUNBOOKS = ROOT / "alerts" / "rules", ROOT / "alerts" / "runbooks"
+PREFIX = "VLLMSpecDecode"
+RATES = frozenset({"rate", "increase", "irate"})
+#: Labels by which rules of one name may differ.
+_DISTINGUISHING = ("severity", "level", "reason", "against", "action")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Rule:
     @property
     def name(self) -> str:
         """What it records or alerts as."""
-        return str(self.body.get("record") or self.body.get("alert") or "")
+        return str(self.body.get("record") or self.body["alert"])
 
     @property
     def is_alert(self) -> bool:
@@ -53,15 +53,10 @@ class Rule:
         return parse(str(self.body["expr"]))
 
     @property
-    def distinction(self) -> dict[str, str]:
-        """Those of its labels that tell it from others of its name."""
-        return {name: value for name, value in self.labels.items() if name in DISTINGUISHING}
-
-    @property
     def title(self) -> str:
-        """Its name, with what tells it from others of that name."""
-        more = " ".join(f"{name}={value}" for name, value in self.distinction.items())
-        return f"{self.name} ({more})" if more else self.name
+        """Its name without the prefix, with what tells it from others of that name."""
+        more = (self.labels[name] for name in _DISTINGUISHING if name in self.labels)
+        return " ".join((self.name.removeprefix(PREFIX), *more))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,14 +82,59 @@ def records(bundle: Bundle) -> dict[str, Rule]:
     return {rule.name: rule for rule in bundle.rules if not rule.is_alert}
 
 
-def read_groups(text: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the groups of a rule file; promtool sees whether its form is right."""
-    return tuple(yaml.safe_load(text)["groups"])
+@cache
+def read_bundle() -> Bundle:
+    """Return the committed rules."""
+    texts = (path.read_text("utf-8") for path in sorted(RULES.glob("*.yml")))
+    return Bundle(tuple(group for text in texts for group in yaml.safe_load(text)["groups"]))
+
+
+# --- expressions
 
 
 @cache
-def read_bundle(folder: Path = RULES) -> Bundle:
-    """Return the bundle in a folder of rule files."""
-    return Bundle(
-        tuple(g for path in sorted(folder.glob("*.yml")) for g in read_groups(path.read_text("utf-8")))
-    )
+def parse(text: str) -> promql.Expr:
+    """Return the tree of an expression.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return promql.parse(text)
+
+
+def children(node: promql.Expr) -> tuple[promql.Expr, ...]:
+    """Return the expressions right below this one."""
+    if isinstance(node, promql.BinaryExpr):
+        return node.lhs, node.rhs
+    if isinstance(node, promql.Call):
+        return tuple(node.args)
+    if isinstance(node, promql.MatrixSelector):
+        return (node.vector_selector,)
+    if isinstance(node, promql.AggregateExpr | promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
+        return (node.expr,)
+    return ()
+
+
+def nodes(node: promql.Expr, kind: Any, without: Any = ()) -> Iterator[Any]:
+    """Yield those of an expression and all below it that are of a kind; below `without` there are none."""
+    if isinstance(node, kind):
+        yield node
+    if not isinstance(node, without):
+        for child in children(node):
+            yield from nodes(child, kind, without)
+
+
+def bare(node: promql.Expr) -> promql.Expr:
+    """Return what parentheses hold."""
+    return bare(node.expr) if isinstance(node, promql.ParenExpr) else node
+
+
+def selector_name(node: promql.VectorSelector) -> str:
+    """Return the metric that a selector names, however it is written."""
+    named = (m.value for m in node.matchers.matchers if m.name == "__name__" and m.op == promql.MatchOp.Equal)
+    return node.name or next(named, "")
+
+
+def names(node: promql.Expr) -> set[str]:
+    """Return the series that an expression uses."""
+    return {selector_name(item) for item in nodes(node, promql.VectorSelector)}

@@ -1,266 +1,183 @@
-"""Checks of rules, by name: how series are read and matched, when an alert fires, and what it says."""
+"""Checks of rules, by name: each returns its complaints about one rule in words, none where all is well."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING
 
 import promql_parser as promql
 
-from .bundle import Bundle, Rule, records
-from .expressions import (
-    RATES,
-    SETS,
-    bare,
-    children,
-    many_side,
-    matched_on,
-    names,
-    nodes,
-    operator,
-    selector_name,
-    short,
-    thresholds_in,
-)
-from .metrics import known_metrics, orphan
-from .series import is_counter
-from .shapes import Shape, shape
-from .templating import names_asked, template_complaints
-from .vocabulary import ACTIONS, PAGING, PREFIX
+from vllm_specdec_exporter.config.thresholds import Thresholds
+
+from .bundle import PREFIX, RATES, Bundle, Rule, bare, names, nodes, parse, records, selector_name
+from .series import TARGET, is_counter, raw_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     Check = Callable[[Rule, Bundle], list[str]]
 
-# --- how raw series are read: counters as rates, gauges over some time
-
+#: A rate is over at least four scrapes a minute apart.
 _LEAST_RANGE = 240.0
-_OF_COUNTERS = RATES | {
-    "changes", "resets", "count_over_time", "present_over_time", "absent_over_time", "absent",
-}  # fmt: skip
+#: Subjects that may page: monitoring is lost, or users are hurt.
+_PAGING = ("monitoring", "payoff", "errors")
+#: Alerts without `for`: one always fires, the other while two alerts do that wait themselves.
+_AT_ONCE = (f"{PREFIX}Watchdog", f"{PREFIX}Disable")
+#: Recorded for what is federated of each pod, for panels and for the queries of runbooks.
+_FOR_DASHBOARDS = (
+    "instance:vllm_specdec_drafts:rate5m",
+    "instance:vllm_specdec_acceptance:ratio_rate5m",
+    "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
+    "model:vllm_specdec_coverage:ratio_rate5m",
+    "model:vllm_specdec_drafts:rate1d",
+    "model:vllm_specdec_accepted_tokens:rate1d",
+)
+#: Functions and words that the templates of Prometheus, Thanos, Mimir and vmalert share.
+_TEMPLATE_WORDS = frozenset(
+    (
+        *("humanize", "humanizePercentage", "humanizeDuration", "printf", "urlquery"),
+        *("query", "first", "value", "with", "else", "end"),
+    )
+)
+_RECORD = re.compile(r"[a-z]+:\w+:\w+")
+_TEMPLATE = re.compile(r"\{\{-?(.*?)-?\}\}", re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"|`([^`]*)`')
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """How an expression uses a series.
-
-    Attributes:
-        name: the series.
-        function: the function right above it.
-        presence: whether only its presence counts, not its value.
-    """
-
-    name: str
-    function: str
-    presence: bool
+# --- of every rule
 
 
-def _uses(node: promql.Expr, function: str = "", *, presence: bool = False) -> Iterator[_Use]:
-    if isinstance(node, promql.VectorSelector):
-        yield _Use(selector_name(node), function, presence)
-    elif isinstance(node, promql.ParenExpr | promql.MatrixSelector):
-        yield from _uses(children(node)[0], function, presence=presence)
-    elif isinstance(node, promql.BinaryExpr) and operator(node) in SETS:
-        yield from _uses(node.lhs, presence=presence)
-        yield from _uses(node.rhs, presence=presence or operator(node) != "or")
-    else:
-        function = node.func.name if isinstance(node, promql.Call) else ""
-        counted = isinstance(node, promql.AggregateExpr) and operator(node) in ("count", "group")
-        for child in children(node):
-            yield from _uses(child, function, presence=counted)
-
-
-def counters(rule: Rule, bundle: Bundle) -> list[str]:
-    """Rates are of raw counters, and raw counters are only read as rates or for their presence."""
+def rates(rule: Rule, bundle: Bundle) -> list[str]:
+    """A rate is of a raw counter over some minutes: a sum hides that one of its counters began anew."""
     found = []
-    for use in _uses(rule.tree):
-        counter = use.name not in records(bundle) and is_counter(use.name)
-        if use.function in RATES and not counter:
-            found.append(f"{use.function} of {use.name}, which is no counter")
-        if counter and use.function not in _OF_COUNTERS and not use.presence:
-            found.append(f"{use.name} is a counter, and stands outside of rate, increase, changes and resets")
+    for call in nodes(rule.tree, promql.Call):
+        argument = bare(call.args[0]) if call.func.name in RATES else None
+        if isinstance(argument, promql.MatrixSelector):
+            name = selector_name(argument.vector_selector)
+            if not is_counter(name) or name in records(bundle):
+                found.append(f"{call.func.name} of {name}, which is no counter")
+            if argument.range.total_seconds() < _LEAST_RANGE:
+                found.append(f"{call.func.name} over less than 4 minutes: {name}")
+        elif argument is not None:
+            found.append(f"{call.func.name} of an expression, not of a counter")
     return found
 
 
-def bare_gauge(rule: Rule, bundle: Bundle) -> list[str]:
+def over_time(rule: Rule, bundle: Bundle) -> list[str]:
     """A gauge of the exporter is read over some time, so that a lost scrape hides nothing."""
+    if rule.name == "model:vllm_specdec_restarts:count2h":
+        return []  # an engine that was not there two hours ago is a new one
+    selectors = nodes(rule.tree, promql.VectorSelector, without=promql.MatrixSelector)
+    used = sorted({selector_name(selector) for selector in selectors})
     return [
-        f"{use.name} without a function over time"
-        for use in _uses(rule.tree)
-        if use.name.startswith("vllm_specdec_")
-        and not is_counter(use.name)
-        and not use.function.endswith("_over_time")
-        and use.function != "changes"
+        f"{name} without a function over time"
+        for name in used
+        if name.startswith("vllm_specdec_") and not is_counter(name)
     ]
 
 
-def rate_of_sum(rule: Rule, bundle: Bundle) -> list[str]:
-    """Rates come before sums: a sum hides that one of its counters began anew."""
-    return [
-        f"{node.func.name} of an expression, not of a counter: {short(node)}"
-        for node in nodes(rule.tree, promql.Call)
-        if node.func.name in RATES and not isinstance(bare(node.args[0]), promql.MatrixSelector)
-    ]
+def known(rule: Rule, bundle: Bundle) -> list[str]:
+    """Every series exists, and every raw one has the labels that it is selected by."""
+    return _unknown(rule.tree, bundle)
 
 
-def short_range(rule: Rule, bundle: Bundle) -> list[str]:
-    """A rate is over at least four scrapes a minute apart."""
-    return [
-        f"{node.func.name} over less than 4 minutes: {short(node)}"
-        for node in nodes(rule.tree, promql.Call)
-        if node.func.name in RATES
-        and isinstance(arg := bare(node.args[0]), promql.MatrixSelector)
-        and arg.range.total_seconds() < _LEAST_RANGE
-    ]
+def orphan(rule: Rule, bundle: Bundle) -> list[str]:
+    """Every record is used: by an alert, by a record that is used, or by dashboards."""
+    return [] if rule.is_alert or rule.name in _used(bundle) else ["recorded, and used by nothing"]
 
 
-# --- what is matched with what
-
-
-def matching(rule: Rule, bundle: Bundle) -> list[str]:
-    """Vectors of different labels say what they match on; of several to one, on which side they are."""
-    return [
-        f"{words}: {short(node)}"
-        for node in nodes(rule.tree, promql.BinaryExpr)
-        if (left := shape(node.lhs, bundle)) and (right := shape(node.rhs, bundle))
-        for words in _mismatch(node, left, right)
-    ]
-
-
-def _mismatch(node: promql.BinaryExpr, left: Shape, right: Shape) -> Iterator[str]:
-    on, labels = matched_on(node)
-    sides = {"left": left, "right": right}
-    if on:
-        if not labels:
-            yield "on () matches everything with everything"
-        for side, one in sides.items():
-            if missing := sorted(labels - one.all_labels):
-                yield f"on ({', '.join(missing)}), which the {side} side never has"
-    elif operator(node) == "or":
-        if not left.matches(right):
-            yield f"the sides of or have different labels ({left} and {right})"
-    elif not left.drop(labels).matches(right.drop(labels)):
-        yield f"labels never match: {left.drop(labels)} and {right.drop(labels)}"
-    if operator(node) in SETS:
-        return
-    for side, one in sides.items():
-        over = one.varying - labels if on else one.varying & labels
-        if over and side != many_side(node):
-            yield f"several series of the {side} side match: they differ in {', '.join(sorted(over))}"
-
-
-# --- when an alert fires, and whom it reaches
+# --- of alerts
 
 
 def alert_labels(rule: Rule, bundle: Bundle) -> list[str]:
-    """Only some subjects page, and no label has a template; mypy sees to the words themselves."""
-    severity, subject = (rule.labels.get(label) for label in ("severity", "subject"))
-    found = []
-    if severity == "critical" and subject not in PAGING:
-        found.append(f"{subject} may not page; only {', '.join(PAGING)} may")
-    templates = (name for name, value in rule.labels.items() if "{{" in value)
-    return found + [f"label {name} is a template: each value is another alert" for name in templates]
+    """Only some subjects page, and no label has a template: each value would be another alert."""
+    subject = rule.labels.get("subject")
+    pages = rule.labels.get("severity") == "critical"
+    found = [f"{subject} may not page"] if pages and subject not in _PAGING else []
+    return found + [f"label {name} is a template" for name, value in rule.labels.items() if "{{" in value]
 
 
 def steadiness(rule: Rule, bundle: Bundle) -> list[str]:
     """An alert waits before it fires, and does not flap: it is kept for a while or has a dead band."""
-    if rule.name == f"{PREFIX}Watchdog":
-        return []
-    found = [] if rule.body.get("for") else ["no for: fires at the first sample"]
-    if not rule.body.get("keep_firing_for") and "ALERTS" not in names(rule.tree):
-        found.append("neither keep_firing_for nor a dead band (ALERTS)")
-    return found
-
-
-def judgement(rule: Rule, bundle: Bundle) -> list[str]:
-    """An alert that compares with a threshold shows value, threshold and sample, and needs a least sample."""
-    compared = thresholds_in(names(rule.tree))
-    if not any("minimum" not in name for name in compared):
-        return []
-    texts = rule.annotations
-    found = [f"judges, and has no {name}" for name in ("value", "threshold", "sample") if name not in texts]
-    shown = thresholds_in(names_asked(texts.get("threshold", "")))
-    found += [f"shows {name}, which it does not compare with" for name in sorted(shown - compared)]
-    sample, counts = names_asked(texts.get("sample", "")), _counts(rule)
-    if not counts:
-        found.append("judges without a least sample")
-    elif sample and not _at_any_level(sample) & _at_any_level(counts):
-        found.append(f"shows the sample {', '.join(sorted(sample))}, and counts {', '.join(sorted(counts))}")
-    return found
-
-
-def _counts(rule: Rule) -> set[str]:
-    """Return the series that an alert compares with a least sample."""
-    return {
-        name
-        for node in nodes(rule.tree, promql.BinaryExpr)
-        if operator(node) in (">=", ">") and any("minimum" in n for n in thresholds_in(names(node.rhs)))
-        for name in names(node.lhs)
-    }
-
-
-def _at_any_level(recorded: set[str]) -> set[str]:
-    """Return recorded names without their levels."""
-    return {name.partition(":")[2] for name in recorded}
-
-
-def decision(rule: Rule, bundle: Bundle) -> list[str]:
-    """A decision says what to do in the label action, with the K where one is meant."""
-    found = shape(rule.tree, bundle) or Shape()
-    labels = {**found.pinned, **rule.labels}
-    action = labels.get("action")
-    if (rule.labels.get("subject") == "decision") != (action is not None):
-        return ["no label action" if action is None else "an action, and no decision"]
-    if action is None:
-        return []
-    if action not in ACTIONS:
-        return [f"action {action}; known: {', '.join(ACTIONS)}"]
-    has_k = "recommended_k" in labels or found.has("recommended_k")
-    if has_k != ACTIONS[action]:
-        return [f"action {action} has {'a' if has_k else 'no'} recommended_k"]
-    if action == "disable" and labels.get("recommended_k") != "0":
-        return ["to disable is recommended_k 0"]
-    return []
-
-
-# --- what an alert says
+    found = [] if rule.body.get("for") or rule.name in _AT_ONCE else ["no for: fires at the first sample"]
+    steady = rule.body.get("keep_firing_for") or "ALERTS" in names(rule.tree)
+    return found if steady or rule.name in _AT_ONCE else [*found, "neither keep_firing_for nor a dead band"]
 
 
 def summary(rule: Rule, bundle: Bundle) -> list[str]:
     """The summary is one sentence that never changes."""
     text = rule.annotations.get("summary", "")
-    if "{{" in text:
-        return ["the summary has a template"]
-    if not re.fullmatch(r"(?:[A-Z]|vLLM)[^.!?]*\.", text):
-        return [f"the summary is not one sentence with a full stop: {text!r}"]
-    return []
+    return [] if re.fullmatch(r"(?:[A-Z]|vLLM)[^.!?{]*\.", text) else [f"no one sentence: {text!r}"]
 
 
 def templates(rule: Rule, bundle: Bundle) -> list[str]:
-    """Templates call only what all servers have, and name labels that the alert has."""
-    labels = (shape(rule.tree, bundle) or Shape()).all_labels.union(rule.labels)
-    return [
-        f"{name}: {words}"
-        for name, text in rule.annotations.items()
-        for words in template_complaints(text, labels)
-    ]
+    """Templates call only what all rule servers have."""
+    actions = " ".join(action for text in rule.annotations.values() for action in _TEMPLATE.findall(text))
+    words = re.findall(r"(?<![$.\w])[A-Za-z]\w*", _QUOTED.sub("", actions))
+    return [f"{word} is not in all rule servers" for word in words if word not in _TEMPLATE_WORDS]
 
 
-# --- all of them
-
-#: Checks of every rule.
-CHECKS: Mapping[str, Check] = {
-    check.__name__: check
-    for check in (
-        counters, bare_gauge, rate_of_sum, matching, short_range, known_metrics, orphan,
-    )
-}  # fmt: skip
-#: Checks of alerts only.
+#: Checks of every rule, and those of alerts only.
+CHECKS: Mapping[str, Check] = {one.__name__: one for one in (rates, over_time, known, orphan)}
 ALERT_CHECKS: Mapping[str, Check] = {
-    check.__name__: check
-    for check in (
-        alert_labels, summary, steadiness, judgement, decision, templates,
-    )
-}  # fmt: skip
+    one.__name__: one for one in (alert_labels, steadiness, summary, templates)
+}
+
+
+def complaints(rule: Rule, bundle: Bundle) -> list[str]:
+    """Return what all checks say of a rule."""
+    checks = {**CHECKS, **(ALERT_CHECKS if rule.is_alert else {})}
+    return [f"{rule.title}: {words}" for check in checks.values() for words in check(rule, bundle)]
+
+
+# --- what exists, and what is used
+
+
+def query_complaints(query: str, bundle: Bundle, also: frozenset[str]) -> list[str]:
+    """Return what is wrong with a query that is not a rule; of the series in `also` nothing is known."""
+    try:
+        return _unknown(parse(query), bundle, also)
+    except ValueError as error:
+        return [f"does not parse: {error}"]
+
+
+def _unknown(tree: promql.Expr, bundle: Bundle, also: frozenset[str] = frozenset()) -> list[str]:
+    found = []
+    for selector in nodes(tree, promql.VectorSelector):
+        name = selector_name(selector)
+        if name not in raw_metrics():
+            if name not in records(bundle) and name not in also | {"ALERTS"}:
+                found.append(f"unknown metric {name}")
+            continue
+        labels = {"__name__"} | TARGET | raw_metrics()[name]
+        asked = [matcher.name for matcher in selector.matchers.matchers]
+        found += [f"{name} has no label {label}" for label in asked if label not in labels]
+    return found
+
+
+@cache
+def _used(bundle: Bundle) -> set[str]:
+    """Return the series that an alert or a dashboard needs, be it through records."""
+    needed = set(_FOR_DASHBOARDS)
+    # RulesBlind asks whether all thresholds are there, so it uses none.
+    for alert in (one for one in bundle.alerts if one.name != f"{PREFIX}RulesBlind"):
+        needed |= names(alert.tree) | set(_RECORD.findall(str(alert.annotations)))
+    found: set[str] = set()
+    while needed:
+        name = needed.pop()
+        found.add(name)
+        if name in records(bundle):
+            needed |= names(records(bundle)[name].tree) - found
+    return found
+
+
+def idle_thresholds(bundle: Bundle) -> list[str]:
+    """Return the thresholds that are said to be for alerts, and that no alert compares with."""
+    return [
+        item.name
+        for item in fields(Thresholds)
+        if item.metadata["meaning"].startswith("alerts:")
+        and f"model:vllm_specdec_{item.name}:threshold" not in _used(bundle)
+    ]
