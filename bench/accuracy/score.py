@@ -403,9 +403,7 @@ def spread(values: Sequence[float], digits: int = 0) -> str:
 def deployments(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]) -> Iterator[str]:
     """Yield a row of the page for each deployment: source, target, hardware and method.
 
-    Args:
-        by_method: the generic estimate of each measurement.
-        by_hardware: the modelled estimates of those whose hardware is known.
+    The estimates are the generic ones of all measurements, and the modelled ones where hardware is known.
     """
     modelled_for = {id(one.row): one for one in by_hardware}
     groups: dict[tuple[str, str, str, str], list[Estimated]] = {}
@@ -418,16 +416,11 @@ def deployments(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]
         rows = [one.row for one in members]
         models = [modelled_for[id(row)] for row in rows if id(row) in modelled_for]
         fitted = " (fitted)" if any(not model.judging for model in models) else ""
-        cells = (
-            *key,
-            f"{len(rows)}",
-            spread([row.k for row in rows]),
-            spread([row.batch for row in rows]),
-            spread([row.length for row in rows], 2),
-            spread([row.speedup for row in rows], 2),
-            spread([model.speedup for model in models], 2) + fitted if models else "",
-            spread([one.speedup for one in members], 2),
-        )
+        load = spread([row.k for row in rows]), spread([row.batch for row in rows])
+        measured = spread([row.length for row in rows], 2), spread([row.speedup for row in rows], 2)
+        by_model = spread([model.speedup for model in models], 2) + fitted if models else ""
+        by_kind = spread([one.speedup for one in members], 2)
+        cells = (*key, f"{len(rows)}", *load, *measured, by_model, by_kind)
         yield f"| {' | '.join(cells)} |"
 
 
