@@ -25,17 +25,17 @@ class ReplayServer(FaultyServer):
     def __init__(self, replies: Sequence[Reply | bytes], *, version: str = "0.32.0") -> None:
         super().__init__(Behaviour(self._reply))
         self._replies = [reply if isinstance(reply, Reply) else Reply(reply) for reply in replies]
-        self._given = 0
+        self.replies_given = 0  # also the last one again
         if version:
             self.version = answer(json.dumps({"version": version}).encode(), content_type="application/json")
 
     @property
     def finished(self) -> bool:
         """Whether the last reply was given at least once."""
-        return self._given >= len(self._replies)
+        return self.replies_given >= len(self._replies)
 
     async def _reply(self, peer: Peer) -> None:
-        reply = self._replies[min(self._given, len(self._replies) - 1)]
-        self._given += 1
+        reply = self._replies[min(self.replies_given, len(self._replies) - 1)]
+        self.replies_given += 1
         status = f"{reply.status} {HTTPStatus(reply.status).phrase}"
         await answer(reply.body, status, reply.content_type).run(peer)
