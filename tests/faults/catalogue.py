@@ -243,12 +243,10 @@ Nothing of it is left afterwards.
 
 ## act: Attacks on `act`
 By somebody who may send alerts, or write beside its state file.
-- other_labels_do_not_lift_the_limit_of_a_workload: Alerts on one model name other clusters, or contradict
-  each other. => Its workload is changed once an hour; of a contradiction nothing is acted upon.
+- other_begins_do_not_repeat_an_action: Alerts request one decision again, with other begins and reasons. =>
+  It is carried out once.
 - a_payload_of_many_repeats_is_saved_once: A payload has many repeats of a decision. => The state file is
   written once, and only its user can read it.
-- repeats_do_not_push_out_the_action_that_limits_a_workload: So many decisions come that the oldest are
-  forgotten. => None younger than the limits is.
 - the_lock_does_not_empty_what_a_link_points_to: The lock file is a link to another file. => `act` does not
   start; that file keeps its content.
 - scripts_do_not_see_the_credentials_of_an_exporter: The environment has the exporter's secrets. => The

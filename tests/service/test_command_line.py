@@ -90,7 +90,7 @@ def test_help() -> None:
 #: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or errors only.
 LATE = (
     *("bcrypt", "difflib", "httptools", "yaml"),
-    *("economics.architecture", "economics.baseline", "exposition.protobuf", "publish.status_page"),
+    *("economics.architecture", "economics.baseline", "publish.status_page"),
     *("requests.aggregation", "requests.judgement", "requests.openai_api", "requests.push_schema"),
     *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),
 )
