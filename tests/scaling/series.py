@@ -91,7 +91,7 @@ def _simulation(engines: int, k: int) -> Simulation:
     ]
     scenario = parse_scenario({"phases": phases}, "two loads")
     configuration = SimulationConfig(
-        models=(MODEL,), engines=engines, num_speculative_tokens=k, scenario=scenario
+        model=MODEL, engines=engines, num_speculative_tokens=k, scenario=scenario
     )
     return Simulation(configuration, seed=7)
 
