@@ -17,7 +17,7 @@ from alerts.cases_requests import CASES as OF_REQUESTS
 from alerts.cases_tap import CASES as OF_TAP
 from alerts.world import MISSING
 from dashboards.worlds_pods import Storage
-from scaling.test_victoriametrics import evaluate
+from scaling.victoria import evaluate
 
 if TYPE_CHECKING:
     from dashboards.worlds_traffic import Key

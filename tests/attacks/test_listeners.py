@@ -101,13 +101,9 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
     (tmp_path / "token").write_text(TOKEN)
     with _Server() as server, FaultyServer(replay()) as vllm:
         tap = f"127.0.0.1:{free_port()}"
-        flags = (
-            "--tap.listen-address",
-            tap,
-            "--tap.upstream",
-            f"http://127.0.0.1:{server.server_address[1]}",
-        )
-        flags += ("--vllm.url", vllm.url, "--push.bearer-token-file", str(tmp_path / "token"))
+        behind = f"http://127.0.0.1:{server.server_address[1]}"
+        flags = ("--tap.listen-address", tap, "--tap.upstream", behind, "--vllm.url", vllm.url)
+        flags += ("--push.bearer-token-file", str(tmp_path / "token"))
         with running_exporter(*flags) as exporter, connect(f"http://{tap}") as bystander:
             exporter.wait_until_up()
             bystander.sendall(post(STREAMED))
@@ -384,14 +380,6 @@ def test_heads_behind_requests(attacked: Attacked) -> None:
                 while client.recv(MIB):
                     pass
         attacked.assert_small(cpu=10.0)
-
-
-def test_empty_lines(attacked: Attacked) -> None:
-    """They are no request: such a connection is closed at the deadline like a silent one."""
-    with connect(attacked.exporter.url) as client:
-        client.sendall(b"\r\n\r\n")
-        client.settimeout(60)
-        assert client.recv(1) == b""
 
 
 def test_silent_connections_over_tls(tmp_path: Path) -> None:

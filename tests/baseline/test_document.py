@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from baseline.recordings import baseline, bucket, histogram
-from vllm_specdec_exporter.economics.baseline import (
-    BaselineError,
-    LoadBucket,
-    decode,
-    encode,
-)
+from vllm_specdec_exporter.economics.baseline import BaselineError, LoadBucket, decode, encode
 from vllm_specdec_exporter.engines.reading import Latencies
 from vllm_specdec_exporter.serve.configuration import load_baseline as load
 

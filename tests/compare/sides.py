@@ -1,5 +1,6 @@
 """Builders for the tests of comparisons: latencies, measures, snapshots and sides."""
 
+from pathlib import Path
 from typing import Any
 
 from support.copies import replace
@@ -10,7 +11,14 @@ from vllm_specdec_exporter.engines.reading import Load
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.measures.history import Delta, Latency
 from vllm_specdec_exporter.measures.measures import Measures, derive
-from vllm_specdec_exporter.observe.result import Deployment, EngineResult, ExporterResult, TargetResult
+from vllm_specdec_exporter.observe.result import (
+    Deployment,
+    EngineResult,
+    ExporterResult,
+    PollFailure,
+    TargetResult,
+)
+from vllm_specdec_exporter.publish import snapshot
 
 END = 1_795_000_000.0
 SPAN = 30.0
@@ -110,3 +118,28 @@ def with_measures(one: Side, **changes: Any) -> Side:
 
 #: A side that drafts: 60 % of three positions, two thirds of what is left each time.
 DRAFTING: dict[str, Any] = {"positions": (0.6, 0.4, 0.25), "drafts": 30_000.0, "speedup": 1.5}
+
+
+def written(folder: Path) -> dict[str, str]:
+    """Write snapshots of servers; return their files, by what they hold."""
+    down = TargetResult("http://gone:8000", failure=PollFailure("refused", "nothing listens at the address"))
+    plain, drafting = engine(measures()), engine(measures(0.0142, **DRAFTING))
+    results = {
+        "plain": snapshot_of(plain, address="http://plain:8000"),
+        "drafting": snapshot_of(drafting, address="http://drafting:8000"),
+        "few": snapshot_of(engine(measures(0.02, 5.0))),
+        "models": snapshot_of(plain, engine(measures(), model="qwen")),
+        "down": ExporterResult("0.1.0", 0.0, (down,)),
+        "two": ExporterResult(
+            "0.1.0",
+            0.0,
+            snapshot_of(plain, address="http://a:1").targets
+            + snapshot_of(drafting, address="http://b:1").targets,
+        ),
+    }
+    paths = {}
+    for name, result in results.items():
+        path = folder / f"{name}.json"
+        path.write_bytes(snapshot.encode(result))
+        paths[name] = str(path)
+    return paths

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compare.sides import DRAFTING, engine, measures, snapshot_of
+from compare.sides import written
 from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run_here, wrong_refusals
 from support.ports import free_port
 from support.programs import simulator
-from vllm_specdec_exporter.observe.result import ExporterResult, PollFailure, TargetResult
-from vllm_specdec_exporter.publish import snapshot
 
 
 def compared(*words: str) -> Outcome:
@@ -26,28 +24,7 @@ def compared(*words: str) -> Outcome:
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Snapshots of servers, by what they hold."""
-    down = TargetResult("http://gone:8000", failure=PollFailure("refused", "nothing listens at the address"))
-    plain, drafting = engine(measures()), engine(measures(0.0142, **DRAFTING))
-    results = {
-        "plain": snapshot_of(plain, address="http://plain:8000"),
-        "drafting": snapshot_of(drafting, address="http://drafting:8000"),
-        "few": snapshot_of(engine(measures(0.02, 5.0))),
-        "models": snapshot_of(plain, engine(measures(), model="qwen")),
-        "down": ExporterResult("0.1.0", 0.0, (down,)),
-        "two": ExporterResult(
-            "0.1.0",
-            0.0,
-            snapshot_of(plain, address="http://a:1").targets
-            + snapshot_of(drafting, address="http://b:1").targets,
-        ),
-    }
-    paths = {}
-    for name, result in results.items():
-        path = tmp_path / f"{name}.json"
-        path.write_bytes(snapshot.encode(result))
-        paths[name] = str(path)
-    return paths
+    return written(tmp_path)
 
 
 # --- snapshots
@@ -116,37 +93,6 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
         outcome = run_here("compare", server.url, f"new={gone}", "--for", "1h")
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (4, "", 1)
     assert f"side new ({gone}): refused: nothing listens at the address" in outcome.err
-
-
-#: Bad usage: 2 and one line.
-USAGE: list[tuple[tuple[str, ...], str]] = [
-    (("{plain}",), "the following arguments are required: SIDE"),
-    (("{plain}", "{few}", "{two}"), "unrecognized arguments"),
-    (("{plain}", "x={plain}"), "sides A and x are the same: "),
-    (("http://a:1", "http://a:1/metrics"), "sides A and B are the same: http://a:1"),
-    (("B={plain}", "{few}"), 'both sides are called "B"'),
-    (("{plain}", "x" * 25 + "={few}"), "a name has 1 to 24 characters"),
-    (("{plain}", "ftp://x"), 'side B, URL "ftp://x": not an address; allowed: http://host:port'),
-    (("{plain}", "http://u:geheim@ho st:1"), 'side B, URL "'),
-    (("{plain}", "{two}"), "holds 2 servers; write FILE#ADDRESS with one of http://a:1, "),
-    (("{plain}", "{two}#http://c"), 'has no server "http://c"; it has http://a:1, http://b:1'),
-    (("{plain}", "{models}"), "side B serves several models; choose one with --model: "),
-    (("{plain}", "{few}", "--model", "x"), '--model "x": side A does not serve it; it serves'),
-    (("{plain}", "{few}", "--claim", "0"), '--claim "0": allowed: a speedup above 0'),
-    (("{plain}", "{few}", "--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
-    (("{plain}", "{few}", "--html", "/tmp"), '--html "/tmp": cannot be written'),
-    (("{plain}", "http://a:1", "--threshold", "x=1"), "unknown threshold 'x'"),
-    (("{plain}", "https://a:1", "--vllm.ca-file", "{few}"), "no certificates in it"),
-]
-
-
-def test_bad_usage_ends_with_2_and_one_line(files: dict[str, str]) -> None:
-    table = [([word.format(**files) for word in words], told) for words, told in USAGE]
-    assert wrong_refusals("compare", table) == []
-    assert "geheim" not in run_here("compare", files["plain"], "http://u:geheim@ho st:1").err
-
-
-# --- servers
 
 
 @pytest.fixture(scope="module")

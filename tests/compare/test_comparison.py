@@ -1,4 +1,4 @@
-"""The comparison as a whole: pairs, warnings, the report and the JSON."""
+"""The comparison as a whole: verdicts, warnings, the report and the JSON."""
 
 import json
 import os
@@ -10,12 +10,18 @@ from typing import Any
 import markupsafe
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from compare.sides import DRAFTING, END, side
+from compare.sides import DRAFTING, END, side, with_measures
 from vllm_specdec_exporter.commands.compare import compare, render
 from vllm_specdec_exporter.commands.compare.comparison import FORMAT
 from vllm_specdec_exporter.commands.compare.report import render_page
 from vllm_specdec_exporter.commands.compare.side import Side
+from vllm_specdec_exporter.commands.compare.verdict import ClaimOutcome, compare_load, judge_claim, judge_gain
+from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison as Speed
+from vllm_specdec_exporter.commands.compare.verdict import judge_speed as judge_speed_at
+from vllm_specdec_exporter.measures.history import Latency
 
 HERE = Path(__file__).parent / "golden"
 
@@ -67,7 +73,6 @@ def test_the_report_is_as_recorded(name: str) -> None:
 def test_acceptance_is_compared_only_where_both_draft() -> None:
     both = compare(side("A", **DRAFTING), side("B", **K5))
     one = compare(side("A"), side("B", **K5))
-    assert both.acceptance_length_difference is not None
     assert both.acceptance_length_difference.value == pytest.approx(2.85 - 2.25)
     assert both.acceptance_ratio_difference is not None
     assert (one.acceptance_ratio_difference, one.acceptance_length_difference) == (None, None)
@@ -134,3 +139,178 @@ def test_the_html_report_of_sides_that_tell_nothing_has_no_empty_plot() -> None:
     page = render_page(compare(side("A", None, 0.0), side("B", None, 0.0)))
     assert "<svg" not in page
     assert "cannot be told" in page
+
+
+def judge_speed(here: Any, there: Any) -> Any:
+    return judge_speed_at(here, there, compare_load(here, there))
+
+
+def speed_of(per_token: float, **more: Any) -> Any:
+    return judge_speed(side("B", per_token, **more), side("A", 0.02))
+
+
+# --- speed
+
+
+def only(name: str, *latencies: Latency) -> Any:
+    """A side with these latencies, or of its own only the last, the end-to-end one."""
+    one = side(name)
+    return with_measures(one, latencies=latencies or one.measures.latencies[2:])
+
+
+#: B, A, what is said of B beside A, and the words: all of them, or those after why it cannot be told.
+SPEEDS: list[tuple[Any, Any, Speed, str]] = [
+    (
+        *(side("B", 0.0142), side("A"), Speed.FASTER),
+        "B is 1.41 times as fast per output token as A (1.35 to 1.47)",
+    ),
+    (
+        *(side("B", 0.025), side("A"), Speed.SLOWER),
+        "B is slower: 0.80 times as fast per output token as A (0.77 to 0.83)",
+    ),
+    (
+        *(side("B", 0.0201), side("A"), Speed.NO_DIFFERENCE),
+        "B against A: no difference that the sample supports (0.95 to 1.04 times as fast per output token)",
+    ),
+    # A small difference is not rounded to none.
+    (
+        *(side("B", 0.0199, 400_000.0), side("A", 0.02, 400_000.0), Speed.FASTER),
+        "B is 1.005 times as fast per output token as A (1.004 to 1.006)",
+    ),
+]
+NO_TOKENS = Latency("time_per_output_token", 100, 0.0, 0.0)
+UNTOLD: list[tuple[Any, Any, str]] = [
+    (side("B", 0.014, 12.0), side("A"), "B: only 12 requests finished, 30 are needed"),
+    (side("B", None), side("A"), "B: no request finished in its 30 s"),
+    (side("B"), side("A", None, 0.0), "A: it generated nothing in its 30 s"),
+    (only("B"), side("A"), "B: its metrics have no time per output token"),
+    (side("B", requests=3.0), side("A", requests=7.0), "A: only 7 requests"),
+    (only("B", NO_TOKENS), side("A"), "B: no request had more than one token"),
+]
+
+
+def test_speed_is_said_with_its_interval_or_why_it_cannot_be_told() -> None:
+    for here, there, outcome, words in SPEEDS:
+        speed = judge_speed(here, there)
+        assert (speed.outcome, speed.text) == (outcome, words)
+    for here, there, words in UNTOLD:
+        speed = judge_speed(here, there)
+        assert speed.outcome is Speed.UNKNOWN, words
+        assert speed.text.startswith("B against A: cannot be told: ")
+        assert words in speed.text
+    few = speed_of(0.014, requests=12.0)
+    assert (few.speedup.low, few.low) == (None, None)
+
+
+@given(st.floats(0.005, 0.08), st.integers(30, 5_000), st.floats(0.01, 1.5))
+def test_exchanging_the_sides_exchanges_the_verdict(per_token: float, requests: int, spread: float) -> None:
+    one, other = side("A", spread=spread), side("B", per_token, float(requests), spread=spread)
+    there, back = judge_speed(other, one), judge_speed(one, other)
+    opposite = {Speed.FASTER: Speed.SLOWER, Speed.SLOWER: Speed.FASTER}
+    assert back.outcome is opposite.get(there.outcome, there.outcome)
+    assert (back.low, back.high) == pytest.approx((1 / there.high, 1 / there.low))
+
+
+# --- load
+
+
+def loaded(name: str, per_token: float, at_a_time: float, **more: Any) -> Any:
+    """A side with so many requests at a time on average, by other end-to-end times."""
+    return side(name, per_token, end_to_end=at_a_time * 30.0 / 400.0, **more)
+
+
+def other_rate(name: str, per_token: float, at_a_time: float, requests: float = 200.0) -> Any:
+    """The same with half the requests a second, so that the load is really another."""
+    return side(name, per_token, requests, end_to_end=at_a_time * 30.0 / requests)
+
+
+#: Time per output token and requests at a time of B, requests at a time of A, and what is said of B.
+LOADS = [
+    (0.0142, 10.0, 40.0, Speed.UNKNOWN, "A had 4.0 times as many requests at a time, which could explain"),
+    (0.02, 40.0, 10.0, Speed.UNKNOWN, "B had 4.0 times as many requests at a time, which could hide a diff"),
+    (0.008, 10.0, 15.0, Speed.FASTER, "; at least 1.58 times if the load explains all it can"),
+    (0.06, 15.0, 10.0, Speed.SLOWER, "; at most 0.53 times if the load explains all it can"),
+]
+
+
+def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands() -> None:
+    speeds = {row: judge_speed(other_rate("B", *row[:2]), loaded("A", 0.02, row[2])) for row in LOADS}
+    wrong = [row for row, one in speeds.items() if one.outcome is not row[3] or row[4] not in one.text]
+    assert wrong == []
+    less_loaded, _, gain, _ = speeds.values()
+    assert less_loaded.text.startswith("B against A: cannot be told: it looks 1.41 times as fast")
+    assert gain.low == pytest.approx(1.58, abs=0.01)
+
+
+def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
+    speed = judge_speed(other_rate("B", 0.0142, 40.0), loaded("A", 0.02, 10.0))
+    assert speed.outcome is Speed.FASTER
+    assert speed.low == pytest.approx(speed.speedup.low if speed.speedup else 0)
+    assert (speed.high or 0) > 4
+
+
+def test_fewer_requests_at_a_time_because_of_speed_are_no_other_load() -> None:
+    """Requests that come at the same rate stay for a shorter time where they are served faster."""
+    fast, slow = side("B", 0.01), side("A", 0.02)
+    load = compare_load(fast, slow)
+    assert (load.side or 0) < (load.reference or 0) / 1.25
+    assert (load.same, load.overstated) == (True, 1.0)
+    assert judge_speed(fast, slow).outcome is Speed.FASTER
+
+
+def test_load_is_told_per_engine() -> None:
+    one, two = loaded("A", 0.02, 10.0), replace(other_rate("B", 0.02, 20.0), engines=2)
+    load = compare_load(two, one)
+    assert (load.side, load.reference, load.same) == (pytest.approx(10.0), pytest.approx(10.0), True)
+    assert load.basis == "requests at a time and engine"
+
+
+# --- what speculation gains
+
+
+def gain_of(here: Any, there: Any) -> Any:
+    return judge_gain(here, there, judge_speed(here, there))
+
+
+def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> None:
+    one, other = side("on", 0.0142, **DRAFTING), side("off")
+    there, back = gain_of(one, other), gain_of(other, one)
+    assert back.speculating == "on"
+    assert (back.speedup.value, back.low, back.high) == pytest.approx(
+        (there.speedup.value, there.low, there.high)
+    )
+
+
+def test_no_gain_is_called_none() -> None:
+    assert "neither gains nor loses" in gain_of(side("on", 0.02, **DRAFTING), side("off")).text
+
+
+def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:
+    """30,000 drafts of 2.25 tokens are 67,500 of 80,000 tokens: 1.5 times as fast makes 1.39 of the whole."""
+    drafting = with_measures(side("on", 0.0142, **DRAFTING), coverage_ratio=0.5)
+    assert gain_of(drafting, side("off")).estimated == pytest.approx(1 / (0.5 / 1.5 + 0.5))
+
+
+def test_two_methods_have_no_gain_of_speculation() -> None:
+    assert gain_of(side("B", 0.0142, **DRAFTING), side("A", **DRAFTING)) is None
+    assert gain_of(side("B", 0.0142), side("A")) is None
+
+
+# --- claims
+
+
+def test_a_claim_is_decided_by_the_interval() -> None:
+    for claim, outcome, words in (
+        (1.3, ClaimOutcome.CONFIRMED, "the claim of 1.3x is confirmed: it is at least 1.35x"),
+        (1.5, ClaimOutcome.REFUTED, "the claim of 1.5x is refuted: it is at most 1.47x"),
+        (1.4, ClaimOutcome.UNDECIDED, "the claim of 1.4x is not decided: it lies between 1.35x and 1.47x"),
+    ):
+        found = judge_claim(claim, speed_of(0.0142), None)
+        assert found.outcome is outcome
+        assert found.text.startswith(words)
+
+
+def test_a_load_that_differs_can_leave_a_claim_undecided() -> None:
+    speed = judge_speed(other_rate("B", 0.0142, 10.0), loaded("A", 0.02, 40.0))
+    assert judge_claim(1.3, speed, None).outcome is ClaimOutcome.UNDECIDED
+    assert judge_claim(1.5, speed, None).outcome is ClaimOutcome.REFUTED

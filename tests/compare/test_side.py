@@ -78,14 +78,12 @@ def test_engines_add_up() -> None:
     found = read(one, two)
     assert found.engines == 2
     assert found.measures.drafts == 40_000
-    assert found.acceptance_ratio is not None
     assert found.acceptance_ratio.value == pytest.approx((10_000 * 1.2 + 30_000 * 0.3) / 80_000)
     assert found.measures.position_acceptance_ratio == pytest.approx((0.35, 0.175))
     assert found.measures.generation_tokens_per_second == pytest.approx(500 * 200 / SPAN)
     assert found.requests_per_second == pytest.approx(500 / SPAN)
     assert (found.requests_running, found.requests_waiting) == (8.0, 1.0)
     per_token = found.latency("time_per_output_token")
-    assert per_token is not None
     assert per_token.mean_seconds == pytest.approx((400 * 0.02 + 100 * 0.03) / 500)
     assert per_token.p50_seconds is None
 
@@ -120,9 +118,6 @@ def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft(
     assert pooled.mean_acceptance_length == pytest.approx(1 + accepted / 40_000)
     assert pooled.coverage_ratio == pytest.approx((accepted + 40_000) / (3 * 80_000))
     assert pooled.estimate.speedup == pytest.approx((3 * 1.5 + 1.1) / 4)
-
-
-# --- several models and servers
 
 
 def test_a_snapshot_without_a_server_is_no_side() -> None:

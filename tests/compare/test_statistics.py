@@ -38,8 +38,6 @@ def acceptances(draw: st.DrawFn) -> Acceptance:
 def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acceptance) -> None:
     for difference in (difference_of_ratios, difference_of_lengths):
         there, back = difference(one, other), difference(other, one)
-        assert there is not None
-        assert back is not None
         assert there.low is not None
         assert there.high is not None
         assert (there.low, there.value, there.high) == pytest.approx(
@@ -50,8 +48,6 @@ def test_differences_of_acceptance_mirror_each_other(one: Acceptance, other: Acc
 @given(acceptances())
 def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
     ratio, length = one.ratio_interval, one.length_interval
-    assert ratio is not None
-    assert length is not None
     assert 0 <= (ratio.low or 0.0) <= ratio.value <= (ratio.high or 0.0) <= 1
     assert 1 <= (length.low or 0.0) <= length.value <= (length.high or 0.0)
 
@@ -93,7 +89,6 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
         for number, (found, truth) in enumerate(
             ((ratio_of_means(one, other), 1.5), (difference_of_means(one, other), 0.01))
         ):
-            assert found is not None
             held[number] += (found.low or 0.0) <= truth <= (found.high or 0.0)
     assert all(0.93 <= count / _TRIES <= 0.97 for count in held), held
 
@@ -114,7 +109,6 @@ def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_re
         count = requests * drafts
         survival = tuple(n / count for n in accepted)
         found = Acceptance(survival, count, sum(survival) / k, 1 + sum(survival), k).length_interval
-        assert found is not None
         # E[chance ** i] of a beta distribution.
         moments = accumulate((10 / 15, 11 / 16, 12 / 17), lambda one, other: one * other)
         held += (found.low or 0.0) <= 1 + sum(moments) <= (found.high or 0.0)
@@ -141,6 +135,5 @@ def test_what_the_buckets_of_vllm_tell_of_the_spread_is_enough_for_an_interval()
         found = ratio_of_means(
             *(SampleMean(s.mean_seconds, s.deviation_seconds, s.requests) for s in (one, other))
         )
-        assert found is not None
         held += (found.low or 0.0) <= 1.5 <= (found.high or 0.0)
     assert held / tries >= 0.94

@@ -37,7 +37,7 @@ OTHER_TESTS = (
     OtherTest("docs/requests.md", ("python", "json"), "client/test_docs.py", 'push_request|"accepted"'),
     OtherTest("docs/requests.md", ("sh",), "client/test_docs.py", "^curl "),
     OtherTest("docs/operations.md", ("yaml",), "webconfig/test_docs.py", _WEB_CONFIGURATION),
-    OtherTest(_DEPLOYMENT, ("sh",), "systemd/test_bare_metal.py", "^make wheel$"),
+    OtherTest(_DEPLOYMENT, ("sh",), "systemd/test_unit.py", "^make wheel$"),
     OtherTest("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
     OtherTest(_DEPLOYMENT, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),
     OtherTest(_DEPLOYMENT, ("yaml",), "docs/test_library_chart.py", "^# (Chart|values).yaml$|^# templates/"),

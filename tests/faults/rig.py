@@ -148,11 +148,7 @@ time.time, socket.getaddrinfo = shifted, resolved
 
 
 class Surroundings:
-    """The wall clock and the name service of one process, both in the test's hands.
-
-    Neither can be had otherwise without changing them for the whole machine. Names under ``.test`` are
-    resolved here, all others by the system.
-    """
+    """The wall clock and the name service of one process; names under ``.test`` are resolved here."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,21 +1,15 @@
 """Faults of the listener's own certificate."""
 
-import socket
 import ssl
 import time
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.exporter import Metrics, RunningExporter
 from support.programs import eventually
-from webconfig.https import TLS, address_of, ask, client_context, guarded
-from webconfig.pki import Pki, serial_of
+from webconfig.https import TLS, ask, client_context, guarded, shown, write
+from webconfig.pki import Pki
 
 pytestmark = pytest.mark.full
 
@@ -33,12 +27,7 @@ def _trusting_anybody() -> ssl.SSLContext:
 
 
 def _shown(exporter: RunningExporter) -> int:
-    """The serial number of the certificate that is shown."""
-    raw = socket.create_connection(address_of(exporter), timeout=5)
-    with _trusting_anybody().wrap_socket(raw) as connection:
-        certificate = connection.getpeercert(binary_form=True)
-    assert certificate is not None
-    return serial_of(certificate)
+    return shown(exporter, _trusting_anybody())
 
 
 def _reloaded(exporter: RunningExporter) -> float | None:
@@ -54,60 +43,46 @@ def _assert_mended(exporter: RunningExporter, pki: Pki) -> None:
     assert exporter.process.poll() is None
 
 
-def test_expires_while_serving(pki: Pki) -> None:
-    end = _write_short_lived(pki.folder, seconds=3)
+def test_expired(pki: Pki) -> None:
+    for issued, name in zip(
+        pki.ca.issue("127.0.0.1", expired=True), ("server.pem", "server.key"), strict=True
+    ):
+        Path(issued).replace(pki.folder / name)
     with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        serial = _shown(exporter)
-        eventually(lambda: time.time() > end + 0.5)
-        # Scrapers see that it has expired; those who do not look, and probes, are served as before.
+        # Scrapers see that it has expired; those who do not look, and probes, are served as ever.
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-            ask(exporter, "/metrics", ssl.create_default_context(cafile=str(pki.folder / "server.pem")))
-        assert _shown(exporter) == serial
+            ask(exporter, "/metrics", client_context(pki))
+        assert _shown(exporter) == pki.serial()
         assert ask(exporter, "/-/healthy", _trusting_anybody()).text == "healthy\n"
         assert _reloaded(exporter) == 1
         _assert_mended(exporter, pki)
 
 
-def _write_short_lived(folder: Path, seconds: float) -> float:
-    """Write a certificate that expires soon, and its key; return when, in Unix seconds."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    end = datetime.now(UTC) + timedelta(seconds=seconds)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(end - timedelta(days=1))
-        .not_valid_after(end)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "server.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return end.timestamp()
-
-
 def test_unusable(pki: Pki) -> None:
-    """What was in force still is; the log and a metric say that something else was meant to be."""
+    """What was in force still is; one line and a metric say so until it is mended, and so does a reload."""
     pki.extras()
     certificate, key, other = (pki.folder / name for name in ("server.pem", "server.key", "other.key"))
+    web = pki.folder / "web.yml"
     with guarded(pki, {"tls_server_config": TLS}) as exporter:
-        for spoil in (
-            lambda: certificate.write_bytes(certificate.read_bytes()[:100]),
-            lambda: other.replace(key),
-            certificate.unlink,
+        for number, (spoil, told) in enumerate(
+            (
+                (lambda: certificate.write_bytes(certificate.read_bytes()[:100]), "cert_file"),
+                (lambda: other.replace(key), "key_file"),
+                (certificate.unlink, "cannot be read: No such file or directory"),
+                (lambda: web.write_text("tls_server_config: {cert_file: a}"), "key_file: missing"),
+                (web.unlink, "cannot be read: No such file or directory"),
+            )
         ):
             serial = pki.serial()
-            told = len(exporter.log_lines("web configuration not reloaded"))
             spoil()
-            eventually(lambda told=told: len(exporter.log_lines("web configuration not reloaded")) > told)
+            eventually(lambda: _reloaded(exporter) == 0)
+            time.sleep(2.2)  # two more looks, which log nothing
+            lines = exporter.log_lines("web configuration not reloaded")
+            assert len(lines) == number + 1
+            assert told in lines[-1]["error"]
             assert _shown(exporter) == serial
-            assert _reloaded(exporter) == 0
             assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
+            reload = ask(exporter, "/-/reload", client_context(pki), method="POST")
+            assert (reload.status, told in reload.text) == (500, True)
+            write(web, {"tls_server_config": TLS})
             _assert_mended(exporter, pki)

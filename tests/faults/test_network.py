@@ -1,4 +1,4 @@
-"""Faults between the exporter and the server: names, addresses, sockets, TLS."""
+"""Faults between the exporter and the server: names, addresses, sockets. TLS: service/test_upstream.py."""
 
 import contextlib
 import socket
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from faults.rig import STEADY, Surroundings, assert_alive, assert_fails, new_errors
-from support.certificates import Authority, server_side
 from support.exporter import RunningExporter, running_exporter
-from support.faulty_server import FaultyServer, raw, replay
+from support.faulty_server import FaultyServer, replay
 from support.ports import free_port
 from support.programs import eventually
 
@@ -121,56 +120,3 @@ def test_unix_socket_missing(tmp_path: Path) -> None:
         # What a killed server leaves behind: a file, and nobody behind it.
         assert path.exists()
         assert_fails(exporter, "refused")
-
-
-# --- TLS
-
-
-def _trusting(server: FaultyServer, file: Path) -> contextlib.AbstractContextManager[RunningExporter]:
-    return running_exporter("--vllm.url", server.url, "--vllm.ca-file", str(file), *STEADY)
-
-
-def test_certificate_unusable(tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "authority")
-    context = server_side(authority.issue("127.0.0.1", expired=True))
-    with FaultyServer(replay(), tls=context) as server, _trusting(server, authority.file) as exporter:
-        assert_fails(exporter, "tls")
-        strangers = Authority(tmp_path, "strangers")
-        # A server takes its renewed certificate like this.
-        for issued in (authority.issue("other.example"), strangers.issue("127.0.0.1")):
-            context.load_cert_chain(*issued)
-            assert_fails(exporter, "tls")
-        assert server.polls() == []
-        context.load_cert_chain(*authority.issue("127.0.0.1"))
-        exporter.wait_until_up()
-        server.refuse()
-        # What uvicorn answers to a TLS handshake.
-        plain = raw(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", reads_request=False)
-        other = FaultyServer(plain)
-        other.port = server.port
-        with other:
-            assert_fails(exporter, "tls")
-
-
-def test_trusted_file_exchanged(tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "authority")
-    trusted = tmp_path / "trusted.pem"
-    whole = authority.file.read_bytes()
-    trusted.write_bytes(Authority(tmp_path, "strangers").file.read_bytes())
-    files = authority.issue("127.0.0.1")
-    with FaultyServer(replay(), tls=server_side(files)) as server, _trusting(server, trusted) as exporter:
-        assert_fails(exporter, "tls")
-        new = tmp_path / "new.pem"
-        new.write_bytes(whole)
-        new.replace(trusted)
-        exporter.wait_until_up()
-        before = exporter.metrics()
-        trusted.write_bytes(whole[: len(whole) // 2])
-        eventually(lambda: exporter.log_lines("certificates not reloaded"))
-        polled = len(server.polls())
-        eventually(lambda: len(server.polls()) > polled + 2)
-        trusted.write_bytes(whole)
-        eventually(lambda: len(server.polls()) > polled + 5)
-        assert len(exporter.log_lines("certificates not reloaded")) == 1
-        assert new_errors(before, exporter.metrics()) == set()
-        assert_alive(exporter)

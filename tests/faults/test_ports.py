@@ -48,6 +48,14 @@ def test_taken(flag: str) -> None:
     assert f'{flag} "{address}": cannot listen: Address already in use' in done.err
 
 
+def test_a_host_that_does_not_exist() -> None:
+    """It is like a port that is taken: the reason is one that can be understood."""
+    done = run("--web.listen-address", "no-such-host.invalid:9850", *NO_SERVER)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert '--web.listen-address "no-such-host.invalid:9850": cannot listen: ' in done.err
+    assert "Unknown error" not in done.err
+
+
 def test_taken_for_a_sidecar() -> None:
     with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
         other, address = stack.enter_context(_taken())

@@ -95,7 +95,7 @@ FAULTS: dict[str, tuple[str, Behaviour]] = {
     "500 with a body that never ends": ("http_status", drip(head("500 Oh", Content_Length=99), b"x", 0.05)),
     "500 with a long excuse": ("http_status", status("500 " + "sorry " * 1000)),
     "500 whose excuse has control characters": ("http_status", status("500 \x1b[31mred\x1b[0m \x9b31m")),
-    "301": ("redirect", status("301 Moved Permanently", Location="/other")),
+    "redirect": ("redirect", status("301 Moved Permanently", Location="/other")),
     "308 without a location": ("redirect", status("308 Permanent Redirect")),
     "304": ("redirect", raw(b"HTTP/1.1 304 Not Modified\r\n\r\n")),
     # No metrics.
@@ -224,6 +224,7 @@ ODD: list[tuple[str, Behaviour, tuple[str, ...], float]] = [
     ("process ids", answer(vllm() + vllm().replace(b"{", b'{pid="7",')), (), 2000),
     ("odd cookie", answer(vllm(), Set_Cookie="a\x01b==;;=;\xff"), (), 1000),
     ("odd type", answer(vllm(), content_type=";;;="), (), 1000),
+    ("wrong_content_type", answer(vllm(), content_type="application/json"), (), 1000),
     ("odd date and server", answer(vllm(), Date="yesterday", Server="\xff"), (), 1000),
 ]
 

@@ -1,9 +1,7 @@
 """Clients of the exporter that misbehave: probes and other scrapers are answered all the while."""
 
 import contextlib
-import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 
@@ -44,16 +42,6 @@ def _ended(connection: socket.socket) -> bool:
         return True
     finally:
         connection.settimeout(10)
-
-
-def test_never_reads(rig: Rig) -> None:
-    with _crowd(rig.exporter, 60, receive_buffer=4096, addresses=5) as crowd:
-        for scraper in crowd:
-            scraper.sendall(get("/metrics"))
-        eventually(lambda: _stands_still(rig.exporter), 120)
-        assert_alive(rig.exporter)
-        assert memory(rig.exporter) < 150 * MIB
-    assert_alive(rig.exporter)
 
 
 def test_asks_and_never_reads(rig: Rig) -> None:
@@ -147,31 +135,3 @@ def test_wrong_method(rig: Rig) -> None:
     assert _status_of(rig, b"BREW /metrics HTTP/1.1\r\nHost: x\r\n\r\n") in (400, 405)
     assert rig.exporter.metrics().value("config_last_reload_success_timestamp_seconds") == reloaded
     assert_alive(rig.exporter)
-
-
-def test_aborts(rig: Rig) -> None:
-    before = len(rig.exporter.log_lines())
-    for _ in range(50):
-        with connect(rig.exporter.url, receive_buffer=4096) as scraper:
-            scraper.sendall(get("/metrics") * 5)
-            scraper.recv(100)
-    assert_alive(rig.exporter)
-    told = {line["level"] for line in rig.exporter.log_lines()[before:]}
-    assert told <= {"info"}
-
-
-def test_stampede(rig: Rig) -> None:
-    with _crowd(rig.exporter, 60, addresses=5) as crowd:
-        for scraper in crowd:
-            scraper.sendall(get("/metrics", "Connection: close"))
-        seconds: list[float] = []
-        begin = time.monotonic()
-        healthy = f"{rig.exporter.url}/-/healthy"
-        asking = threading.Thread(target=lambda: seconds.append(request(healthy, timeout=120).seconds))
-        asking.start()
-        statuses = [int(read_answer(scraper).split(b" ")[1]) for scraper in crowd]
-        asking.join()
-    assert set(statuses) == {200}
-    assert seconds[0] < time.monotonic() - begin  # before all scrapes were answered
-    assert_alive(rig.exporter)
-    assert json.loads(rig.exporter.get("/api/v1/snapshot").body)["targets"][0]["up"] is True

@@ -5,19 +5,8 @@ import time
 import pytest
 
 from faults.rig import Rig, assert_alive, counted, memory, new_errors, rigged, vllm
-from support.builders import counters
 from support.exporter import Metrics
-from support.faulty_server import (
-    Behaviour,
-    FaultyServer,
-    Peer,
-    answer,
-    capture,
-    flood,
-    sequence,
-    status,
-)
-from support.programs import eventually
+from support.faulty_server import answer, capture, flood, sequence
 
 pytestmark = pytest.mark.full
 
@@ -26,20 +15,6 @@ MIB = 1024 * 1024
 
 #: What the process may take at most: its own 60 MB, and an answer of 16 MiB with the pieces that it is in.
 MOST_MEMORY = 150 * MIB
-
-
-def test_redirect(rig: Rig) -> None:
-    with FaultyServer(answer(BODY)) as elsewhere:
-        rig.breaks(status("302 Found", Location=f"{elsewhere.url}/metrics"), "redirect")
-        assert elsewhere.connections == 0
-
-
-def test_wrong_content_type(rig: Rig) -> None:
-    before = rig.mend()
-    rig.server.behaviour = answer(vllm(), content_type="application/json")
-    during = rig.exporter.wait_for(lambda m: m if m.value("drafts_total") == 1000 else None)
-    assert during.value("up") == 1
-    assert new_errors(before, during) == set()
 
 
 def test_endless_headers(rig: Rig) -> None:
@@ -78,24 +53,6 @@ def test_many_series(rig: Rig) -> None:
     assert new_errors(before, during) == set()
 
 
-def test_label_churn(rig: Rig) -> None:
-    asked = 0
-
-    async def churn(peer: Peer) -> None:
-        nonlocal asked
-        asked += 1
-        await answer(vllm(model=f"model-{asked}")).run(peer)
-
-    rig.server.behaviour = Behaviour(churn)
-    eventually(lambda: asked >= 6)
-    models = rig.exporter.metrics().labels("drafts_total")
-    assert len(models) == 1
-    assert models[0]["model_name"] in (f"model-{asked}", f"model-{asked - 1}")
-
-
-# --- another life of the server
-
-
 def _assert_sane(metrics: Metrics) -> None:
     """No rate is negative and no share above 1."""
     for name, samples in metrics.samples.items():
@@ -120,29 +77,3 @@ def test_restart(rig: Rig) -> None:
     assert after.value("window_drafts") == 0
     _assert_sane(after)
     assert rig.exporter.log_lines("counters reset")
-
-
-def test_k_changes(rig: Rig) -> None:
-    for positions in ((800, 500, 200, 100), (80, 40), (900, 800, 700, 600, 500, 400)):
-        drafts = positions[0] + 100
-        rig.server.behaviour = answer(vllm(counters(drafts, positions)))
-        during = rig.exporter.wait_for(
-            lambda m, drafts=drafts: m if m.value("drafts_total") == drafts else None
-        )
-        kept = during.values("accepted_tokens_per_position_total")
-        assert list(kept.values()) == list(positions)
-        assert during.value("up") == 1
-        _assert_sane(during)
-
-
-def test_engines_merge(rig: Rig) -> None:
-    def engines(metrics: Metrics) -> set[str]:
-        return {labels["engine"] for labels in metrics.labels("drafts_total")}
-
-    rig.server.behaviour = answer(vllm(engines=2))
-    rig.exporter.wait_for(lambda m: engines(m) == {"0", "1"})
-    rig.server.behaviour = answer(vllm(counted(2)))
-    after = rig.exporter.wait_for(lambda m: m if engines(m) == {"0"} else None)
-    assert after.of_engines(engine="1") == set()
-    assert after.value("drafts_total", engine="0") == 2000
-    _assert_sane(after)

@@ -5,6 +5,10 @@ from pathlib import Path
 
 #: Recorded answers.
 DATA = Path(__file__).parents[1] / "data"
+#: Documents that use every key; the first character of a name is the kind of `fuzz.targets.documents`.
+EXAMPLES = Path(__file__).parent / "examples"
+#: Values of settings.
+VALUES = Path(__file__).with_name("settings.yml")
 #: The documentation, whose examples are seeds.
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -1,8 +1,10 @@
 """Expositions that are built as servers build them, and then damaged: the promises of the target hold."""
 
+import importlib
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -142,3 +144,26 @@ def test_defects_are_told_in_part() -> None:
     rows = [_NAME + b" 5\n", *(b'vllm:num_requests_running{pid="%d"} NaN\n' % n for n in range(3000))]
     (engine,) = read(b"".join(rows)).engines
     assert 1 <= len(engine.defects) <= 10
+
+
+# --- the seeds of every target, and what fuzzing found
+
+
+HERE = Path(__file__).parent
+TARGETS = sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_seeds_and_what_was_found_keep_the_promises(name: str) -> None:
+    """What fuzzing begins with, the recorded answers and the documented examples; and what it found."""
+    target = importlib.import_module(f"fuzz.targets.{name}")
+    inputs = {f"seed {number}": seed for number, seed in enumerate(target.seeds())}
+    assert len(inputs) > 10
+    inputs |= {path.name: path.read_bytes() for path in HERE.glob(f"regressions/{name}/*")}
+    broken = {}
+    for case, data in inputs.items():
+        try:
+            target.check(data)
+        except Exception as error:  # noqa: BLE001 whatever a parser may raise
+            broken[case] = repr(error)
+    assert broken == {}

@@ -15,7 +15,7 @@ import pytest
 from per_request.results import few
 from per_request.traffic import CHAT, CODE, MIXED, MODEL, PROFILE, Kind, pairs
 from support.builders import requests
-from support.commands import Outcome, run_here, run_in_terminal, wrong_refusals
+from support.commands import Outcome, run_here
 from support.programs import COMMAND, clean_environment
 from vllm_specdec_exporter.per_request.summary import ModelRequests
 from vllm_specdec_exporter.publish import snapshot
@@ -48,11 +48,7 @@ def words_of(outcome: Outcome) -> str:
 
 def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
     found = snapshot.decode(outcome.out.encode()).requests
-    assert found is not None
     return found.models
-
-
-# --- the losing minority
 
 
 def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
@@ -170,29 +166,12 @@ def test_sglang_writes_the_configured_number_of_drafted_tokens(
     assert (outcome.code, outcome.err) == (code, "")
     assert f"\n  {word}  " in outcome.out
     known = snapshot.decode(called(str(path), "--json").out.encode()).requests
-    assert known is not None
     if word == "UNKNOWN":
         reason = f"SGLang wrote {proposed} drafted tokens for each draft, and none had more than"
         assert f"{reason} {len(histogram) - 1} accepted: they are trees, or the server" in words_of(outcome)
         assert (known.models[0].acceptance_ratio, known.groups) == (None, ())
     else:
         assert known.models[0].acceptance_ratio is not None
-
-
-USAGE: tuple[tuple[tuple[str, ...], str], ...] = (
-    ((), "the following arguments are required: FILE"),
-    (("/nowhere",), '"/nowhere": cannot be read: No such file or directory'),
-    (("/",), '"/": cannot be read: Is a directory'),
-    (("-", "-"), "- given twice: standard input can be read once"),
-    (("-", "--batch", "0"), '--batch "0": allowed: a number from 1 to 1,000,000'),
-    (("-", "--requests.type", "x"), '--requests.type "x": allowed: NAME=WHERE:PATTERN'),
-    (("-", "--requests.window", "5m"), "unrecognized arguments: --requests.window 5m"),
-)
-
-
-def test_bad_usage_ends_with_2_and_one_line() -> None:
-    """The line names the flag or the file, and says what is allowed."""
-    assert wrong_refusals("requests", USAGE) == []
 
 
 # --- what is read
@@ -211,31 +190,6 @@ def test_standard_input_is_read_like_a_file(mixed: str) -> None:
     head, _, report = done.stdout.decode().partition("\n")
     assert head == "standard input: 1,000 entries"
     assert report == called(mixed).out.split("\n", 1)[1]
-
-
-def test_several_files_are_one_report(tmp_path: Path) -> None:
-    """The requests of a batch in one, its answers in another."""
-    entries = [*pairs((few(CODE, 60),))]
-    asked = [
-        {"custom_id": str(n), "method": "POST", "url": "/v1/completions", "body": e["request"]["body"]}
-        for n, e in enumerate(entries)
-    ]
-    done = [
-        {"custom_id": str(n), "response": {"status_code": 200, "body": e["response"]}, "error": None}
-        for n, e in enumerate(entries)
-    ]
-    (tmp_path / "in.jsonl").write_text(lines_of(asked))
-    (tmp_path / "out.jsonl").write_text(lines_of([*done[1:], {"custom_id": "x", "response": None}]))
-    outcome = called(str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"))
-    assert outcome.code == 0
-    head = " ".join(outcome.out.partition("\n  GAINING")[0].split())
-    assert head.endswith(
-        "120 entries "
-        f"entries 1 not used: the request failed (first: {tmp_path}/out.jsonl, line 60) "
-        "entries 1 not used: a request of a batch without its response "
-        "records 59 detailed"
-    )
-    assert re.search(r"^    0 +completions +59 +100%", outcome.out, re.MULTILINE)
 
 
 def test_tenants_are_told_apart_where_they_are_known(mixed: str, tmp_path: Path) -> None:
@@ -349,19 +303,11 @@ def test_json_is_the_snapshot(tmp_path: Path) -> None:
     jsonschema.validate(json.loads(outcome.out), snapshot.schema())
     result = snapshot.decode(outcome.out.encode())
     assert result.targets == ()
-    assert result.requests is not None
     assert [(o.source, o.record, o.requests) for o in result.requests.observations if o.requests] == [
         ("file", "detailed", 1000)
     ]
     (model,) = result.requests.models
     assert (model.model_name, model.window, model.mixed) == (MODEL, "", True)
-
-
-def test_colours_are_for_terminals(mixed: str) -> None:
-    """Without its colours, the report on a terminal is that of a pipe."""
-    painted = run_in_terminal("requests", mixed).out
-    assert "\x1b[31mMIXED\x1b[0m" in painted
-    assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == called(mixed).out
 
 
 def test_nothing_in_a_file_can_steer_the_terminal(tmp_path: Path) -> None:

@@ -167,14 +167,13 @@ def test_requests_without_a_type() -> None:
         assert text.startswith(f"requests at temperature {named} lose: 33% of the requests, ")
 
 
-class TestMixed:
-    def test_a_fifth_on_either_side(self) -> None:
-        """Some gain and some lose, each at least a fifth of all; requests in between belong to neither."""
-        for gain, between, lose, mixed in (
-            *((80, 0, 20, True), (81, 0, 19, False), (20, 0, 80, True), (19, 0, 81, False)),
-            *((100, 0, 0, False), (0, 50, 50, False), (20, 60, 20, True)),
-        ):
-            assert judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed is mixed
+def test_a_fifth_on_either_side() -> None:
+    """Some gain and some lose, each at least a fifth of all; requests in between belong to neither."""
+    for gain, between, lose, mixed in (
+        *((80, 0, 20, True), (81, 0, 19, False), (20, 0, 80, True), (19, 0, 81, False)),
+        *((100, 0, 0, False), (0, 50, 50, False), (20, 60, 20, True)),
+    ):
+        assert judged([*alike(gain, 82), *alike(between, 60), *alike(lose, 38)]).mixed is mixed
 
 
 class TestTail:
@@ -290,7 +289,6 @@ def test_a_small_group_is_routed_with_its_type() -> None:
     """A group that is too small to be judged goes where the judged ones of its type go."""
     found = routing(CODE, many(40, 38, "chat"), many(LEAST - 1, 82, "chat", HOT))
 
-    assert found is not None
     assert found.request_types == ("chat",)
     assert found.requests_ratio == (40 + LEAST - 1) / (100 + LEAST - 1)
 
@@ -299,7 +297,6 @@ def test_the_numbers_of_a_routing() -> None:
     """60 requests with 82 of 100 tokens accepted, 40 with 38; a speedup needs the load."""
     for batch, speedup in ((8.0, (1 + 38 / 20) / PROFILE.step_cost(100 / 20, 8)), (None, None)):
         found = routing(CODE, many(40, 38, "chat"), batch=batch)
-        assert found is not None
         assert found.requests_ratio == 0.4
         assert found.rejected_ratio == pytest.approx(40 * 62 / (40 * 62 + 60 * 18))
         assert (found.acceptance_before, found.acceptance_after) == pytest.approx((0.644, 0.82))

@@ -1,23 +1,32 @@
-"""The window of recent requests: what it contains, its limits, and its worst requests."""
+"""What is known of recent requests: the window and its worst, histograms, quantiles, zones and positions."""
 
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from per_request.exact import record, request, totals
+from per_request.exact import Step, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.per_request.grouping import GroupKey
-from vllm_specdec_exporter.per_request.observation import Observation
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.per_request.aggregation import HistogramAccumulator
+from vllm_specdec_exporter.per_request.grouping import BOUNDS, GroupKey
+from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
 from vllm_specdec_exporter.per_request.recent_window import (
     MAX_WORST,
     MIN_DRAFTS,
+    RESOLUTION,
     SLICES,
+    GroupStats,
     RecentWindow,
     Slice,
+    StepCounts,
 )
-from vllm_specdec_exporter.per_request.summary import outcome_of
+from vllm_specdec_exporter.per_request.summary import Outcome, outcome_of
 
 KEY = GroupKey("m", "0", "chat")
 LENGTH = 1800.0
@@ -25,7 +34,6 @@ SLICE = LENGTH / SLICES
 
 
 def add(window: RecentWindow, observation: Observation, time: float = 0.0, key: GroupKey = KEY) -> None:
-    assert observation.record is not None
     outcome = outcome_of(observation.record.acceptance_ratio, Thresholds())
     assert outcome is not None
     window.add(key, observation, outcome, time)
@@ -116,3 +124,157 @@ class TestWorst:
 
         worst = window.whole(now * SLICE).worst
         assert [(one.acceptance_ratio, -one.draft_tokens) for one in worst] == sorted(alive)[:MAX_WORST]
+
+
+# --- histograms, quantiles and zones
+
+
+THRESHOLDS = Thresholds()
+VALUES = st.floats(0, 1000) | st.sampled_from([0.0, 0.5, 0.65, 1.0])
+RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(lambda bounds: tuple(sorted(bounds)))
+#: A request's accepted and drafted tokens.
+TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted)))
+
+
+def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Histogram | None:
+    found = HistogramAccumulator(bounds)
+    for value in values:
+        found.add(value)
+    return found.histogram()
+
+
+def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
+    """Counts of requests by their accepted and drafted tokens."""
+    found = GroupStats()
+    for accepted, drafted in requests:
+        record = DraftRecord(drafted, drafted, accepted)
+        outcome = outcome_of(record.acceptance_ratio, THRESHOLDS)
+        assert outcome is not None
+        found.add(record, outcome, accepted + drafted)
+    return found
+
+
+@given(st.lists(VALUES, min_size=1), RISING)
+def test_buckets_of_a_histogram(values: list[float], bounds: tuple[float, ...]) -> None:
+    """They are cumulative and hold their bound."""
+    found = counted(values, bounds)
+
+    assert found.bounds == bounds
+    assert found.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
+    assert found.count == len(values)
+    assert found.sum == pytest.approx(math.fsum(values))
+
+
+@given(st.lists(TOKENS, min_size=1), st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)]))
+@example([(0, 1)] * 3 + [(1, 1)] * 27, Fraction(1, 10))
+@example([(1249, 2500)] * 100, Fraction(1, 10))
+def test_quantiles_against_their_definition(requests: list[tuple[int, int]], q: Fraction) -> None:
+    """The smallest of all ratios, exactly, of which it holds; as far as the resolution goes."""
+    ratios = sorted(Fraction(accepted, drafted) for accepted, drafted in requests)
+    exact = next(r for r in ratios if sum(other <= r for other in ratios) >= q * len(ratios))
+
+    assert recent(requests).quantile(float(q)) == math.floor(exact * RESOLUTION) / RESOLUTION
+
+
+class TestParts:
+    @given(st.lists(TOKENS, min_size=1))
+    def test_shares(self, requests: list[tuple[int, int]]) -> None:
+        """By request and by generated token, each against its own total; all together are the whole."""
+        found = recent(requests)
+        loses = [(a, d) for a, d in requests if a / d < THRESHOLDS.disable_acceptance_ratio]
+        tokens = sum(a + d for a, d in requests)
+
+        assert found.count == len(requests)
+        assert found.acceptance_ratio == sum(a for a, _ in requests) / sum(d for _, d in requests)
+        assert found.share(Outcome.LOSES) == pytest.approx(len(loses) / len(requests))
+        assert found.token_share(Outcome.LOSES) == pytest.approx(sum(a + d for a, d in loses) / tokens)
+        assert sum(found.share(outcome) or 0.0 for outcome in Outcome) == pytest.approx(1)
+
+    def test_unknown_tokens(self) -> None:
+        """Without counts of tokens there is no share of them."""
+        found = GroupStats()
+        found.add(totals(82), Outcome.GAINS, 0)
+
+        assert found.token_share(Outcome.GAINS) is None
+
+
+def test_the_default_bounds_have_the_zones() -> None:
+    """The published thresholds are among the bounds, so that quantile queries cut where the zones do."""
+    bounds = BOUNDS["acceptance_ratio"]
+    for value in (THRESHOLDS.disable_acceptance_ratio, THRESHOLDS.break_even_acceptance_ratio):
+        assert bounds[bisect_left(bounds, value)] == value
+    for found in BOUNDS.values():
+        assert list(found) == sorted(set(found))
+
+
+# --- outcomes: the zones of acceptance, as published and as the operator moves them
+
+LOSES, BREAK_EVEN, GAINS = Outcome.LOSES, Outcome.BREAK_EVEN, Outcome.GAINS
+
+
+def test_the_published_zones() -> None:
+    """Below 0.50 a request loses, up to 0.65 it is near break-even, above it gains."""
+    for outcome, ratios in {
+        LOSES: (0.0, 0.38, 0.4999),
+        BREAK_EVEN: (0.5, 0.65),
+        GAINS: (0.6501, 0.82, 1.0),
+        None: (None,),
+    }.items():
+        assert [outcome_of(ratio, Thresholds()) for ratio in ratios] == [outcome] * len(ratios)
+
+
+def test_zones_that_the_operator_moved() -> None:
+    """The edges belong to the zone between them, also where they are one."""
+    for low, high in ((0.2, 0.3), (0.7, 0.7)):
+        edges = {"disable_acceptance_ratio": low, "break_even_acceptance_ratio": high}
+        thresholds = Thresholds().with_values(edges)
+        found = [outcome_of(ratio, thresholds) for ratio in (low - 0.01, low, high, high + 0.01)]
+        assert found == [LOSES, BREAK_EVEN, BREAK_EVEN, GAINS]
+
+
+# --- positions and the lengths of drafts
+
+
+def positions(*records: DraftRecord) -> StepCounts:
+    found = StepCounts()
+    for each in records:
+        found.change(each.steps)
+    return found
+
+
+class TestCounting:
+    @given(st.lists(steps(k=6), max_size=6))
+    def test_against_every_step(self, requests: list[list[Step]]) -> None:
+        """Counted over requests: the same as looking at each step by itself."""
+        found = positions(*map(record, requests))
+        every = [step for request in requests for step in request]
+        deepest = max((drafted for drafted, _ in every), default=0)
+
+        assert found.drafts == len(every)
+        assert found.drafted == tuple(sum(d > i for d, _ in every) for i in range(deepest))
+        assert found.accepted == tuple(sum(a > i for _, a in every) for i in range(deepest))
+        assert found.ratios == tuple(
+            sum(a > i for _, a in every) / sum(d > i for d, _ in every) for i in range(deepest)
+        )
+
+
+class TestShape:
+    @given(steps(k=6, least=1), st.integers(0, 6))
+    @example([(4, 0), (0, 0)], 2)
+    def test_any_smaller_k(self, found: list[Step], k: int) -> None:
+        """A draft that is cut off behind K holds min(drafted, K) tokens; all drafts count, as in vLLM."""
+        shape = positions(record(found)).shape
+        exact = sum(min(drafted, k) for drafted, _ in found) / len(found)
+
+        assert shape.of(6).length(k) == pytest.approx(exact)
+        assert shape.of(6).mean_length == pytest.approx(sum(d for d, _ in found) / len(found))
+
+    @given(st.integers(1, 4).flatmap(lambda k: st.tuples(st.just(k), steps(k=k, least=1))), st.integers(0, 5))
+    @example((1, [(1, 1), (0, 0)]), 2)
+    def test_a_larger_k(self, drafted: tuple[int, list[Step]], more: int) -> None:
+        """Drafts that K cut off go on, the others stay as they are."""
+        present, found = drafted
+        shape = positions(record(found)).shape.of(present)
+        longer = sum(d + more if d == present else d for d, _ in found) / len(found)
+
+        assert shape.length(present + more) == pytest.approx(longer)

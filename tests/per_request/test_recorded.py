@@ -2,37 +2,21 @@
 
 import json
 from collections.abc import Iterable
-from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from per_request.traffic import CODE, record_of, steps_of
 from support.builders import refusal
+from tap.streams import ID, MODEL, RECORD, chat_answer, chat_stream
 from vllm_specdec_exporter.commands.requests.recorded import EntryError, EntryReader
 from vllm_specdec_exporter.per_request.grouping import Classification, parse_rule
 from vllm_specdec_exporter.per_request.observation import Observation, RecordState
 
-STEPS = steps_of(CODE, Random(1))
-RECORD = record_of(STEPS)
-MODEL = "some/model"
-ID = "chatcmpl-0123456789abcdef0123456789abcdef"
-
 
 def answer(kind: str = "chat.completion", **more: Any) -> dict[str, Any]:
-    """Return an answer of vLLM."""
-    return {
-        "id": ID,
-        "object": kind,
-        "created": 1_790_000_000,
-        "model": MODEL,
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "text"}}],
-        "usage": {"prompt_tokens": 5, "completion_tokens": 80, "total_tokens": 85},
-        "metrics": {"speculative_decoding": RECORD},
-        **more,
-    }
+    return {**chat_answer(), "object": kind, "created": 1_790_000_000, **more}
 
 
 CHAT = {"model": MODEL, "temperature": 0.7, "messages": [{"role": "user", "content": "hello"}]}
@@ -49,31 +33,18 @@ def only(entry: object, classification: Classification = Classification()) -> Ob
     return observation
 
 
-def streamed() -> str:
-    """Return the events of a streamed answer."""
-    head = {"id": ID, "object": "chat.completion.chunk", "created": 1_790_000_000, "model": MODEL}
-    events = [
-        {**head, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
-        {**head, "choices": [{"index": 0, "delta": {"content": "text"}}]},
-        {**head, "choices": [], "usage": answer()["usage"], "metrics": answer()["metrics"]},
-    ]
-    texts = [*map(json.dumps, events), "[DONE]"]
-    return "".join(f"data: {text}\n\n" for text in texts)
-
-
 # --- the forms
 
 
 def test_an_answer_alone_has_its_record_and_no_temperature() -> None:
     """Nothing is made up: who asked, and how, stands in the request. The type is what it looks like."""
     found = only(answer())
-    assert found.record is not None
     assert (found.record.draft_tokens, found.record.accepted_tokens) == (
         RECORD["num_draft_tokens"],
         RECORD["num_accepted_draft_tokens"],
     )
     assert sum(found.record.steps.values()) == RECORD["num_spec_steps"]
-    assert (found.temperature, found.model_name, found.completion_tokens) == (None, MODEL, 80)
+    assert (found.temperature, found.model_name, found.completion_tokens) == (None, MODEL, 9)
     assert (found.time, found.request_id, found.stream) == (1_790_000_000.0, ID, False)
     assert (found.request_type, found.state) == ("chat", RecordState.DETAILED)
     for kind, request_type in (("text_completion", "completions"), ("something.else", "other")):
@@ -95,7 +66,7 @@ PAIRS: dict[str, dict[str, Any]] = {
         "request": {"body": json.dumps(CHAT)},
         "response": {"status_code": 200, "body": json.dumps(answer())},
     },
-    "a streamed answer": {"request": CHAT, "response": streamed()},
+    "a streamed answer": {"request": CHAT, "response": chat_stream().decode()},
 }
 
 
@@ -104,7 +75,6 @@ def test_a_request_and_its_answer_belong_together(name: str) -> None:
     """However they are wrapped, the temperature is the request's and the record the answer's."""
     found = only(PAIRS[name])
     assert (found.temperature, found.model_name, found.request_type) == (0.7, MODEL, "chat")
-    assert found.record is not None
     assert found.record.draft_tokens == RECORD["num_draft_tokens"]
     assert found.stream == (name == "a streamed answer")
 

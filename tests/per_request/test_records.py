@@ -2,9 +2,11 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,19 +79,17 @@ class TestReading:
             assert found.steps == ({(3, 1): most} if count == most else {})
 
 
-#: SGLang's, of 4 verifications of 3 drafted tokens: 2, 0, 3 and 2 were accepted.
-SGLANG: dict[str, Any] = {
-    "spec_verify_ct": 4,
-    "spec_num_correct_drafts": 7,
-    "spec_num_proposed_drafts": 12,
-    "spec_accept_rate": 0.583,
-    "spec_accept_length": 2.75,
-    "spec_correct_drafts_histogram": [1, 0, 2, 1],
-    "spec_cap_length": None,
-    "completion_tokens": 11,
+TABLES: Any = yaml.safe_load(Path(__file__).with_name("engines.yml").read_text("utf-8"))
+#: vLLM's own record goes before what a gateway made of it.
+OF_VLLM = {
+    "choices": [],
+    "metrics": {"speculative_decoding": DETAILED},
+    "usage": {"completion_tokens": 9, "completion_tokens_details": TABLES["usage"]},
 }
-TIMINGS = {"predicted_n": 1012, "draft_n": 1076, "draft_n_accepted": 741}
-USAGE = {"reasoning_tokens": 0, "accepted_prediction_tokens": 19, "rejected_prediction_tokens": 10}
+
+
+def of_row(drafts: int, drafted: int, accepted: int, histogram: Any = (), steps: Any = ()) -> DraftRecord:
+    return DraftRecord(drafts, drafted, accepted, tuple(histogram), {(d, a): count for d, a, count in steps})
 
 
 class TestOtherEngines:
@@ -98,20 +98,7 @@ class TestOtherEngines:
     @pytest.mark.parametrize(
         ("document", "expected"),
         [
-            (SGLANG, DraftRecord(4, 12, 7, (1, 0, 2, 1), {(3, 0): 1, (3, 2): 2, (3, 3): 1})),
-            # The name up to 0.5.17.
-            (
-                {**SGLANG, "spec_correct_drafts_histogram": None, "spec_accept_histogram": [1, 0, 2, 1]},
-                DraftRecord(4, 12, 7, (1, 0, 2, 1), {(3, 0): 1, (3, 2): 2, (3, 3): 1}),
-            ),
-            # K changed within the request: which verification had which is not known.
-            ({**SGLANG, "spec_num_proposed_drafts": 14}, DraftRecord(4, 14, 7, (1, 0, 2, 1))),
-            ({**SGLANG, "spec_correct_drafts_histogram": None}, DraftRecord(4, 12, 7)),
-            # A K that no drafter has is in no position.
-            ({**SGLANG, "spec_num_proposed_drafts": 4 * 10**12}, DraftRecord(4, 4 * 10**12, 7, (1, 0, 2, 1))),
-            (TIMINGS, DraftRecord(0, 1076, 741)),
-            ({**TIMINGS, "draft_rounds": 300}, DraftRecord(300, 1076, 741)),
-            (USAGE, DraftRecord(0, 29, 19)),
+            *((document, of_row(*row)) for document, row in TABLES["forms"]),
             (DETAILED, parse_record(DETAILED)),
         ],
     )
@@ -121,61 +108,20 @@ class TestOtherEngines:
         (found,) = read_push(body, 0.0).observations
         assert found.record == expected
 
-    @pytest.mark.parametrize(
-        "document",
-        [
-            {**SGLANG, "spec_correct_drafts_histogram": [4]},
-            {**SGLANG, "spec_num_correct_drafts": 13, "spec_correct_drafts_histogram": None},
-            {**SGLANG, "spec_num_proposed_drafts": None},
-            {**SGLANG, "spec_verify_ct": 0, "spec_correct_drafts_histogram": None},
-            {**SGLANG, "spec_verify_ct": -1},
-            {**SGLANG, "spec_verify_ct": None},
-            {**TIMINGS, "draft_n_accepted": 1077},
-            {**TIMINGS, "draft_n": 1.5},
-            {**USAGE, "rejected_prediction_tokens": "10"},
-        ],
-    )
+    @pytest.mark.parametrize("document", TABLES["refused"])
     def test_one_that_contradicts_itself_is_refused(self, document: dict[str, Any]) -> None:
         assert refusal(RecordError, read_record, document)
 
     @pytest.mark.parametrize(
-        ("response", "expected"),
+        ("response", "state", "tokens"),
         [
-            ({"text": "x", "meta_info": SGLANG}, (RecordState.DETAILED, 11)),
-            (
-                {"choices": [], "usage": {"completion_tokens": 9}, "sglext": {"spec_tokens_details": SGLANG}},
-                (RecordState.DETAILED, 9),
-            ),
-            ({"choices": [], "sglext": {"spec_tokens_details": [SGLANG, SGLANG]}}, (RecordState.NONE, None)),
-            (
-                {"choices": [], "usage": {"completion_tokens": 30, "completion_tokens_details": USAGE}},
-                (RecordState.SUMMARY, 30),
-            ),
-            (
-                {"choices": [], "usage": {"completion_tokens_details": dict.fromkeys(USAGE, 0)}},
-                (RecordState.NONE, None),
-            ),
-            ({"choices": [], "timings": {"predicted_n": 7}}, (RecordState.NONE, None)),
-            ({"text": "x", "meta_info": {"spec_verify_ct": 4}}, (RecordState.NONE, None)),
-            (
-                {"text": "x", "meta_info": dict.fromkeys(SGLANG, 0) | {"spec_correct_drafts_histogram": []}},
-                (RecordState.NOT_DRAFTED, 0),
-            ),
-            ({"choices": [], "timings": {**TIMINGS, "draft_n": 1}}, (RecordState.MALFORMED, None)),
-            (json.loads(upstream("llamacpp-completion.json")), (RecordState.SUMMARY, 1012)),
-            # vLLM's own record goes before what a gateway made of it.
-            (
-                {
-                    "choices": [],
-                    "metrics": {"speculative_decoding": DETAILED},
-                    "usage": {"completion_tokens": 9, "completion_tokens_details": USAGE},
-                },
-                (RecordState.DETAILED, 9),
-            ),
+            *TABLES["responses"],
+            (json.loads(upstream("llamacpp-completion.json")), "summary", 1012),
+            (OF_VLLM, "detailed", 9),
         ],
     )
     def test_it_is_found_in_a_response_whole_streamed_and_recorded(
-        self, response: dict[str, Any], expected: tuple[RecordState, int | None]
+        self, response: dict[str, Any], state: str, tokens: int | None
     ) -> None:
         text = json.dumps(response).encode()
         found = read_response(text)
@@ -189,14 +135,12 @@ class TestOtherEngines:
         streamed = exchange.finish(0.0)
         whole = Observation(0.0, record=found.record, malformed=found.malformed)
 
-        assert (whole.state, found.completion_tokens) == expected
-        assert streamed is not None
-        assert recorded is not None
+        assert (whole.state, found.completion_tokens) == (RecordState(state), tokens)
         assert (streamed.state, recorded.state) == (whole.state, whole.state)
 
     def test_without_a_number_of_drafts_there_is_an_acceptance_ratio_and_no_length(self) -> None:
         """Mixed with records that have one, the length would be too large."""
-        with_drafts, without = read_record(SGLANG), read_record(TIMINGS)
+        with_drafts, without = read_record(TABLES["sglang"]), read_record(TABLES["timings"])
         group = GroupStats()
         group.add(with_drafts, Outcome.GAINS, 11)
         assert group.counted_drafts == 4

@@ -1,7 +1,6 @@
 """The report on single requests as text: golden files.
 
-`UPDATE_GOLDEN=1 pytest tests/per_request` writes the files anew; look at the difference before it is
-committed.
+`UPDATE_GOLDEN=1 pytest tests/per_request` writes the files anew; look at the difference.
 """
 
 import os

@@ -1,8 +1,11 @@
-"""What is read from a config.json: parameters, keys and values, precision."""
+"""What is read from a config.json: parameters, keys and values, precision; and sizes as people write them."""
 
-from typing import Any
+from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from plan.configs import (
     DEEPSEEK_V3,
@@ -26,8 +29,17 @@ from vllm_specdec_exporter.economics.model import (
     count_mtp,
     count_parameters,
 )
-from vllm_specdec_exporter.economics.sizes import PRECISIONS, stored_precision
+from vllm_specdec_exporter.economics.sizes import (
+    PRECISIONS,
+    format_gigabytes,
+    format_parameters,
+    parse_memory,
+    parse_parameters,
+    parse_precision,
+    stored_precision,
+)
 
+TABLES = yaml.safe_load(Path(__file__).with_name("architectures.yml").read_text("utf-8"))
 EXACT = {"Llama-3.1-8B", "Llama-3.1-70B", "Qwen2.5-7B", "Mistral-7B-v0.1", "Mixtral-8x7B", "gemma-2b"}
 
 
@@ -88,38 +100,9 @@ def test_heads_of_a_mixture_of_experts_have_a_dense_mlp() -> None:
 
 
 def test_the_precision_is_read_from_the_file() -> None:
-    method = "quant_method"
-    for document, name in (
-        ({"torch_dtype": "bfloat16"}, "bf16"),
-        ({"dtype": "float16"}, "fp16"),
-        ({"torch_dtype": "float32"}, "bf16"),  # vLLM loads 32 bits as 16
-        ({}, None),
-        ({"torch_dtype": "int3"}, None),
-        ({"torch_dtype": "bfloat16", "quantization_config": {method: "fp8"}}, "fp8"),
-        ({"quantization_config": {method: "awq", "bits": 4}}, "int4"),
-        ({"quantization_config": {method: "gptq", "bits": 8}}, "int8"),
-        ({"quantization_config": {method: "gptq", "bits": 3}}, None),
-        ({"quantization_config": {method: "bitsandbytes", "load_in_4bit": True}}, "int4"),
-        ({"quantization_config": {method: "bitsandbytes", "load_in_8bit": True}}, "int8"),
-        ({"quantization_config": {method: "mxfp4"}}, "fp4"),
-        ({"quantization_config": {method: "modelopt", "quant_algo": "NVFP4"}}, "fp4"),
-        ({"quantization_config": {method: "modelopt", "quant_algo": "W4A8"}}, None),
-        ({"quantization_config": "yes"}, None),
-        (compressed({"num_bits": 8, "type": "float"}), "fp8"),
-        (compressed({"num_bits": 4, "type": "float"}), "fp4"),
-        (compressed({"num_bits": 8, "type": "int"}), "int8"),
-        (compressed({"num_bits": 4, "type": "int"}), "int4"),
-        (compressed({"num_bits": 2, "type": "int"}), None),
-        (compressed(None), None),
-    ):
+    for document, name in TABLES["precisions"]:
         precision = stored_precision(document)
         assert (precision and precision.name) == name, document
-
-
-def compressed(weights: dict[str, Any] | None) -> dict[str, Any]:
-    """Compressed tensors tell bits and type."""
-    groups = {"group_0": {"weights": weights}}
-    return {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}}
 
 
 def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
@@ -131,28 +114,8 @@ def test_the_precision_of_the_whole_file_counts_for_the_nested_model() -> None:
 # --- refusals
 
 
-NEEDED = ["hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"]
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    *(({name: None}, f"{name} is missing") for name in [*NEEDED, "model_type"]),
-    ({"hidden_size": 0}, "hidden_size is 0; a whole number from 1"),
-    ({"hidden_size": True}, "hidden_size is True; a whole number"),
-    ({"num_hidden_layers": 10**8}, "num_hidden_layers is 100000000; a whole number from 1 to 10,000"),
-    ({"num_attention_heads": 33}, "head_dim is missing, and hidden_size 4096 is no multiple"),
-    ({"kv_lora_rank": 512}, "qk_rope_head_dim is missing"),
-    ({"num_local_experts": 8}, "num_experts_per_tok is missing"),
-    ({"model_type": "mamba"}, "model_type 'mamba' is an architecture whose parameters cannot be counted"),
-    ({"model_type": "lama"}, "did you mean llama"),
-    ({"model_type": ["llama"]}, "cannot be counted here"),
-    ({"text_config": [1]}, "text_config: a JSON object is expected"),
-    (
-        {"layer_types": ["linear_attention", "full_attention"]},
-        "layer_types has 'linear_attention'; only full_attention and sliding_attention",
-    ),
-]
-
-
 def test_what_cannot_be_counted_is_refused_by_name() -> None:
-    for change, message in REFUSED:
+    for change, message in TABLES["refused"]:
         said = refusal(ArchitectureError, read_architecture, {**LLAMA_8B, **change})
         assert message in said, change
         assert "\n" not in said
@@ -162,3 +125,68 @@ def test_only_an_object_is_a_configuration() -> None:
     for document in ([], None):
         with pytest.raises(ArchitectureError, match="a JSON object is expected"):
             read_architecture(document)
+
+
+# --- sizes as people write them
+
+
+PARAMETERS = {
+    "70B": 70 * 10**9,
+    "1.5B": 1_500_000_000,
+    "1.5b": 1_500_000_000,
+    "500M": 500_000_000,
+    "70e9": 70 * 10**9,
+    "1T": 10**12,
+    "8030261248": 8_030_261_248,
+    " 8 B ": 8 * 10**9,
+}
+NO_PARAMETERS = ["", "B", "0", "0B", "-8B", "8", "8X", "8BB", "nan", "inf", "1e999", "70 000B", "٧B", "1000T"]
+MEMORY = {
+    "80GB": 80e9,
+    "80 GiB": 80 * 2**30,
+    "141gb": 141e9,
+    "81559MiB": 81559 * 2**20,
+    "1.5TB": 1.5e12,
+}
+NO_MEMORY = ["80", "0GB", "-80GB", "80G", "80 bytes", "", "1kB", "1e300TB", "nanGB"]
+
+
+def test_sizes_are_read_as_people_write_them() -> None:
+    """Decimal and binary units are told apart."""
+    assert {text: parse_parameters(text) for text in PARAMETERS} == PARAMETERS
+    assert {text: parse_memory(text) for text in MEMORY} == MEMORY
+
+
+def test_what_is_no_size_is_refused_with_what_is_allowed() -> None:
+    said = {text: refusal(ValueError, parse_parameters, text) for text in NO_PARAMETERS}
+    allowed = "allowed: a number of parameters such as 70B"
+    assert [text for text in NO_PARAMETERS if allowed not in said[text]] == []
+    said = {text: refusal(ValueError, parse_memory, text) for text in NO_MEMORY}
+    allowed = "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB"
+    assert [text for text in NO_MEMORY if allowed not in said[text]] == []
+
+
+def test_precisions_have_the_published_bytes_and_other_spellings() -> None:
+    """BF16 2, INT8 1, INT4 0.5, and what follows for the others."""
+    sizes = {name: precision.bytes_per_parameter for name, precision in PRECISIONS.items()}
+    assert sizes == {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "fp4": 0.5, "int4": 0.5}
+    spellings = {
+        "BF16": "bf16",
+        "bfloat16": "bf16",
+        "torch.float16": "fp16",
+        "half": "fp16",
+        "fp8_e5m2": "fp8",
+    }
+    assert {text: parse_precision(text).name for text in spellings} == spellings
+    known = "allowed: fp32, bf16, fp16, fp8, int8, fp4, int4"
+    assert known in refusal(ValueError, parse_precision, "bf8")
+
+
+@given(st.integers(10**6, 10**14))
+def test_what_is_shown_of_a_size_is_read_back_as_about_the_same(count: int) -> None:
+    assert parse_parameters(format_parameters(count)) == pytest.approx(count, rel=0.006)
+
+
+def test_gigabytes_are_decimal() -> None:
+    shown = {113.8e9: "113.8 GB", -12e9: "-12.0 GB", -1.0: "0.0 GB", 1.5e12: "1,500.0 GB"}
+    assert {size: format_gigabytes(size) for size in shown} == shown

@@ -7,7 +7,6 @@ Above agents is a Prometheus, above vmagents VictoriaMetrics with vmalert. Debia
 import contextlib
 import json
 import re
-import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -22,8 +21,6 @@ from scaling.clusters import (
     EXPORTER,
     MODEL,
     RATIO,
-    RULES,
-    SAMPLES,
     SILENT,
     Cluster,
     of_cluster,
@@ -33,7 +30,7 @@ from scaling.clusters import (
 )
 from scaling.victoria import PACKAGE, VictoriaMetrics
 from support.alertmanager import AlertmanagerServer
-from support.programs import ProgramError, eventually, find_program, process
+from support.programs import eventually, process
 from support.prometheus import PrometheusServer
 
 pytestmark = pytest.mark.full
@@ -190,29 +187,3 @@ def test_an_alert_names_its_cluster_and_spares_the_other(run: Run) -> None:
         assert f"var-cluster={run.bad.name}" in texts["dashboard_url"]
         assert texts["threshold"].endswith("%")
         assert not [text for text in texts.values() if "<no value>" in text or "{{" in text]
-
-
-def test_vmalert_takes_the_files_but_for_what_it_is_too_old_for(tmp_path: Path) -> None:
-    """The only thing in the rules that Debian's vmalert refuses is `keep_firing_for`."""
-    files = {path.name: path.read_text("utf-8") for path in RULES.glob("*.yml")}
-    nobody = "http://127.0.0.1:9"
-    with (
-        pytest.raises(ProgramError, match="unknown fields in rule: keep_firing_for"),
-        vmalert(tmp_path, nobody, nobody, files),
-    ):
-        pass
-    with vmalert(tmp_path, nobody, nobody, known_to_debian(files)) as groups:
-        loaded = sum(len(group["rules"]) for group in groups())
-    assert loaded == sum(text.count(" expr: ") for text in files.values())
-
-
-def test_vmagent_wants_a_configuration_without_remote_write() -> None:
-    """It refuses the agent's sample for that field, and nothing else; its own sample it takes."""
-
-    def check(path: str) -> str:
-        flags = ("-dryRun", f"-promscrape.config={SAMPLES / path}")
-        done = subprocess.run([find_program("vmagent", PACKAGE), *flags], capture_output=True, text=True)
-        return "" if done.returncode == 0 else done.stderr
-
-    assert re.findall(r"field (\w+) not found", check("remote-write/agent.yml")) == ["remote_write"]
-    assert not check("victoriametrics/vmagent.yml")

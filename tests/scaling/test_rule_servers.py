@@ -44,6 +44,11 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
     assert asking == {f"VLLMSpecDecode{name}" for name in names}
 
 
+def test_no_rule_asks_for_changes() -> None:
+    """VictoriaMetrics counts the birth of a series as a change: alerts would be silent for hours after it."""
+    assert not [path.name for path in FILES if "changes(" in path.read_text("utf-8")]
+
+
 # --- the samples
 
 
@@ -83,6 +88,17 @@ def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
         assert more
         assert {name for name in more if _HISTOGRAM.sub("", name) not in families} == set()
         assert not kept.fullmatch("python_gc_objects_collected_total")
+
+
+def test_federation_fetches_what_is_recorded_of_models_and_pods_and_no_more() -> None:
+    """And the alerts, all with their own labels. No raw series: rules above would judge a part of it."""
+    (job,) = yaml.safe_load((SAMPLES / "federation" / "central.yml").read_text("utf-8"))["scrape_configs"]
+    selectors = [re.findall(r'__name__=~?"(.+?)"', text)[0] for text in job["params"]["match[]"]]
+    names = {rule["record"] for _, group in GROUPS for rule in group["rules"] if "record" in rule}
+    names |= {"ALERTS", "up", "vllm_specdec_up", "vllm:num_requests_running"}
+    fetched = {name for name in names if any(re.fullmatch(selector, name) for selector in selectors)}
+    assert fetched == {name for name in names if name.startswith(("model:", "instance:"))} | {"ALERTS"}
+    assert job["honor_labels"] is True
 
 
 def test_the_job_is_the_one_that_the_alerts_look_for() -> None:

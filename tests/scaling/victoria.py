@@ -3,6 +3,14 @@
 import urllib.request
 from typing import Any
 
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from alerts.promtool import RULES
+from dashboards import worlds_write
+from dashboards.worlds_pods import Storage
+from dashboards.worlds_rules import _WORD, Rule, _Evaluation, _levels
 from support.programs import Program, find_program
 from support.prometheus import PrometheusServer
 
@@ -33,3 +41,16 @@ class VictoriaMetrics(PrometheusServer):
         with urllib.request.urlopen(f"{self.url}/internal/force_flush", timeout=60):
             pass
         return super().api(path, nocache="1", **parameters)
+
+
+def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
+    """Return what all rules give in VictoriaMetrics at these times, those first that others are made of."""
+    files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
+    found = [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
+    with VictoriaMetrics() as server:
+        worlds_write.push(server.url, scraped.times, scraped.series)
+        evaluation = _Evaluation(server, times)
+        for level in _levels(rules):
+            evaluation.run(level)
+        return evaluation.found

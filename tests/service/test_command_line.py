@@ -1,19 +1,23 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from support.commands import Outcome, run, run_here
+from compare.sides import written
+from support.commands import Outcome, run, run_here, wrong_refusals
 from support.exporter import running_exporter
 from support.programs import clean_environment
-from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"
+#: Words behind each command, and what refuses them.
+USAGE: dict[str, list[list[str]]] = yaml.safe_load(Path(__file__).with_name("usage.yml").read_text("utf-8"))
 VALID = Outcome(0, "the configuration is valid\n", "")
 
 
@@ -38,13 +42,18 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert message in outcome.err, words
 
 
-def test_the_command_itself_refuses_before_it_serves() -> None:
-    """The real process: exit code 2, one line on standard error, nothing on standard output."""
-    outcome = run("--log.level", "loud")
-
-    allowed = "allowed: debug, info, warning, error"
-    line = f'vllm-specdec-exporter: error: --log.level "loud": {allowed}\n'
-    assert outcome == Outcome(2, "", line)
+@pytest.mark.parametrize("command", USAGE)
+def test_bad_usage_of_a_command_is_one_line(command: str, tmp_path: Path) -> None:
+    """It ends with 2, before anything is sent or written, and repeats no password."""
+    words = {
+        "sizes": "--target-params 70B --draft-params 8B",
+        "h200": "--gpus 2 --gpu h200",
+        "long": "9" * 400,
+    }
+    words |= written(tmp_path) if command == "compare" else {}
+    table = [(shlex.split(typed.format(**words)), told) for typed, told in USAGE[command]]
+    assert wrong_refusals(command, table) == []
+    assert "geheim" not in "".join(run_here(command, *typed).err for typed, _ in table)
 
 
 def test_a_configuration_that_can_be_used_is_said_to_be_valid(tmp_path: Path) -> None:
@@ -74,11 +83,6 @@ def test_unknown_variables_are_warned_about() -> None:
     assert [(line["name"], line["level"]) for line in lines] == [(f"{PREFIX}POLL_INTERVALL", "warning")]
 
 
-def test_version() -> None:
-    """`--version` shows name and version."""
-    assert run_here("--version") == Outcome(0, f"vllm-specdec-exporter {__version__}\n", "")
-
-
 def test_help() -> None:
     """It has every flag, and those that are no settings. Their texts: tests/core/test_options.py."""
     outcome = run_here("serve", "--help")
@@ -90,8 +94,13 @@ def test_help() -> None:
 #: Modules that a sidecar needs for a tap, pushes, passwords, TLS, files, pages or errors only.
 LATE = (
     *("bcrypt", "difflib", "httptools", "yaml"),
-    *("economics.architecture", "economics.baseline", "exposition.protobuf", "publish.status_page"),
-    *("per_request.aggregation", "requests.judgement", "per_request.openai_api", "per_request.push_schema"),
+    *("economics.architecture", "economics.baseline", "publish.status_page"),
+    *(
+        "per_request.aggregation",
+        "per_request.judgement",
+        "per_request.openai_api",
+        "per_request.push_schema",
+    ),
     *("serve.tap", "serve.web_config.document", "serve.web_config.fields", "serve.web_config.middleware"),
 )
 

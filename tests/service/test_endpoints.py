@@ -1,5 +1,7 @@
 """The HTTP endpoints of a running exporter, and `get_metrics()` against it."""
 
+import asyncio
+import gzip
 import json
 import re
 import time
@@ -10,15 +12,25 @@ from urllib.parse import urlencode
 import jsonschema
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
+from prometheus_client.registry import Collector
 
+from golden.cases import CASES, run
+from golden.test_golden import ACCEPT
+from statuspage.examples import engine, page_of, target
 from support.exporter import RunningExporter, running_exporter
-from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, replay, status
-from support.programs import eventually
+from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, status
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
 from vllm_specdec_exporter.publish import snapshot
+from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.publish.metrics import METRICS
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY
+from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +144,33 @@ class TestSnapshot:
                 wrong.append(f"{query}: {refused}")
         assert wrong == []
 
+    def test_metrics_of_a_judgement(self) -> None:
+        """Only what was asked for: a judgement with its reasons, a field of an estimate, all of a speedup."""
+        page = page_of(target(engine()))
+
+        def engine_with(**query: str) -> dict[str, Any]:
+            body = snapshot.encode(page, snapshot.parse_filter(query.items(), ["30s", "5m"]))
+            [found] = json.loads(body)["targets"][0]["engines"]
+            return found
+
+        whole = engine_with()
+        for metric, name in (
+            ("payoff", "payoff"),
+            ("recommendation", "advice"),
+            ("recommended_num_speculative_tokens", "advice"),
+        ):
+            identity = {"model_name": whole["model_name"], "engine": whole["engine"]}
+            assert engine_with(metric=metric) == {**identity, "windows": [], name: whole[name]}, metric
+        [full] = engine_with(window="5m")["windows"]
+        for metric in ("break_even_acceptance_length", "break_even_acceptance_ratio"):
+            estimate = {metric: full["estimate"][metric]}
+            assert engine_with(metric=metric, window="5m")["windows"] == [
+                {"window": "5m", "estimate": estimate}
+            ]
+        [window] = engine_with(metric="estimated_speedup", window="5m")["windows"]
+        assert set(window) == {"window", "estimate"}
+        assert window["estimate"]["speedup"] == full["estimate"]["speedup"]
+
 
 class TestGetMetrics:
     def test_same_objects(self, exporter: RunningExporter) -> None:
@@ -238,30 +277,69 @@ def test_paths_and_methods(exporter: RunningExporter) -> None:
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_dead_one_disturbs_nobody() -> None:
-    """The servers have a `target` label without credentials, and are polled independently."""
-    with FaultyServer(replay()) as well, FaultyServer(hang()) as dead:
-        url = well.url.replace("//", "//user:hunter2@")
-        with running_exporter("--vllm.url", url, "--vllm.url", dead.url) as exporter:
-            exporter.wait_for(lambda metrics: metrics.values("window_span_seconds", target=well.url))
-            spans = exporter.metrics().values("window_span_seconds", target=well.url)
-            begin, polls = time.monotonic(), len(well.polls())
-            eventually(lambda: len(well.polls()) >= polls + 10)
-            later = exporter.wait_for(
-                lambda m: m if len(m.errors(target=dead.url)) and m.value("up", target=well.url) else None
-            )
-            grown = later.values("window_span_seconds", target=well.url)
+# --- /metrics in pieces: the same bytes as in one, and others have their turn meanwhile
 
-            assert later.value("up", target=dead.url) == 0
-            assert {"timeout"} == set(later.errors(target=dead.url))
-            assert set() == later.of_engines(target=dead.url)
-            assert {"refused"} & set(later.errors(target=well.url)) == set()
-            assert {well.url, dead.url} == {labels["target"] for labels in later.labels("up")}
-            assert all("target" in labels for labels in later.labels("drafts_total"))
-            assert all("target" not in labels for labels in later.labels("threshold"))
-            # Ten polls at 500 ms, which the other server's timeouts of 480 ms do not delay.
-            for key, span in grown.items():
-                assert 4.5 <= span - spans[key] <= time.monotonic() - begin + 2.0
-            everything = exporter.log() + exporter.get("/metrics").text + exporter.get("/config").text
-            assert "hunter2" not in everything + exporter.get("/").text
-            assert [well.url, dead.url] == [t["target"] for t in exporter.snapshot()["targets"]]
+
+async def scraped(
+    registry: CollectorRegistry, accept: str, query: str = "", encoding: str = ""
+) -> web.Response:
+    """What a scrape of this registry gets."""
+    headers = {"Accept": accept, "Accept-Encoding": encoding}
+    request = make_mocked_request("GET", f"/metrics{query}", headers)
+    return await make_negotiating_handler(registry)(request)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)
+async def test_the_same_bytes(accept: str) -> None:
+    """The joined pieces are what prometheus_client writes at once, with all families or some."""
+    result = run(next(case for case in CASES if case.name == "ngram-requests"))
+    registry = CollectorRegistry()
+    registry.register(ResultCollector(lambda: result))
+    encode, content_type = choose_encoder(accept)
+    names = ["vllm_specdec_up", "vllm_specdec_accepted_tokens_per_draft_count"]
+
+    whole = await scraped(registry, accept)
+    assert whole.body == encode(registry)
+    assert whole.headers["Content-Type"] == content_type
+    packed = await scraped(registry, accept, encoding="gzip, deflate")
+    assert gzip.decompress(packed.body) == whole.body  # type: ignore[arg-type]
+    some = await scraped(registry, accept, "?" + "&".join(f"name[]={name}" for name in names))
+    assert some.body == encode(registry.restricted_registry(names))  # type: ignore[arg-type]
+
+
+async def test_a_version_that_is_none() -> None:
+    """Whoever asks for one gets what everybody understands."""
+    for kind in ("text/plain", "application/openmetrics-text"):
+        answer = await scraped(CollectorRegistry(), f"{kind};version=x")
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+class _Slow(Collector):
+    """A hundred families that take a millisecond each."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for number in range(100):
+            time.sleep(0.001)
+            yield GaugeMetricFamily(f"family_{number}", "Of many.", value=number)
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []
+
+
+async def test_others_have_their_turn() -> None:
+    """A scrape that takes long does not stop the loop for all that time."""
+    registry = CollectorRegistry()
+    registry.register(_Slow())
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await scraped(registry, "text/plain")
+    task.cancel()
+    assert turns >= 90

@@ -1,16 +1,29 @@
 """What is worth a log line: payoff and recommendation when they change, and in the aggregate."""
 
+import json
+import logging
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from per_request.results import RESULTS
 from per_request.traffic import MODEL
 from statuspage.examples import IDLE, POOR, SHALLOW, engine, old_engine, page_of, target
 from support.copies import replace
+from support.exporter import parse_logfmt, running_exporter
+from support.faulty_server import FaultyServer, answer, capture, replay
+from support.ports import free_port
+from support.programs import eventually
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.publish.events import aggregate, changes
+from vllm_specdec_exporter.serve import logs
 
 GOOD, BAD, BETTER = engine(), engine(POOR), engine(SHALLOW)
 
@@ -95,9 +108,6 @@ def test_the_aggregate_says_what_there_is() -> None:
     assert off["recommended_num_speculative_tokens"] == 0
 
 
-# --- single requests
-
-
 def of_requests(name: str) -> list[dict[str, object]]:
     """Return the fields of the lines on single requests."""
     first, *events = aggregate(replace(page_of(target(GOOD)), requests=RESULTS[name]))
@@ -124,3 +134,98 @@ def test_a_model_whose_requests_are_known_has_a_line_on_them() -> None:
     assert "request_workload_mixed" not in few
     # A line that holds nothing would be written every minute.
     assert of_requests("unrecorded") == of_requests("nothing") == []
+
+
+# --- how lines are written
+
+
+_WRITES = """
+import logging, resource, sys
+from vllm_specdec_exporter.serve.logs import LineHandler
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+log = logging.getLogger("test")
+log.addHandler(LineHandler(2))
+"""
+
+
+def test_a_paused_terminal() -> None:
+    """It takes a few kilobytes and then nothing; a thousand lines are logged all the same, at once."""
+    reads, writes = pty.openpty()
+    try:
+        code = _WRITES + "for number in range(1000): log.error('%d ' % number + 'x' * 900)\nprint('done')"
+        done = subprocess.run(
+            (sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=writes, timeout=240, check=True
+        )
+        assert done.stdout == b"done\n"
+        assert os.read(reads, 6) == b"0 xxxx"
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Lines are lost without an error; what comes once there is room is written."""
+    file = tmp_path / "log"
+    code = _WRITES + "limit(0); log.error('lost'); log.handlers[0].flush(); limit(1000); log.error('another')"
+    with file.open("wb") as stream:
+        subprocess.run((sys.executable, "-c", code), stderr=stream, timeout=240, check=True)
+    assert file.read_text().splitlines() == ["another"]
+
+
+def test_a_field_without_a_value() -> None:
+    """It is left out."""
+    record = logging.LogRecord("", logging.INFO, "", 0, "payoff", None, None)
+    record.fields = {"speedup": None, "k": 0, "why": ""}
+    assert logs.LogfmtFormatter().format(record).endswith(' level=info msg=payoff k=0 why=""')
+    assert "speedup" not in logs.JsonFormatter().format(record)
+
+
+@pytest.mark.full
+class TestLines:
+    @pytest.mark.parametrize("form", ["logfmt", "json"])
+    def test_lines(self, form: str) -> None:
+        """Every line is one record with time, level and message, in the form asked for."""
+        with (
+            FaultyServer(replay()) as server,
+            running_exporter(
+                "--vllm.url", server.url, "--log.format", form, "--log.interval", "300ms"
+            ) as exporter,
+        ):
+            exporter.wait_until_up()
+            server.behaviour = answer(b'<html> "quoted" = \\ \n')
+            exporter.wait_for(lambda metrics: metrics.errors())
+            server.behaviour = replay()
+            exporter.wait_until_up()
+            eventually(lambda: exporter.log().count("aggregate") >= 2)
+            exporter.terminate()
+            lines = exporter.log().split("\n")
+            assert lines.pop() == ""
+            read = json.loads if form == "json" else parse_logfmt
+            records = [read(line) for line in lines]
+
+        assert all(list(record)[:3] == ["time", "level", "msg"] for record in records)
+        assert all(record["time"].endswith("Z") for record in records)
+        assert {"info", "warning"} == {record["level"] for record in records}
+        messages = [record["msg"] for record in records]
+        for message in ("listening", "server is up", "activity", "server is down", "aggregate", "stopping"):
+            assert message in messages
+
+    def test_level_and_no_aggregate(self) -> None:
+        """Lines below the level are left out; an interval of 0 s means no aggregate, at any level."""
+        quiet = ("--log.level", "warning", "--web.listen-address", f"127.0.0.1:{free_port()}")
+        with FaultyServer(answer(capture())) as server:
+            url = ("--vllm.url", server.url)
+            with running_exporter(*url, *quiet) as exporter:
+                exporter.wait_until_up()
+                server.behaviour = answer(b"")
+                exporter.wait_for(lambda metrics: metrics.errors())
+                assert [line["level"] for line in exporter.log_lines()] == ["warning"]
+            server.behaviour = replay()
+            with running_exporter(*url, "--log.interval", "0s") as exporter:
+                asked = len(server.polls())
+                eventually(lambda: len(server.polls()) > asked + 5)
+                assert exporter.log_lines("aggregate") == []
+                assert exporter.get("/-/healthy").status == 200

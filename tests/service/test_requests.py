@@ -1,12 +1,14 @@
 """Single requests in a running exporter: what is known of them, what a reload changes, and their options."""
 
 import json
+import logging
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from economics.servers import judged, settings_for
 from per_request.exact import record, request
@@ -22,11 +24,12 @@ from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.engine_records import read_record
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
 from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.openai_api import RequestFields
 from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
-from vllm_specdec_exporter.serve.request_intake import batch_costs
+from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs
 from vllm_specdec_exporter.serve.request_options import MAX_TENANTS, REQUEST_OPTIONS
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
@@ -258,10 +261,6 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
 # --- options. Where values come from: tests/core/test_options.py
 
 
-def load(flags: dict[str, Any], environment: dict[str, str] | None = None) -> ServeConfig:
-    return config.load(flags, environment or {})
-
-
 #: Every option with a value, where the configuration has it, and as what.
 FORMS: list[tuple[str, Any, str, Any]] = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
@@ -297,65 +296,17 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     assert {option.name for option in REQUEST_OPTIONS} == {*(name for name, *_ in FORMS), *files}
 
 
-NUMBER = "a number of at least 0 is expected"
-BARE = "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
-#: Values that no option of this name takes, and what is said of them.
-WRONG: list[tuple[str, list[str], str]] = [
-    ("tap.listen-address", ["9852"], "allowed: host:port with a port from 0 to 65535"),
-    ("tap.upstream", ["vllm:8000"], "not an address; allowed: http://host:port"),
-    ("tap.upstream", ["http://a:1/v1", "http://a:1/metrics", "http://a:1?x=1", "unix:/a.sock:/v1"], BARE),
-    ("tap.drain-timeout", ["25", "-1s"], "a duration needs a unit"),
-    ("tap.cert-file", ["/none/such"], "cannot be read: No such file or directory"),
-    ("requests.window", ["59s"], "at least 1m is needed"),
-    ("requests.temperature-bound", ["-0.1", "warm", "inf", "nan"], NUMBER),
-    ("requests.default-temperature", ["-1", "inf"], NUMBER),
-    ("requests.type-header", ["X Kind", "X-Kind: code"], "the name of a header is expected"),
-    ("requests.tenant-header", [""], "the name of a header is expected"),
-    ("requests.type", ["code", "code=body:x"], "allowed: NAME=WHERE:PATTERN, where WHERE is model, path,"),
-    ("requests.type", ["my code=model:x"], "NAME is a letter or digit, then up to 63"),
-    ("requests.tenant", [" ", "a\nb"], "the name of a tenant is expected"),
-]
-
-TAKEN = "--web.listen-address uses this port already"
-ITSELF = "the tap would relay to itself; --vllm.url and --tap.upstream need vLLM's own port"
-PAIR = "--tap.cert-file and --tap.key-file go together"
+#: What is refused, and what may stand beside each other.
+TABLES: Any = yaml.safe_load(Path(__file__).with_name("options.yml").read_text("utf-8"))
 TENANTS = [f"t{number}" for number in range(MAX_TENANTS)]
 BOUNDS = [str(number) for number in range(41)]
-#: Values that do not go together, and what is said of them.
-TOGETHER: list[tuple[dict[str, Any], str]] = [
-    ({"tap.upstream": "http://ada:secret@a:1"}, f'--tap.upstream "http://<secret>@a:1": {BARE}'),
-    ({"requests.temperature-bound": ["0.7", "0.5"]}, "--requests.temperature-bound [0.7, 0.5]: at least one"),
-    ({"requests.temperature-bound": ["0.5", "0.50"]}, "--requests.temperature-bound [0.5, 0.5]: at least"),
+#: One more than there may be of a list.
+TOO_MANY: list[tuple[dict[str, Any], str]] = [
     ({"requests.temperature-bound": BOUNDS}, "--requests.temperature-bound: 41 bounds; allowed: up to 40"),
-    ({"requests.tenant": ["acme"]}, "--requests.tenant needs --requests.tenant-header"),
     (
         {"requests.tenant": [*TENANTS, "more"], "requests.tenant-header": "X-Tenant"},
         "--requests.tenant: 101 tenants; allowed: up to 100",
     ),
-    ({**TAP, "vllm.url": ["http://a:1", "http://b:1"]}, "--tap.upstream is required if several servers"),
-    ({"tap.listen-address": ":9850"}, f'--tap.listen-address ":9850": {TAKEN}'),
-    ({"tap.listen-address": "[::1]:1", "web.listen-address": "0.0.0.0:1"}, f'"[::1]:1": {TAKEN}'),
-    *(
-        ({"tap.listen-address": listen, "vllm.url": [url]}, f'--tap.listen-address "{listen}": {ITSELF}')
-        for listen, url in (
-            (":8000", "http://127.0.0.1:8000"),
-            ("0.0.0.0:8000", "http://localhost:8000"),
-            ("[::]:8000", "http://[::1]:8000"),
-            ("127.0.0.1:8000", "http://localhost:8000"),
-            ("10.0.0.1:80", "http://10.0.0.1"),
-        )
-    ),
-    ({**TAP, "tap.cert-file": "/dev/null"}, PAIR),
-    ({**TAP, "tap.key-file": "/dev/null"}, PAIR),
-]
-#: Free ports, addresses of their own, and other machines: vLLM on loopback keeps its port.
-APART: list[dict[str, Any]] = [
-    {"tap.listen-address": "127.0.0.1:0", "web.listen-address": "127.0.0.1:0"},
-    {"tap.listen-address": "10.0.0.1:9850", "web.listen-address": "127.0.0.1:9850"},
-    {"tap.listen-address": "10.0.0.1:8000", "vllm.url": ["http://127.0.0.1:8000"]},
-    {"tap.listen-address": ":8000", "vllm.url": ["http://vllm:8000"]},
-    {"tap.listen-address": ":8000", "vllm.url": ["unix:/run/vllm.sock"]},
-    {"tap.listen-address": ":8000", "tap.upstream": "http://127.0.0.1:8001"},
 ]
 
 
@@ -363,20 +314,20 @@ class TestErrors:
     def test_of_one_value(self) -> None:
         """Each names the option, the value, and what is allowed."""
         repeatable = {option.name for option in REQUEST_OPTIONS if option.repeatable}
-        for name, text, why in ((name, text, why) for name, texts, why in WRONG for text in texts):
+        for name, text, why in ((name, text, why) for name, texts, why in TABLES["wrong"] for text in texts):
             told = refusal(ConfigError, load, {name: [text] if name in repeatable else text})
             assert told.startswith(f"--{name} {json.dumps(text)}: {why}"), told
 
     def test_of_values_that_do_not_go_together(self) -> None:
         """Each names the options to change; a password is not repeated, and no list is no list of bounds."""
-        for flags, message in TOGETHER:
+        for flags, message in (*TABLES["together"], *TOO_MANY):
             assert message in refusal(ConfigError, load, flags)
         none = {"VLLM_SPECDEC_EXPORTER_REQUESTS_TEMPERATURE_BOUND": ","}
         assert "--requests.temperature-bound []: at least one bound" in refusal(ConfigError, load, {}, none)
 
     def test_what_is_just_allowed(self, token: str) -> None:
         """A hundred tenants, one of them twice; forty bounds; several servers where the tap knows which."""
-        for flags in APART:
+        for flags in TABLES["apart"]:
             assert load(flags).tap is not None, flags
         found = load(
             {
@@ -390,3 +341,111 @@ class TestErrors:
         )
         assert found.requests.classification.tenants == frozenset(TENANTS)
         assert found.requests.temperatures.bounds == tuple(map(float, BOUNDS[:40]))
+
+
+# --- options that follow others, and empty ones
+
+
+VARIABLE = "VLLM_SPECDEC_EXPORTER_REQUESTS_TYPE_HEADER"
+CHATS = "/v1/chat/completions"
+
+
+def load(
+    flags: dict[str, Any] | None = None, environment: dict[str, str] | None = None, file: str = ""
+) -> ServeConfig:
+    return config.load(flags or {}, environment or {}, file)
+
+
+def written(path: Path, document: object) -> str:
+    file = path / "config.yml"
+    file.write_text(yaml.safe_dump(document))
+    return str(file)
+
+
+def test_no_type_header(tmp_path: Path) -> None:
+    """An empty one, unlike other empty settings, says that clients name no types: the route is the type.
+
+    A flag beats the environment, which beats the file. Rules go on, also where they look into that header.
+    """
+
+    def kind(found: ServeConfig) -> str:
+        return found.requests.classification.type_of(CHATS, {"x-request-type": "ada"}, RequestFields())
+
+    named = {"requests.type-header": "X-Request-Type"}
+    assert kind(load()) == "ada"
+    for text in ("", " "):
+        assert kind(load({"requests.type-header": text})) == "chat"
+    assert kind(load({}, {VARIABLE: ""})) == "chat"
+    assert kind(load(named, {VARIABLE: ""})) == "ada"
+    for value in ("", None):
+        file = written(tmp_path, {"requests": {"type_header": value, "window": None}})
+        assert kind(load({}, {}, file)) == "chat"
+        assert kind(load({}, {VARIABLE: "X-Request-Type"}, file)) == "ada"
+        assert load({}, {"VLLM_SPECDEC_EXPORTER_REQUESTS_WINDOW": ""}, file).requests.window_seconds == 1800
+    found = load({"requests.type-header": "", "requests.type": ["mine=header.x-request-type:a*"]})
+    assert (kind(found), found.shown["requests.type_header"]) == ("mine", "")
+
+
+class TestWithoutEffect:
+    def test_of_a_tap_that_is_not_there(self, tmp_path: Path) -> None:
+        """Wherever it is said: somebody takes the tap for switched on, and is told what is missing."""
+        values = {"upstream": "http://127.0.0.1:8001", "drain-timeout": "10s"}
+        for name, value in {**values, "cert-file": __file__, "key-file": __file__}.items():
+            told = f"--tap.{name} needs --tap.listen-address, such as :9852: without it there is no tap"
+            file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
+            assert refusal(ConfigError, load, {f"tap.{name}": value}) == told
+            assert refusal(ConfigError, load, {}, {}, file) == told
+
+    def test_what_says_the_default(self) -> None:
+        """It changes nothing, with a tap or without."""
+        assert load({"tap.drain-timeout": "25s"}).tap is None
+
+    def test_a_header_for_no_tenant(self) -> None:
+        """All tenants would be one."""
+        told = "--requests.tenant-header needs --requests.tenant: the tenants with their own label value"
+        assert refusal(ConfigError, load, {"requests.tenant-header": "X-Team"}) == told
+        assert load({"requests.tenant-header": "X-Team", "requests.tenant": ["a"]}).requests is not None
+
+
+def test_the_log_tells_once_of_each_kind_of_name(caplog: pytest.LogCaptureFixture) -> None:
+    """However many requests come with names for which there is no room, also after a reload."""
+    found = RequestIntake(load({"push.bearer-token-file": __file__}), lambda: 0.0)
+    with caplog.at_level(logging.WARNING):
+        for number in range(50):
+            found.observe(Source.PUSH, request(82, request_type=f"t{number}"))
+        found.use(load({"push.bearer-token-file": __file__}))
+        for number in range(50):
+            found.observe(Source.PUSH, request(82, request_type=f"t{number}", model_name=f"m{number}"))
+    lines = [(line.message, vars(line)["fields"]) for line in caplog.records]
+
+    assert lines == [
+        ("label limit reached", {"label": "type"}),
+        ("label limit reached", {"label": "model"}),
+    ]
+
+
+class TestZones:
+    NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
+
+    def limit(self, *thresholds: tuple[str, float], **flags: str) -> float:
+        """The limit of P10 in force, which is the one that is published."""
+        texts = {"threshold": [f"{name}={value}" for name, value in thresholds], **flags}
+        return load(texts).settings.thresholds.poor_request_acceptance_ratio
+
+    def test_it_follows_the_zone_of_losing(self) -> None:
+        """The published limit; that of the zone that the operator sets; its own where it is set too."""
+        below = ("disable_acceptance_ratio", 0.3)
+
+        assert self.limit() == 0.5
+        assert self.limit(below) == 0.3
+        assert self.limit(("break_even_acceptance_ratio", 0.8)) == 0.5
+        for own in (("poor_request_acceptance_ratio", 0.2), ("poor_request_acceptance_ratio", 0.5)):
+            assert self.limit(below, own) == self.limit(own, below) == own[1]
+
+    def test_of_a_cheap_drafter(self) -> None:
+        """There it comes from the break-even point, as the zone does, and follows that of the operator."""
+        cheap = load({"spec.config": self.NGRAM}).settings.thresholds
+
+        assert cheap.poor_request_acceptance_ratio == cheap.disable_acceptance_ratio < 0.3
+        spec = {"spec.config": self.NGRAM}
+        assert self.limit(("disable_acceptance_ratio", 0.01), **spec) == 0.01

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,12 +136,3 @@ def test_it_starts_by_itself_too(tmp_path: Path) -> None:
         assert not answers(running.url + "/config")
         token.write_text("secret")
         eventually(lambda: answers(running.url + "/config"))
-
-
-def test_wrong_settings_and_a_taken_port() -> None:
-    """It answers once the port is free."""
-    other = socket.create_server(("127.0.0.1", 0))
-    with other, sidecar("--spec.config={", port=other.getsockname()[1]) as running:
-        eventually(lambda: "without an answer" in running.log())
-        other.close()
-        eventually(lambda: answers(running.url + "/-/healthy"))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import wrong_refusals
 from support.ports import free_port
 from support.programs import COMMAND, answers, clean_environment, eventually
 from vllm_specdec_exporter.commands.simulate import add_arguments, run
@@ -63,27 +62,6 @@ def test_it_serves_quietly_and_stops_when_told_even_while_the_port_is_closed(
     assert errors == f"simulate: serving {url}/metrics (scenario steady)\n"
     assert 'vllm:spec_decode_num_drafts_total{engine="1",model_name="a"}' in body
     assert (status["scenario"], status["num_speculative_tokens"]) == ("steady", 3)
-
-
-def test_a_faulty_scenario_ends_with_status_2_and_one_line() -> None:
-    table = [(("--scenario.file", "/nowhere.yaml"), '"/nowhere.yaml": cannot be read: No such file')]
-    assert wrong_refusals("simulate", table) == []
-
-
-def test_faulty_flags_end_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for flags, message in (
-        (("--engines", "0"), '"0": a whole number of at least 1 is expected'),
-        (("--num-speculative-tokens", "-1"), '"-1": a whole number of at least 0 is expected'),
-        (("--speed", "inf"), '"inf": a number of at least 0.001 is expected'),
-        (("--web.listen-address", "a:70000"), '"a:70000": allowed: host:port'),
-        (("--dialect", "x"), "invalid choice: 'x'"),
-        (("--scenario", "none"), "invalid choice: 'none'"),
-        (("--scenario", "idle", "--scenario.file", "x"), "not allowed with argument"),
-    ):
-        with pytest.raises(SystemExit) as error:
-            parse(*flags)
-        assert error.value.code == 2
-        assert message in capsys.readouterr().err
 
 
 def test_a_taken_port_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:

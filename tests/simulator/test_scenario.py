@@ -4,18 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.builders import refusal
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.phases import PHASES, ScenarioError
-from vllm_specdec_exporter.commands.simulate.simulation import (
-    SCENARIOS,
-    load_scenario,
-    parse_scenario,
-)
+from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, load_scenario, parse_scenario
 from vllm_specdec_exporter.config.options import ConfigError
-
-PHASE_NAMES = ", ".join(PHASES)
 
 
 def phase(**entry: Any) -> dict[str, Any]:
@@ -24,37 +19,16 @@ def phase(**entry: Any) -> dict[str, Any]:
 
 MAPPING = "a scenario is a mapping with phases, a list: "
 #: What is wrong with a document, and with an entry of the phase healthy.
-DOCUMENTS = [
-    ("healthy", f"{MAPPING}Expected `object`, got `str`"),
-    ({"phase": []}, f"{MAPPING}Object contains unknown field `phase`"),
-    ({"phases": []}, f"{MAPPING}Expected `array` of length >= 1 - at `$.phases`"),
-    ({"name": 3, "phases": [{}]}, f"{MAPPING}Expected `str`, got `int` - at `$.name`"),
-    ({"phases": ["healthy"]}, f"{MAPPING}Expected `object`, got `str` - at `$.phases[0]`"),
-    ({"phases": [{"phase": "healthy"}]}, "phase 1 must be a mapping with phase, seconds and parameters"),
-    (phase(phase="sick"), f"phase 1: unknown phase 'sick'; the phases are {PHASE_NAMES}"),
-    *(
-        (phase(seconds=bad), f"phase 1: seconds must be a number above 0, not {bad!r}")
-        for bad in (0, True, float("nan"))
-    ),
-]
-ENTRIES = [
-    ({"downtime_seconds": 3}, "Object contains unknown field `downtime_seconds`"),
-    ({"acceptance": 1.2}, "Expected `float` <= 1.0 - at `$.acceptance`"),
-    ({"acceptance": [0.5, "x"]}, "Expected `float`, got `str` - at `$.acceptance[1]`"),
-    ({"acceptance": []}, "Expected `array` of length >= 1 - at `$.acceptance`"),
-    ({"clients": 1.5}, "Expected `int`, got `float` - at `$.clients`"),
-    ({"clients": 10**9}, "Expected `int` <= 10000 - at `$.clients`"),
-    ({"prompt_tokens": 0}, "Expected `float` >= 1.0 - at `$.prompt_tokens`"),
-    ({"think_seconds": float("inf")}, "Expected `float` <= 1000000.0 - at `$.think_seconds`"),
-    ({"draft_length_weights": 3}, "Expected `array | null`, got `int` - at `$.draft_length_weights`"),
-    ({"draft_length_weights": [0, 0]}, "draft_length_weights must have at least one value above 0"),
-]
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))
 
 
 def test_a_faulty_scenario_is_refused_with_one_clear_line() -> None:
     cases = [
-        *DOCUMENTS,
-        *((phase(**entry), f"phase 1: phase healthy: {message}") for entry, message in ENTRIES),
+        *(
+            (document, message.replace("PHASES", ", ".join(PHASES)))
+            for document, message in REFUSED["documents"]
+        ),
+        *((phase(**entry), f"phase 1: phase healthy: {message}") for entry, message in REFUSED["entries"]),
     ]
     assert [refusal(ScenarioError, parse_scenario, document, "mine") for document, _ in cases] == [
         message for _, message in cases

@@ -1,9 +1,12 @@
-"""A simulation as a whole: its counters, its truth, its engines and its beginnings."""
+"""A simulation as a whole: its counters, its truth, its engines, its beginnings and its phases."""
+
+import pytest
 
 from support.exporter import Metrics
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.phases import PHASES
-from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, parse_scenario
+from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS, ServerDownError, parse_scenario
+from vllm_specdec_exporter.commands.simulate.speculation import Totals
 
 
 def published(simulation: Simulation) -> Metrics:
@@ -92,3 +95,136 @@ def test_the_same_seed_gives_the_same_answer() -> None:
         simulation.advance(20)
         answers.append(simulation.render())
     assert answers[0] == answers[1] != answers[2]
+
+
+# --- phases
+
+
+def change(simulation: Simulation, seconds: float) -> Totals:
+    """Let time pass; return what was drafted and generated in it."""
+    before = vars(simulation.truth)
+    simulation.advance(seconds)
+    moved = simulation.truth
+    moved.add(Totals(**{k: [-n for n in v] if isinstance(v, list) else -v for k, v in before.items()}))
+    return moved
+
+
+def length(truth: Totals) -> float:
+    """Return the mean acceptance length."""
+    return 1 + truth.accepted_tokens / truth.drafts
+
+
+@pytest.fixture
+def simulation() -> Simulation:
+    simulation = Simulation(SimulationConfig(), seed=5)
+    simulation.advance(20)
+    return simulation
+
+
+def test_healthy(simulation: Simulation) -> None:
+    moved = change(simulation, 60)
+    assert moved.draft_tokens == 4 * moved.drafts
+    shares = [accepted / moved.drafts for accepted in moved.accepted_per_position]
+    assert shares == pytest.approx([0.92, 0.779, 0.606, 0.434], abs=0.02)
+
+
+def test_slow_decay(simulation: Simulation) -> None:
+    """Without an end it stays at the bottom."""
+    simulation.set_phase("slow_decay", seconds=100)
+    lengths = [length(change(simulation, 20)) for _ in range(5)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > 3.2
+    assert lengths[-1] < 1.8
+    simulation.set_phase("slow_decay", end_acceptance=0.2)
+    simulation.advance(121)
+    assert length(change(simulation, 30)) == pytest.approx(1.24, abs=0.03)
+
+
+def test_collapse_is_sudden(simulation: Simulation) -> None:
+    simulation.set_phase("collapse")
+    moved = change(simulation, 5)
+    assert length(moved) < 1.2
+    assert moved.generation_tokens > 1000
+
+
+def test_idle_and_bypass(simulation: Simulation) -> None:
+    """Nothing is generated, and nothing is drafted."""
+    simulation.set_phase("idle")
+    simulation.advance(15)
+    moved = change(simulation, 60)
+    assert moved.drafts == moved.generation_tokens == 0
+    simulation.set_phase("bypass")
+    moved = change(simulation, 30)
+    assert moved.drafts == 0
+    assert moved.generation_tokens > 10_000
+
+
+def test_variable_drafts(simulation: Simulation) -> None:
+    simulation.set_phase("variable_drafts")
+    moved = change(simulation, 60)
+    assert moved.draft_tokens / moved.drafts == pytest.approx(2.75, abs=0.1)
+    speculated = moved.accepted_tokens + moved.drafts
+    assert 0.7 < speculated / moved.generation_tokens < 0.95
+
+
+def test_repetition(simulation: Simulation) -> None:
+    simulation.set_phase("repetition")
+    moved = change(simulation, 60)
+    assert moved.accepted_tokens / moved.draft_tokens > 0.97
+    ended = published(simulation).values("vllm:request_success_total")
+    by_reason = {dict(labels)["finished_reason"]: value for labels, value in ended.items()}
+    assert by_reason["repetition"] > by_reason["stop"] * 0.3
+
+
+def test_saturation(simulation: Simulation) -> None:
+    simulation.set_phase("saturation")
+    simulation.advance(60)
+    metrics = published(simulation)
+    least = {"num_requests_running": 50, "num_requests_waiting": 20, "kv_cache_usage_perc": 0.9}
+    for name, value in {**least, "num_preemptions_total": 0}.items():
+        assert (metrics.value(f"vllm:{name}") or 0) > value, name
+
+
+def test_restart(simulation: Simulation) -> None:
+    before, truth = published(simulation), simulation.truth
+    simulation.set_phase("restart", downtime_seconds=6)
+    assert not simulation.serving
+    simulation.advance(5.9)
+    with pytest.raises(ServerDownError):
+        simulation.render()
+    assert simulation.truth == truth
+    simulation.advance(0.1)
+    assert simulation.serving
+    after = published(simulation)
+    counter, created = (f"vllm:spec_decode_num_drafts_{end}" for end in ("total", "created"))
+    assert (before.value(counter) or 0) > after.value(counter) == 0  # type: ignore[operator]
+    assert after.value(created) == pytest.approx((before.value(created) or 0) + 26)
+    started = "process_start_time_seconds"
+    assert (after.value(started) or 0) > (before.value(started) or 0)
+    assert change(simulation, 10).drafts > 0
+
+
+def test_k_change(simulation: Simulation) -> None:
+    simulation.set_phase("k_change", num_speculative_tokens=7, downtime_seconds=2)
+    simulation.advance(20)
+    assert simulation.num_speculative_tokens == 7
+    positions = published(simulation).labels("vllm:spec_decode_num_accepted_tokens_per_pos_total")
+    assert {labels["position"] for labels in positions} == {str(position) for position in range(7)}
+    # The next phase keeps K, without another restart.
+    simulation.set_phase("healthy")
+    assert (simulation.num_speculative_tokens, simulation.restarts) == (7, 1)
+    simulation.set_phase("k_change", num_speculative_tokens=0)
+    assert simulation.num_speculative_tokens == 4
+
+
+def test_off_and_on_again(simulation: Simulation) -> None:
+    simulation.set_phase("off")
+    simulation.advance(30)
+    body = simulation.render().decode()
+    assert "spec_decode" not in body
+    assert "vllm:generation_tokens_total" in body
+    simulation.set_phase("healthy")
+    assert simulation.restarts == 2
+    simulation.advance(30)
+    assert simulation.num_speculative_tokens == 4
+    assert "spec_decode" in simulation.render().decode()

@@ -113,4 +113,11 @@ def _general(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(name))
     except ValueError:
-        return x509.DNSName(name)
+        kind = (
+            x509.UniformResourceIdentifier
+            if "://" in name
+            else x509.RFC822Name
+            if "@" in name
+            else x509.DNSName
+        )
+        return kind(name)

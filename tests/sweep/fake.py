@@ -5,7 +5,6 @@ depends on the temperature alone, in whole drafts, so the expected numbers can b
 """
 
 import asyncio
-import json
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,8 @@ from typing import Any, Self
 from aiohttp import web
 
 from support.closing import clean_up
+from tap.streams import DONE, chunk, usage_chunk
+from tap.streams import events as streamed_events
 
 K = 4
 NO_TEMPLATE = (
@@ -176,23 +177,13 @@ def events(tokens: int, histogram: Counter[int] | None, *, chat: bool) -> list[b
         content = {"delta": {"content": text}} if chat else {"text": text}
         return {"choices": [{"index": 0, **content, "finish_reason": finish}]}
 
-    found: list[dict[str, Any]] = []
-    if chat:
-        found.append({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
+    found = [chunk({"role": "assistant", "content": ""})] if chat else []
     found += [choice("a") for _ in range(tokens - 1)] + [choice("z", "length")]
-    last: dict[str, Any] = {
-        "choices": [],
-        "usage": {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": tokens + 5},
+    record = histogram and {
+        "num_spec_steps": histogram.total(),
+        "num_draft_tokens": K * histogram.total(),
+        "num_accepted_draft_tokens": sum(j * n for j, n in histogram.items()),
+        "acceptance_histogram": [histogram[j] for j in range(K + 1)],
+        "num_spec_tokens": K,
     }
-    if histogram is not None:
-        last["metrics"] = {
-            "speculative_decoding": {
-                "num_spec_steps": histogram.total(),
-                "num_draft_tokens": K * histogram.total(),
-                "num_accepted_draft_tokens": sum(j * n for j, n in histogram.items()),
-                "acceptance_histogram": [histogram[j] for j in range(K + 1)],
-                "num_spec_tokens": K,
-            }
-        }
-    found.append(last)
-    return [f"data: {json.dumps(event)}\n\n".encode() for event in found] + [b"data: [DONE]\n\n"]
+    return streamed_events([*found, usage_chunk(tokens, record), DONE])

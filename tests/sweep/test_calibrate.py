@@ -9,7 +9,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from support.commands import Outcome, run_here, wrong_refusals
+from support.commands import Outcome, run_here
 from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
@@ -118,16 +118,3 @@ async def test_a_context_that_the_server_does_not_take_ends_it_at_once(server: F
     assert "maximum context length is 1024 tokens" in outcome.err
     assert "give shorter ones with --context" in outcome.err
     assert server.measured == []
-
-
-def test_bad_usage_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    out = str(tmp_path / "no-such-folder" / "calibrated.yaml")
-    table = {
-        ("--context", "0,x"): 'argument --context: "x": allowed: a whole number from 0 to 1000000',
-        ("--concurrency", "0"): 'argument --concurrency: "0": allowed: a whole number from 1 to 1024',
-        ("--max-tokens", "0"): 'argument --max-tokens: "0": allowed: a whole number from 1',
-        ("--temperature", "-1"): 'argument --temperature: "-1": allowed: a number from 0 to 2',
-        ("--out", out): f'--out "{out}": cannot be written: No such file or directory',
-    }
-    words = [(("http://127.0.0.1:9", f"{flag}={value}"), told) for (flag, value), told in table.items()]
-    assert wrong_refusals("calibrate", words) == []

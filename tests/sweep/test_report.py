@@ -1,11 +1,26 @@
-"""What is made of a record: the table, the conclusions, the JSON."""
+"""What is made of a record of a sweep: the table, the conclusions, the JSON, the page; and its progress."""
 
+import builtins
+import html
+import io
+import re
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
+import matplotlib as mpl
+import pytest
+
+from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
+from vllm_specdec_exporter.commands.sweep import page as sweep_page
 from vllm_specdec_exporter.commands.sweep import report
-from vllm_specdec_exporter.commands.sweep.record import Status
+from vllm_specdec_exporter.commands.sweep.record import CellResult, ServerIdentity, Status
 from vllm_specdec_exporter.commands.sweep.report import conclusions
+from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, outcome
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.publish.markup import Html, Section, bullets, page
+from vllm_specdec_exporter.publish.plots import Bar, Point, Series, bars_with_intervals, lines
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -69,3 +84,192 @@ def test_the_json_has_the_conclusions_beside_the_record() -> None:
     found = report.document(published())
     assert [cell["acceptance_ratio"] for cell in found["cells"]] == list(PUBLISHED.values())
     assert found["conclusions"] == list(conclusions(published()))
+
+
+# --- progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_lines_tell_each_cell_and_what_is_left_of_each_sweep() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = SweepProgress(stream, clock)
+    for _ in range(2):  # `calibrate` measures several sweeps
+        progress.begin(3)
+        clock.now += 40
+        progress.finished(result(0.4, 0.71, concurrency=4))
+    assert (
+        stream.getvalue().splitlines()
+        == [
+            "3 cells",
+            "[1/3] code, temperature 0.4, concurrency 4: acceptance 0.71, 163.8 tokens/s; about 1m20s left",
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (result(0.8, None, status=Status.FAILED, reasons=("broke",)), "failed: broke"),
+        (result(0.8, None), "no drafts, 163.8 tokens/s"),
+        (
+            result(0.4, 0.7, status=Status.DISTURBED, reasons=("others",)),
+            "acceptance 0.70, 163.8 tokens/s; disturbed: others",
+        ),
+        (result(0.4, 0.7, reasons=("1 error",)), "acceptance 0.70, 163.8 tokens/s; 1 error"),
+    ],
+)
+def test_a_cell_is_told_with_its_trouble(cell: CellResult, words: str) -> None:
+    assert outcome(cell) == words
+
+
+# --- the page
+
+
+EVIL = "<script>alert(1)</script>\"'&\x1b\u202e"
+
+
+def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside() -> None:
+    server = ServerIdentity(EVIL, EVIL, EVIL, "vllm-v1", 3)
+    cells = (
+        result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
+        result(0.0, 0.4, prompts="x"),
+    )
+    document = sweep_page.render(record(*cells, server=server))
+    assert "\x1b" not in document
+    assert document.count("&lt;script&gt;") >= 5
+    assert not set(re.findall(r"<(\w+)", document)) & {
+        *("script", "link", "img", "iframe", "object", "base", "form")
+    }
+    assert not re.search(r'\shref="(?!#)|\ssrc=|<[^>]*\son\w+=|@import|url\((?!#)', document)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', document)
+    assert html.unescape(policy).startswith("default-src 'none'; style-src 'unsafe-inline';")
+    ids = re.findall(r'\sid="([^"]*)"', document)
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
+    cells = [result(t, r) for t, r in PUBLISHED.items()]
+    cells[1] = result(0.4, None, status=Status.FAILED, reasons=("16 of 16 requests: HTTP 500",))
+    document = sweep_page.render(record(*cells))
+    assert "Acceptance falls from 0.81 at 0.0 to 0.38 at 1.0." in document
+    assert document.count('<th scope="row">code</th>') == len(cells)
+    for cell in cells:
+        assert document.count(f'<th scope="row">{cell.cell.name}</th>') == 1  # its positions
+    assert "What went wrong" in document
+    assert "code, temperature 0.4, concurrency 1: failed: 16 of 16 requests: HTTP 500" in document
+
+
+def test_load_is_the_axis_where_only_load_was_varied() -> None:
+    found = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
+    document = sweep_page.render(found)
+    assert "Acceptance ratio against concurrency" in document
+    assert "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16" in document
+
+
+def test_a_page_of_a_record_without_cells_says_so() -> None:
+    assert "No cell was measured." in sweep_page.render(record())
+
+
+def test_content_that_is_no_html_is_escaped() -> None:
+    document = page("<t>", [Section("<h>", ("<p>", bullets(["<li>"])))], subtitle="<s>", lead=["<l>"])
+    for words in ("t", "h", "p", "li", "s", "l"):
+        assert f"&lt;{words}&gt;" in document
+
+
+@pytest.mark.full
+async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(tmp_path: Path) -> None:
+    cells = [
+        result(t, r - 0.1 * (p == "chat"), prompts=p, concurrency=c)
+        for p in ("code", "chat")
+        for c in (1, 8)
+        for t, r in PUBLISHED.items()
+    ]
+    file = tmp_path / "report.html"
+    file.write_text(sweep_page.render(record(*cells)), encoding="utf-8")
+    ink = "getComputedStyle(document.querySelector('svg.plot text')).fill"
+    colours = []
+    async with Browser() as browser:
+        for dark in (False, True):
+            async with browser.page(width=900, dark=dark) as tab:
+                await tab.open(file.as_uri())
+                assert await tab.evaluate("document.querySelectorAll('svg.plot').length") == 6
+                # Nothing is wider than the page, but for tables, which scroll by themselves.
+                assert await tab.evaluate("document.documentElement.scrollWidth") <= 900
+                width = "document.querySelector('svg.plot').getBoundingClientRect().width"
+                assert await tab.evaluate(width) > 300
+                colours.append(await tab.evaluate(ink))
+                assert colours[-1] == await tab.evaluate("getComputedStyle(document.body).color")
+    assert colours[0] != colours[1]
+
+
+# --- plots: SVG that can stand in any page
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+SERIES = (
+    Series("first", (Point(0, 0.81, 0.7, 0.9), Point(0.4, 0.71), Point(1, 0.38))),
+    Series("_second", (Point(0, 0.61), Point(1, 0.37))),
+)
+BARS = (Bar("with", 1.3, 1.2, 1.4), Bar("without", None), Bar("bare", 0.9))
+
+
+def draw(**more: Any) -> Html:
+    return lines("a title", SERIES, x_label="x", y_label="y", **more)
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_the_same_data_give_the_same_bytes_whatever_the_settings() -> None:
+    before = draw()
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):
+        assert draw() == before
+        assert mpl.rcParams["font.size"] == 30  # and the program's own settings stay
+    assert draw() == before
+
+
+def test_a_plot_is_described_and_its_text_takes_the_colour_of_the_page() -> None:
+    svg = draw(description="falls <fast>")
+    root = ET.fromstring(svg)
+    title, desc = root[0], root[1]
+    assert root.get("role") == "img"
+    assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
+    assert (title.text, desc.text) == ("a title", "falls <fast>")
+    assert {"first", " _second", "x", "y"} <= set(texts(svg))
+    assert "currentColor" in svg
+    assert not re.search("#010203|#000000", svg)
+
+
+def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
+    name = "<b>$x_{1$ & \x07 \u4e2d"
+    series = [Series(name, SERIES[0].points), SERIES[1], Series("none", ())]
+    assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(lines("t", series, x_label="$", y_label="\\alpha"))
+    assert "x" in texts(lines("t", [], x_label="x", y_label="y"))
+    assert "x" in texts(bars_with_intervals("t", [], x_label="x"))
+
+
+def test_bars_say_their_values_and_which_have_none() -> None:
+    found = texts(bars_with_intervals("t", BARS, x_label="speedup", reference=1.0, form="{:.1f}x"))
+    assert {"1.3x", "none", "0.9x", "with", "without"} <= set(found)
+
+
+def test_a_missing_matplotlib_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **more: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError(name)
+        return real(name, *args, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ConfigError, match=r"pip install matplotlib"):
+        draw()

@@ -13,9 +13,9 @@ from aiohttp import web
 
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
-from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, run_sweep
+from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, load_prompts, run_sweep
 from vllm_specdec_exporter.commands.sweep.client import Unreachable
-from vllm_specdec_exporter.commands.sweep.grid import Message, Prompt, PromptSet
+from vllm_specdec_exporter.commands.sweep.grid import BUILTIN, Message, Prompt, PromptSet
 from vllm_specdec_exporter.commands.sweep.record import Status
 from vllm_specdec_exporter.commands.sweep.runner import OtherTraffic, SweepOutcome, SweepProgress
 from vllm_specdec_exporter.config.options import ConfigError
@@ -64,11 +64,9 @@ async def test_acceptance_comes_from_counters_and_records_alike(server: FakeServ
     assert (cold.acceptance_ratio, hot.acceptance_ratio) == (3 / 4, 2 / 4)
     assert (cold.mean_acceptance_length, hot.mean_acceptance_length) == (4.0, 3.0)
     assert cold.counters == cold.records
-    assert cold.counters is not None
     assert cold.counters.position_acceptance_ratio == (1.0, 1.0, 1.0, 0.0)
     assert cold.counters.drafts == 4 * 10
     assert (cold.completion_tokens, cold.generated_tokens) == (80, 80.0)
-    assert cold.acceptance_interval is not None
     assert (cold.acceptance_interval.unit, cold.acceptance_interval.units) == ("request", 4)
     assert cold.tokens_per_second == pytest.approx(80 / cold.seconds)
 
@@ -79,7 +77,6 @@ async def test_without_records_the_counters_alone_tell_and_the_interval_says_so(
     assert outcome.clean
     for cell, ratio in zip(outcome.record.cells, (0.75, 0.5), strict=True):
         assert (cell.records, cell.acceptance_ratio) == (None, ratio)
-        assert cell.acceptance_interval is not None
         assert cell.acceptance_interval.unit == "draft"
 
 
@@ -355,3 +352,71 @@ async def test_the_record_says_its_format_and_is_whole_after_each_cell(
     assert document["setup"]["temperatures"] == [0.0, 0.8]
     assert document["cells"][0]["answers"][3]["drafts"]["accepted_tokens"] == 30
     assert names_in(tmp_path / "new") == {"sweep.json"}
+
+
+# --- prompts: the built-in sets, and files
+
+
+def user(text: str) -> Prompt:
+    return Prompt((Message("user", text),))
+
+
+def test_the_built_in_sets_have_as_many_different_prompts_as_a_cell_has_requests() -> None:
+    sets = load_prompts(["all"])
+    assert [one.name for one in sets] == list(BUILTIN)
+    every = [prompt for one in sets for prompt in one.prompts]
+    assert all(len(one.prompts) == SweepPlan(sets).requests for one in sets)
+    assert len(set(every)) == len(every)
+    assert all(len(prompt.messages[0].content) < 250 for prompt in every)
+
+
+def test_a_text_file_has_one_prompt_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("\ufefffirst\n\n  second  \n", encoding="utf-8")
+    (found,) = load_prompts([str(file)])
+    assert (found.name, found.prompts) == ("mine", (user("first"), user("second")))
+
+
+def test_json_lines_have_prompts_or_conversations(tmp_path: Path) -> None:
+    file = tmp_path / "talk.jsonl"
+    file.write_text(
+        '{"prompt": "one"}\n'
+        '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "two"}]}\n'
+    )
+    (found,) = found_sets = load_prompts([str(file)])
+    assert found.prompts == (user("one"), Prompt((Message("system", "be brief"), Message("user", "two"))))
+    completion = SweepPlan(found_sets, api="completions").request(1, found.prompts[1])
+    assert completion.body["prompt"] == "be brief\ntwo"
+
+
+def test_an_edited_file_has_another_fingerprint(tmp_path: Path) -> None:
+    file = tmp_path / "p.txt"
+    file.write_text("a b\n")
+    (before,) = load_prompts([str(file)])
+    file.write_text("a c\n")
+    (after,) = load_prompts([str(file)])
+    assert before.digest != after.digest
+
+
+UNUSABLE = [
+    (b"\n \n", "no prompt in it"),
+    (b"\xff\xfe\x00", "not UTF-8 text"),
+    (b'{"prompt": "a"}\nplain\n', "line 2: not a prompt; allowed: "),
+    (b'{"prompt": 3}\n', "line 1: not a prompt"),
+    (b'{"messages": []}\n', "line 1: not a prompt"),
+    (b'{"messages": [{"role": "boss", "content": "x"}]}\n', "line 1: not a prompt"),
+    (b'{"prompt": "a"\n', "line 1: not a prompt"),
+    (b"x\n" * 10_001, "10001 prompts; allowed: at most 10000"),
+]
+
+
+def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    for content, words in UNUSABLE:
+        file.write_bytes(content)
+        with pytest.raises(ConfigError) as caught:
+            load_prompts([str(file)])
+        told = str(caught.value)
+        assert f'--prompts "{file}"' in told
+        assert words in told, content
+        assert "\n" not in told

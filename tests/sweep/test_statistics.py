@@ -10,12 +10,7 @@ from support.builders import counters
 from vllm_specdec_exporter.commands.sweep.cell import acceptance, acceptance_interval, draft_interval, pooled
 from vllm_specdec_exporter.commands.sweep.counters import CounterSample, between
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
-from vllm_specdec_exporter.economics.statistics import (
-    TimeSummary,
-    cluster_interval,
-    distribution,
-    t_quantile,
-)
+from vllm_specdec_exporter.economics.statistics import TimeSummary, cluster_interval, distribution, t_quantile
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.measures.history import Delta
 from vllm_specdec_exporter.per_request.observation import DraftRecord
@@ -40,7 +35,6 @@ def test_the_t_quantile_is_that_of_the_tables() -> None:
 @given(CLUSTERS)
 def test_an_interval_holds_the_ratio_and_stays_within_its_range(clusters: list[tuple[int, int]]) -> None:
     found = cluster_interval(clusters, "request")
-    assert found is not None
     ratio = sum(a for a, _ in clusters) / sum(d for _, d in clusters)
     assert 0 <= found.low <= ratio + 1e-12
     assert ratio <= found.high + 1e-12
@@ -54,8 +48,6 @@ def test_longer_answers_alone_make_an_interval_no_narrower(
     """What an interval by drafts would get wrong: the same requests with more drafts each."""
     one = cluster_interval(clusters, "request")
     many = cluster_interval([(a * times, d * times) for a, d in clusters], "request")
-    assert one is not None
-    assert many is not None
     assert (many.low, many.high) == pytest.approx((one.low, one.high), abs=1e-9)
 
 
@@ -84,8 +76,6 @@ def test_the_interval_by_request_covers_and_the_one_by_draft_covers_less() -> No
         request = acceptance_interval(answers)
         records = [answer.drafts for answer in answers if answer.drafts is not None]
         draft = draft_interval(acceptance(pooled(records, 1.0, 1.0)))
-        assert request is not None
-        assert draft is not None
         assert (request.unit, draft.unit, draft.units) == ("request", "draft", 800)
         by_request += request.low <= 0.6 <= request.high
         by_draft += draft.low <= 0.6 <= draft.high
@@ -99,8 +89,6 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
     recur = [StreamedAnswer(i, i % 3, drafts=record) for i, record in enumerate(records)]
     apart = [StreamedAnswer(i, i, drafts=record) for i, record in enumerate(records)]
     together, single = acceptance_interval(recur), acceptance_interval(apart)
-    assert together is not None
-    assert single is not None
     assert (together.unit, together.units) == ("prompt", 3)
     assert (single.unit, single.units) == ("request", 6)
     # Every answer was given twice, which tells nothing new.
@@ -110,7 +98,6 @@ def test_answers_to_one_prompt_belong_together_where_prompts_recur() -> None:
 def test_a_single_prompt_leaves_the_requests_as_units() -> None:
     answers = [StreamedAnswer(i, 0, drafts=DraftRecord(10, 40, 10 + i)) for i in range(4)]
     found = acceptance_interval(answers)
-    assert found is not None
     assert (found.unit, found.units) == ("request", 4)
 
 
@@ -125,8 +112,6 @@ def test_nothing_or_everything_accepted_is_no_certainty(
     answers = [StreamedAnswer(i, i, drafts=DraftRecord(25, 40, accepted, histogram)) for i in range(4)]
     by_request = acceptance_interval(answers)
     by_draft = draft_interval(acceptance(Delta(1.0, 100, 100, accepted * 2.5, (accepted * 2.5,), 200)))
-    assert by_request is not None
-    assert by_draft is not None
     # Wilson (1927): z^2 / (n + z^2) for 0 of n.
     assert (by_request.low, by_request.high) == pytest.approx(ends, abs=2e-4)
     # Drafts of a request resemble each other: 100 of them count as 100 / 4.3.

@@ -185,14 +185,7 @@ async def tapping(
     listen: ssl.SSLContext | None = None,
     trust: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Relay]:
-    """Run a tap before the server at `url`; nothing of it is left afterwards.
-
-    Args:
-        url: of the server.
-        drain: seconds that requests may take at a shutdown.
-        listen: TLS towards clients.
-        trust: TLS towards the server.
-    """
+    """Run a tap before the server at `url`, with TLS towards clients and server; nothing of it is left."""
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
     config = TapConfig((HOST, port), parse_target(url), "", drain)

@@ -70,9 +70,7 @@ class Process:
 
 
 @asynccontextmanager
-async def process(
-    *flags: str, upstream: str, config: object = None, listens: bool = True
-) -> AsyncIterator[Process]:
+async def process(*flags: str, upstream: str, listens: bool = True, **more: Any) -> AsyncIterator[Process]:
     """Run the exporter until it answers, and its tap too if it `listens`; the loop goes on meanwhile."""
     port, web = free_port(), free_port()
     words = ["--web.listen-address", f"{HOST}:{web}", "--tap.listen-address", f"{HOST}:{port}"]
@@ -81,7 +79,7 @@ async def process(
     if upstream:
         words += ["--tap.upstream", upstream]
     with contextlib.ExitStack() as stack:
-        exporter = running_exporter(*words, *flags, config=config)
+        exporter = running_exporter(*words, *flags, **more)
         running = Process(await asyncio.to_thread(stack.enter_context, exporter), port)
         if listens:
             await running.says("tap listening")

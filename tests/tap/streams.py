@@ -134,19 +134,6 @@ def streamed(parts: Iterable[bytes], **headers: str | None) -> bytes:
     return stream_head(**headers) + chunks(parts)
 
 
-def unchunk(data: bytes) -> tuple[bytes, bytes]:
-    """Return the body of a chunked answer's body, and what follows the size of its last chunk."""
-    body = b""
-    while True:
-        line, _, data = data.partition(b"\r\n")
-        size = int(line.partition(b";")[0], 16)
-        if not size:
-            return body, data
-        assert len(data) >= size + 2, "a chunk is cut off"
-        assert data[size : size + 2] == b"\r\n"
-        body, data = body + data[:size], data[size + 2 :]
-
-
 def split(answer: bytes) -> tuple[bytes, bytes]:
     """Return the head and the rest."""
     head, end, rest = answer.partition(b"\r\n\r\n")

@@ -138,15 +138,9 @@ async def _told(running: Process) -> dict[str, str]:
 
 async def test_no_content_is_published() -> None:
     """Not in metrics, the snapshot, pages or the log at level debug."""
-    flags = [
-        "--log.level=debug",
-        "--log.format=json",
-        "--log.interval=1s",
-        "--requests.type-header=X-Type",
-        "--requests.type=rules=field:tools",
-        "--requests.tenant-header=X-Tenant",
-        "--requests.tenant=blue",
-    ]
+    flags = ["--log.level=debug", "--log.format=json", "--log.interval=1s"]
+    flags += ["--requests.type-header=X-Type", "--requests.type=rules=field:tools"]
+    flags += ["--requests.tenant-header=X-Tenant", "--requests.tenant=blue"]
     port = free_port()
     async with process(*flags, upstream=f"http://{HOST}:{port}") as running:
         async with serving(port=port) as upstream:

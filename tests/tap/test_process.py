@@ -1,6 +1,5 @@
 """The exporter with a tap as a process: configurations, signals, reloads and metrics."""
 
-import asyncio
 import shutil
 import signal
 import ssl
@@ -10,9 +9,8 @@ import pytest
 
 from support.certificates import Authority
 from support.commands import run_here
-from support.ports import free_port
-from support.programs import COMMAND, clean_environment
-from tap.ends import HOST, PATIENCE, connect, passes, serving
+from support.programs import COMMAND
+from tap.ends import HOST, connect, passes, serving
 from tap.process import answered, begun, both, numbers, process
 from tap.streams import (
     ANSWERED_PLAIN,
@@ -156,9 +154,6 @@ async def test_what_never_ends_is_cut_off_in_time() -> None:
         await stuck.close()
 
 
-# --- reloading
-
-
 async def test_a_reload_keeps_counters_and_connections() -> None:
     """Requests are classified by the configuration with which they began, on open connections too.
 
@@ -195,33 +190,11 @@ async def test_a_reload_keeps_counters_and_connections() -> None:
         await stream.close()
 
 
-# --- room
-
-
 async def test_many_connections_at_once() -> None:
     """More than the soft limit of open files allows: the process raises it to the hard limit."""
-    port = free_port()
-    async with serving() as upstream:
-        words = [f"--web.listen-address={HOST}:0", f"--tap.listen-address={HOST}:{port}"]
-        shell = ["/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh"]
-        running = await asyncio.create_subprocess_exec(
-            *shell, COMMAND, *words, f"--tap.upstream={upstream.url}",
-            stderr=asyncio.subprocess.PIPE, env=clean_environment(),
-        )  # fmt: skip
-        assert running.stderr is not None
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while b"msg=listening" not in await running.stderr.readline():
-                    pass
-            ends = [await connect(port) for _ in range(80)]
-            for client in ends:
-                await client.send(ASKED_PLAIN)
-                server = await upstream.connection()
-                assert await server.read(len(ASKED_PLAIN)) == ASKED_PLAIN
-                await passes(server, client, ANSWERED_PLAIN)
-            for client in ends:
-                await client.close()
-        finally:
-            running.terminate()
-            await running.communicate()
-        assert running.returncode == 0
+    command = ("/bin/sh", "-c", 'ulimit -Sn 128; exec "$@"', "sh", COMMAND)
+    async with serving() as upstream, process(upstream=upstream.url, command=command) as running:
+        for client, _ in [await answered(running, upstream) for _ in range(80)]:
+            await client.close()
+        running.exporter.send(signal.SIGTERM)
+        assert await running.exit_code() == 0

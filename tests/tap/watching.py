@@ -10,14 +10,10 @@ from vllm_specdec_exporter.serve.tap.observer import ObservationContext, Observe
 
 @dataclass
 class Watched:
-    """One connection that is looked at, and what was told of it.
-
-    Attributes:
-        now: what the clock says; the tests move it.
-    """
+    """One connection that is looked at, and what was told of it."""
 
     classification: Classification = field(default_factory=Classification)
-    now: float = 100.0
+    now: float = 100.0  # what the clock says
     told: list[Observation] = field(default_factory=list)
 
     def __post_init__(self) -> None:

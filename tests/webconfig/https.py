@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import http.client
+import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ import yaml
 
 from support.exporter import Answer, RunningExporter, running_exporter
 from support.programs import eventually
-from webconfig.pki import Pki
+from webconfig.pki import Pki, serial_of
 
 #: Nothing listens there: what is tested here does not depend on a server to poll.
 NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
@@ -94,3 +95,10 @@ def address_of(exporter: RunningExporter) -> tuple[str, int]:
     """Where the exporter listens."""
     host, port = exporter.url.removeprefix("http://").split(":")
     return host, int(port)
+
+
+def shown(exporter: RunningExporter, context: ssl.SSLContext) -> int:
+    """The serial number of the certificate that the exporter shows."""
+    raw = socket.create_connection(address_of(exporter), timeout=30)
+    with context.wrap_socket(raw, server_hostname="127.0.0.1") as connection:
+        return serial_of(connection.getpeercert(binary_form=True) or b"")

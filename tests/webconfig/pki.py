@@ -11,14 +11,7 @@ from support.certificates import Authority
 
 
 class Pki:
-    """Files in a folder: ``server.pem`` and ``server.key``, issued by ``ca``; ``clients.pem`` issues clients.
-
-    Attributes:
-        folder: where they are.
-        ca: who issues the server's certificate.
-        clients: who issues the clients'.
-        strangers: who issues others'.
-    """
+    """Files in a folder: ``server.pem`` and ``server.key``, issued by ``ca``; ``clients.pem`` for clients."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,16 +1,21 @@
-"""Who may connect: TLS, client certificates, and clients that do not do as they should."""
+"""Clients of a web configuration: whom it lets in, also while it changes, and the end with them."""
 
 import contextlib
 import http.client
+import select
+import shutil
 import socket
 import ssl
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from support.exporter import RunningExporter
-from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded
-from webconfig.pki import Pki
+from support.programs import eventually
+from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
+from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
 
@@ -91,3 +96,139 @@ def test_sigterm_with_open_connections(pki: Pki) -> None:
         assert seconds < 15
         assert exporter.log_lines()[-1]["msg"] == "stopping"
         assert "Traceback" not in exporter.log()
+
+
+# --- clients while the rules on them change
+
+
+RELOADED = "web configuration reloaded"
+ASKED = b"GET /-/ready HTTP/1.1\r\nHost: x\r\n\r\n"
+STAGES = ("connected", "has the server's hello", "finished its handshake")
+
+
+def _client(exporter: RunningExporter, context: ssl.SSLContext, stage: str) -> ssl.SSLSocket:
+    """Connect, and go as far as `stage`."""
+    raw = socket.create_connection(address_of(exporter), timeout=60)
+    client = context.wrap_socket(raw, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+    if stage == STAGES[1]:
+        client.setblocking(False)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        select.select([client], [], [], 60)
+        client.settimeout(60)
+    elif stage == STAGES[2]:
+        client.do_handshake()
+        time.sleep(0.3)  # until the server knows
+    return client
+
+
+def _answer(client: ssl.SSLSocket) -> bytes:
+    """Return the answer's head, nothing from a connection that has ended."""
+    try:
+        client.do_handshake()
+        client.sendall(ASKED)
+        return client.recv(4096)
+    except REFUSED:
+        return b""
+
+
+def test_clients_that_may_come_in_no_more(pki: Pki) -> None:
+    """However far a client had come when its CA was withdrawn, it gets no answer."""
+    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter, contextlib.ExitStack() as stack:
+        clients = {}
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = client_context(pki, pki.clients.issue("prometheus.example"))
+            context.maximum_version = version
+            for stage in STAGES:
+                clients[version, stage] = stack.enter_context(_client(exporter, context, stage))
+        shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
+        eventually(lambda: exporter.log_lines(RELOADED), 90)
+
+        assert [name for name, client in clients.items() if _answer(client) != b""] == []
+        assert {line["level"] for line in exporter.log_lines()} == {"info"}
+
+
+def test_clients_that_still_may(pki: Pki) -> None:
+    """Where only the server's certificate is new, nobody is turned away; the answer is the last."""
+    context = client_context(pki, pki.clients.issue("prometheus.example"))
+    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter, contextlib.ExitStack() as stack:
+        clients = {stage: stack.enter_context(_client(exporter, context, stage)) for stage in STAGES}
+        pki.renew()
+        eventually(lambda: exporter.log_lines(RELOADED), 90)
+        for stage, client in clients.items():
+            answer = _answer(client)
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n"), stage
+            assert b"\r\nConnection: close\r\n" in answer, stage
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(4096) == b"", stage
+
+
+def test_plain_connections_end_where_tls_begins(pki: Pki) -> None:
+    """Who is connected without TLS, and has asked nothing, has no way around it."""
+    with guarded(pki, "") as exporter, socket.create_connection(address_of(exporter), timeout=30) as plain:
+        time.sleep(0.2)
+        write(pki.folder / "web.yml", {"tls_server_config": MUTUAL})
+        eventually(lambda: exporter.log_lines(RELOADED), 90)
+        with contextlib.suppress(ConnectionError):
+            plain.sendall(ASKED)
+            assert plain.recv(100) == b""
+
+
+# --- the end of the process
+
+
+#: Seconds within which the process must end: fewer than a hash of cost 18, or the read that hangs, takes.
+PROMPT = 15.0
+
+
+@pytest.mark.parametrize("cost", [10, 18])
+def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
+    """Neither many short nor one long computation holds up the end, or makes it a crash."""
+    with guarded(pki, {"basic_auth_users": {"alice": hashed("x", 4).replace("$04", f"${cost}")}}) as exporter:
+
+        def guess(number: int) -> None:
+            try:
+                ask(exporter, "/", user=("alice", f"{number}"))
+            except (OSError, http.client.HTTPException):
+                return
+
+        guesses = [threading.Thread(target=guess, args=(number,)) for number in range(12)]
+        for thread in guesses:
+            thread.start()
+        time.sleep(0.25)
+        code, seconds = exporter.terminate()
+        for thread in guesses:
+            thread.join()
+
+        assert code == 0
+        assert seconds < PROMPT
+        assert exporter.log_lines()[-1]["msg"] == "stopping"
+        assert "Traceback" not in exporter.log()
+
+
+#: A disk that does not answer any more once a file is there.
+HANGING = """
+import os, time
+before = os.open
+def hanging(path, *args, **more):
+    while str(path).endswith("server.key") and os.path.exists(os.environ["HANGS"]):
+        open(os.environ["HANGS"] + ".seen", "w").close()
+        time.sleep(60)
+    return before(path, *args, **more)
+os.open = hanging
+"""
+
+
+def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
+    """A disk that does not answer holds up neither requests nor the end."""
+    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    hangs = tmp_path / "hangs"
+    env = {"PYTHONPATH": str(tmp_path), "HANGS": str(hangs)}
+    with guarded(pki, {"tls_server_config": TLS}, env=env) as exporter:
+        hangs.touch()
+        eventually((tmp_path / "hangs.seen").exists)
+        assert ask(exporter, "/metrics", client_context(pki)).status == 200
+        code, seconds = exporter.terminate()
+
+        assert code == 0
+        assert seconds < PROMPT

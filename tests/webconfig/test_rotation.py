@@ -4,21 +4,19 @@ import contextlib
 import http.client
 import os
 import shutil
-import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from support.exporter import Metrics, RunningExporter
+from support.exporter import RunningExporter
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, connect, guarded, write
-from webconfig.pki import Pki, hashed, serial_of
+from webconfig.https import MUTUAL, TLS, ask, client_context, connect, guarded, shown, write
+from webconfig.pki import Pki, hashed
 from webconfig.test_connections import REFUSED
 
 pytestmark = pytest.mark.full
@@ -29,12 +27,7 @@ HTTPS = {"tls_server_config": TLS}
 
 
 def _shown(exporter: RunningExporter, pki: Pki) -> int:
-    """The serial number of the certificate that the exporter shows."""
-    raw = socket.create_connection(address_of(exporter), timeout=30)
-    with client_context(pki).wrap_socket(raw, server_hostname="127.0.0.1") as connection:
-        certificate = connection.getpeercert(binary_form=True)
-    assert certificate is not None
-    return serial_of(certificate)
+    return shown(exporter, client_context(pki))
 
 
 def _status(exporter: RunningExporter, context: ssl.SSLContext | None = None, **more: Any) -> int:
@@ -90,24 +83,6 @@ class TestCertificates:
                 assert {_shown(exporter, pki) for _ in range(10)} == {new}
             assert len(exporter.log_lines("web configuration reloaded")) == before + 2
         assert wrong == []
-
-    def test_kubernetes_exchanges_a_secret(self, pki: Pki) -> None:
-        """By a link to a folder that is set anew."""
-        mount, versions = pki.folder / "mount", [pki.folder / name for name in ("..2026_a", "..2026_b")]
-        mount.mkdir()
-        for version in versions:
-            version.mkdir()
-            pki.renew(version)
-        (mount / "..data").symlink_to(versions[0])
-        for name in ("server.pem", "server.key"):
-            (mount / name).symlink_to(Path("..data", name))
-        tls = {"cert_file": "mount/server.pem", "key_file": "mount/server.key"}
-        with guarded(pki, {"tls_server_config": tls}) as exporter:
-            assert _shown(exporter, pki) == pki.serial(versions[0])
-            (mount / "..data_tmp").symlink_to(versions[1])
-            (mount / "..data_tmp").replace(mount / "..data")
-            eventually(lambda: _shown(exporter, pki) == pki.serial(versions[1]), SOON)
-            assert exporter.log_lines("web configuration not reloaded") == []
 
     def test_written_in_place_one_after_the_other(self, serving: tuple[RunningExporter, Pki]) -> None:
         """With the old time; a certificate that comes a while before its key is no error."""
@@ -169,80 +144,38 @@ def test_half_a_file(pki: Pki) -> None:
     assert {line["users"] for line in lines} == {"1"}
 
 
-class TestSettings:
-    def test_clients(self, pki: Pki) -> None:
-        """Whom to let in changes: other names, another CA, none; connections from before end."""
-        good = client_context(pki, pki.clients.issue("prometheus.example"))
-        other = client_context(pki, pki.strangers.issue("prometheus.example"))
-        path = pki.folder / "web.yml"
-        with guarded(pki, {"tls_server_config": MUTUAL}) as exporter:
-            assert (_status(exporter, good), _status(exporter, other)) == (200, 0)
-            kept = connect(exporter, good)
-            kept.request("GET", "/-/ready")
-            kept.getresponse().read()
-            write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}})
-            eventually(lambda: _status(exporter, good) == 0, SOON)
-            kept.sock.settimeout(30)
-            assert kept.sock.recv(10) == b""
-            kept.close()
-            write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["prometheus.example"]}})
-            eventually(lambda: _status(exporter, good) == 200, SOON)
-            shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
-            eventually(lambda: _status(exporter, other) == 200, SOON)
-            assert _status(exporter, good) == 0
+def test_clients_that_are_let_in(pki: Pki) -> None:
+    """Whom to let in changes: other names, another CA, none; connections from before end."""
+    good = client_context(pki, pki.clients.issue("prometheus.example"))
+    other = client_context(pki, pki.strangers.issue("prometheus.example"))
+    path = pki.folder / "web.yml"
+    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter:
+        assert (_status(exporter, good), _status(exporter, other)) == (200, 0)
+        kept = connect(exporter, good)
+        kept.request("GET", "/-/ready")
+        kept.getresponse().read()
+        write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}})
+        eventually(lambda: _status(exporter, good) == 0, SOON)
+        kept.sock.settimeout(30)
+        assert kept.sock.recv(10) == b""
+        kept.close()
+        write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["prometheus.example"]}})
+        eventually(lambda: _status(exporter, good) == 200, SOON)
+        shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
+        eventually(lambda: _status(exporter, other) == 200, SOON)
+        assert _status(exporter, good) == 0
 
 
-class TestBroken:
-    def test_the_old_stays(self, pki: Pki) -> None:
-        """What cannot be used changes nothing: one line and a metric say so, until it is mended."""
-        context = client_context(pki, pki.clients.issue("prometheus.example"))
-        user = ("alice", "one")
-        document = {"tls_server_config": MUTUAL, "basic_auth_users": {"alice": hashed("one")}}
-        with guarded(pki, document) as exporter:
-            kept = {path: path.read_bytes() for path in pki.folder.iterdir()}
-
-            def reloaded() -> float | None:
-                text = ask(exporter, "/metrics", context, user).text
-                return Metrics(text).value("config_last_reload_successful")
-
-            assert reloaded() == 1
-            for number, (name, broken, message) in enumerate(
-                (
-                    ("web.yml", "tls_server_config: {cert_file: a}", "tls_server_config.key_file: missing"),
-                    ("web.yml", None, "cannot be read: No such file or directory"),
-                    ("clients.pem", None, 'clients.pem": cannot be read: No such file or directory'),
-                )
-            ):
-                if broken is None:
-                    (pki.folder / name).unlink()
-                else:
-                    (pki.folder / name).write_text(broken)
-                eventually(lambda: reloaded() == 0, SOON)
-                if broken is None:
-                    time.sleep(2.2)  # two more checks, which log nothing
-                lines = exporter.log_lines("web configuration not reloaded")
-                assert len(lines) == number + 1
-                assert message in lines[-1]["error"]
-                assert lines[-1]["file"] == str(pki.folder / "web.yml")
-                assert (_status(exporter, context), _status(exporter), reloaded()) == (401, 0, 0)
-                answer = ask(exporter, "/-/reload", context, user, "POST")
-                assert (answer.status, message in answer.text) == (500, True)
-
-                for path, content in kept.items():
-                    path.write_bytes(content)
-                eventually(lambda: reloaded() == 1, SOON)
-                assert ask(exporter, "/-/reload", context, user, "POST").status == 200
-
-    def test_the_configuration_and_the_web_configuration(self, pki: Pki) -> None:
-        """The metric is 1 only when both files are the newest."""
-        config = {"log": {"level": "info"}}
-        with guarded(pki, "", config=config) as exporter:
-            exporter.configure({"log": {"level": "loud"}})
-            assert ask(exporter, "/-/reload", method="POST").status == 500
-            write(pki.folder / "web.yml", {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
-            eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
-            time.sleep(1.2)
-            assert exporter.metrics().value("config_last_reload_successful") == 0
-            exporter.configure(config)
-            assert ask(exporter, "/-/reload", method="POST").status == 200
-            assert exporter.metrics().value("config_last_reload_successful") == 1
+def test_the_configuration_and_the_web_configuration(pki: Pki) -> None:
+    """The metric is 1 only when both files are the newest."""
+    config = {"log": {"level": "info"}}
+    with guarded(pki, "", config=config) as exporter:
+        exporter.configure({"log": {"level": "loud"}})
+        assert ask(exporter, "/-/reload", method="POST").status == 500
+        write(pki.folder / "web.yml", {"http_server_config": {"headers": {"X-Frame-Options": "deny"}}})
+        eventually(lambda: exporter.log_lines("web configuration reloaded"), SOON)
+        time.sleep(1.2)
+        assert exporter.metrics().value("config_last_reload_successful") == 0
+        exporter.configure(config)
+        assert ask(exporter, "/-/reload", method="POST").status == 200
+        assert exporter.metrics().value("config_last_reload_successful") == 1

@@ -119,20 +119,22 @@ class TestAuthenticator:
         assert len(known._valid) == MAX_CACHED
         assert await known.allows(basic(names[0], "x"))
 
-    async def test_what_costs_a_hash(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def checked(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+        """The passwords that a hash is computed of."""
+        checked, matches = list[bytes](), bcrypt.checkpw
+        monkeypatch.setattr(
+            bcrypt, "checkpw", lambda word, known: checked.append(word) or matches(word, known)
+        )
+        return checked
+
+    async def test_what_costs_a_hash(self, checked: list[bytes]) -> None:
         """Valid credentials once, also if they come at the same time; all others each time.
 
         The hash for an unknown user has the cost of the others.
         """
         known = Authenticator()
         known.use([("alice", hashed("x", 5))])
-        checked, matches = list[bytes](), bcrypt.checkpw
-
-        def checkpw(password: bytes, hashed: bytes) -> bool:
-            checked.append(password)
-            return matches(password, hashed)
-
-        monkeypatch.setattr(bcrypt, "checkpw", checkpw)
         found = await asyncio.gather(*(known.allows(basic("alice", "x")) for _ in range(10)))
         assert (found, checked) == ([True] * 10, [b"x"])
         assert await known.allows(basic("alice", "x"))
@@ -156,17 +158,10 @@ class TestAuthenticator:
         assert [type(error) for error in found[MAX_WAITING:]] == [TooBusyError] * 3
         assert await known.allows(basic("alice", "x"))
 
-    async def test_clients_that_have_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_clients_that_have_gone(self, checked: list[bytes]) -> None:
         """Nothing is computed for who does not wait any more; who brought the same and waits is answered."""
         known = Authenticator()
         known.use([("alice", hashed("right", 9))])
-        checked, matches = list[bytes](), bcrypt.checkpw
-
-        def checkpw(password: bytes, hashed: bytes) -> bool:
-            checked.append(password)
-            return matches(password, hashed)
-
-        monkeypatch.setattr(bcrypt, "checkpw", checkpw)
         found = await asyncio.gather(
             known.allows(basic("alice", "first"), "a"),
             known.allows(basic("alice", "left"), "b", lambda: True),

@@ -8,7 +8,7 @@ configuration quotes no hash of a password.
 import json
 from collections.abc import Iterator
 
-from fuzz.seeds import fenced
+from fuzz.seeds import EXAMPLES, fenced
 from vllm_specdec_exporter.commands.simulate.phases import ScenarioError
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
@@ -21,8 +21,7 @@ from vllm_specdec_exporter.serve.web_config import document as web_document
 from vllm_specdec_exporter.serve.web_config.fields import WebConfigError
 from vllm_specdec_exporter.serve.web_config.fields import parse_yaml as read_texts
 
-#: Of a whole bcrypt hash, which is a secret of a kind.
-_HASH = "$2y$10$" + "s3cr3t" * 8 + "abcde"
+#: Part of the bcrypt hash in the examples, which is a secret of a kind.
 _MARK = "s3cr3ts3cr3t"
 
 
@@ -99,39 +98,8 @@ def seeds() -> Iterator[bytes]:
     yield from (kind + b"{[" for kind in _KINDS)
     yield b"5alice\x1e$2y$10$\x1e"
     yield b"5a: b\x1e*\x1e]"
-    yield b"1basic_auth_users:\n  alice: " + _HASH.encode() + b"\n"
-    yield (
-        b"1tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert,"
-        b" client_ca_file: c, client_allowed_sans: [x], min_version: TLS12, max_version: TLS13,"
-        b" cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256], curve_preferences: [X25519],"
-        b" prefer_server_cipher_suites: no}\n"
-        b"http_server_config: {http2: true, headers: {X-Frame-Options: deny}}\n"
-    )
-    histogram = {"bounds": [0.01, 0.1], "counts": [1, 3], "count": 4, "sum": 0.5}
-    bucket = {
-        "requests_running": 1.5,
-        "seconds": 60,
-        "generation_tokens": 600,
-        "requests": 4,
-        "latencies": dict.fromkeys(("time_per_output_token", "time_to_first_token"), histogram)
-        | {"end_to_end": None},
-    }
-    names = ("model_name", "upstream_version", "dialect", "recorded_at")
-    recorded = {"format": "vllm-specdec-baseline/1", **dict.fromkeys(names, "x"), "buckets": [bucket]}
-    yield b"2" + json.dumps(recorded).encode()
-    yield b"2" + json.dumps({**recorded, "buckets": [bucket, {**bucket, "requests_running": 3}]}).encode()
-    keys = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "intermediate_size")
-    sizes: dict[str, object] = dict.fromkeys(keys, 64)
-    sizes |= {"max_position_embeddings": 512, "torch_dtype": "bfloat16"}
-    ranks = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "q_lora_rank")
-    latent = dict.fromkeys(ranks, 8)
-    experts = {"n_routed_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [0]}
-    experts["moe_intermediate_size"] = 16
+    for example in sorted(EXAMPLES.iterdir()):
+        yield example.name[:1].encode() + example.read_bytes().strip()
+    sizes = json.loads((EXAMPLES / "3-quantized.json").read_text("utf-8"))
     for family in FAMILIES:
-        yield b"3" + json.dumps({"model_type": family, **sizes}).encode()
-    yield (
-        b"3" + json.dumps({"text_config": {"model_type": next(iter(FAMILIES)), **sizes, **experts}}).encode()
-    )
-    yield b"3" + json.dumps({"model_type": "deepseek_v3", **sizes, **latent, **experts}).encode()
-    quantized = {"quantization_config": {"quant_method": "compressed-tensors", "bits": 4}, "layer_types": []}
-    yield b"3" + json.dumps({"model_type": next(iter(FAMILIES)), **sizes, **quantized}).encode()
+        yield b"3" + json.dumps({**sizes, "model_type": family}).encode()

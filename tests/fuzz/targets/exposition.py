@@ -273,9 +273,6 @@ def _close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-9)
 
 
-# --- where to begin
-
-
 def seeds() -> Iterator[bytes]:
     """Yield the recorded answers in small pieces: the lines of interest, a few at a time."""
     names = _COUNTED | _TIMED

@@ -121,13 +121,9 @@ def _check_observer(data: bytes, way: int) -> None:
     ends = way % 2 == 0
     seen = {
         step: _watch(data, cut, ends=ends)
-        for step, cut in (("whole", _whole), ("cut", lambda d: pieces(d, way)))
+        for step, cut in (("whole", lambda d: [d] if d else []), ("cut", lambda d: pieces(d, way)))
     }
     assert seen["whole"] == seen["cut"], f"{seen}"
-
-
-def _whole(data: bytes) -> list[bytes]:
-    return [data] if data else []
 
 
 def _watch(data: bytes, cut: Callable[[bytes], list[bytes]], *, ends: bool) -> tuple[object, ...]:

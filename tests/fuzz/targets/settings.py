@@ -15,6 +15,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import yaml
+
+from fuzz.seeds import VALUES
 from vllm_specdec_exporter.config.options import ConfigError, gather
 from vllm_specdec_exporter.config.values import file, format_duration, parse_duration, parse_target
 from vllm_specdec_exporter.config.yaml_text import YAMLTextError, read_yaml
@@ -145,24 +148,7 @@ _KINDS = {b"0": _check_file, b"1": _check_environment, b"2": _check_secrets, b"3
 
 def seeds() -> Iterator[bytes]:
     """Yield every setting in a file and in the environment, and what is usual of each kind."""
-    examples = {
-        "vllm.url": "http://user:pass@127.0.0.1:8000/metrics?token=abc",
-        "vllm.header": "Authorization: Bearer abc",
-        "vllm.insecure-skip-verify": "true",
-        "judgement.window": "1m",
-        "poll.timeout": "2s",
-        "spec.config": '{"method": "eagle3", "num_speculative_tokens": 3, "model": "a/b",'
-        ' "num_speculative_tokens_per_batch_size": [[1, 64, 3], [65, 512, 0]]}',
-        "cost.draft-size-ratio": "1:9",
-        "cost.draft-memory": "16GB",
-        "cost.gpu-memory": "160GiB",
-        "threshold": "harmful_speedup=0.9",
-        "tap.listen-address": "127.0.0.1:9852",
-        "tap.upstream": "http://127.0.0.1:8000",
-        "requests.type": "code=model:*coder*",
-        "requests.tenant": "acme",
-        "requests.tenant-header": "X-Tenant",
-    }
+    examples = yaml.safe_load(VALUES.read_text("utf-8"))
     for option in _TABLE:
         default = option.default if isinstance(option.default, str) else ",".join(option.default or ())
         text = examples.get(option.name, default)

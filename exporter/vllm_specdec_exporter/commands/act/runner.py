@@ -151,6 +151,8 @@ class Runner:
             outcome = await run_command(argv, decision.body, settings.timeout)
         except asyncio.CancelledError:
             outcome = Outcome(EventKind.FAILED, "it still ran when act was stopped, and was killed", argv)
+        except OSError as error:  # no room for the files of its input and output
+            outcome = Outcome(EventKind.FAILED, f"it cannot be run: {error.strerror or error}", argv)
         if outcome.kind is EventKind.ACTED:
             await self._keep(self._history.succeed(decision))
         return outcome
