@@ -16,6 +16,7 @@ from per_request.traffic import CHAT, CODE, Kind, observations
 from support.calibrated import calibrated_file
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
 from vllm_specdec_exporter.commands.simulate.simulation import parse_scenario
+from vllm_specdec_exporter.per_request.observation import Source
 from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Scope
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.endpoints import create_app

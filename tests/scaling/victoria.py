@@ -7,10 +7,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from alerts.lint import Rule
 from alerts.promtool import RULES
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
-from dashboards.worlds_rules import _WORD, Rule, _Evaluation, _levels
+from dashboards.worlds_rules import _Evaluation, _levels
 from support.programs import Program, find_program
 from support.prometheus import PrometheusServer
 
@@ -46,8 +47,7 @@ class VictoriaMetrics(PrometheusServer):
 def evaluate(scraped: Storage, times: NDArray[np.float64]) -> Storage:
     """Return what all rules give in VictoriaMetrics at these times, those first that others are made of."""
     files = [yaml.safe_load(path.read_text("utf-8")) for path in RULES.glob("*.yml")]
-    found = [rule for file in files for group in file["groups"] for rule in group["rules"]]
-    rules = [Rule(rule, frozenset(_WORD.findall(rule["expr"]))) for rule in found]
+    rules = [Rule(rule) for file in files for group in file["groups"] for rule in group["rules"]]
     with VictoriaMetrics() as server:
         worlds_write.push(server.url, scraped.times, scraped.series)
         evaluation = _Evaluation(server, times)
