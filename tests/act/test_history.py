@@ -34,8 +34,6 @@ def decision(
     return Decision({"model_name": model, "action": request, "recommended_k": k}, b"{}", starts_at)
 
 
-#: The clock is not set back beyond this.
-EARLIEST = 3000.0
 #: They began before any time of the tests: none is a new decision because of its begin.
 DECISIONS = [
     decision(model, request, k, starts_at=starts_at)
@@ -76,7 +74,7 @@ class HistoryRules(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(min_value=0, max_value=48 * HOUR))
     def the_clock_is_set_back(self, seconds: float) -> None:
-        self.wall = max(self.wall - seconds, EARLIEST)
+        self.wall -= seconds
 
     @rule(what=st.sampled_from(DECISIONS), fate=st.sampled_from(["done", "failed", "cut short"]))
     def an_alert_comes(self, what: Decision, fate: str) -> None:
