@@ -33,7 +33,7 @@ _LONG = (
     "replay/test_readers.py",
     "replay/test_faults.py",
     "alerts/test_rules.py",
-    "docs/test_run_pages.py",
+    "docs/test_run_blocks.py",
     "dashboards/test_executed.py",
     "paging/test_paging.py",
     "service/test_discovery.py",

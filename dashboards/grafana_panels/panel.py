@@ -294,30 +294,6 @@ class StateTimeline(Panel):
 
 
 @attr.s(auto_attribs=True, kw_only=True)
-class BarGauge(Panel):
-    """A bar for each series."""
-
-    KIND = "bargauge"
-
-    color: Json = attr.ib(factory=lambda: {"mode": "thresholds"})
-    least: float | None = 0
-
-    def options(self) -> Json:
-        """Return the options of a bar gauge."""
-        return {
-            "displayMode": "basic",
-            "minVizHeight": 16,
-            "minVizWidth": 8,
-            "namePlacement": "auto",
-            "orientation": "horizontal",
-            "reduceOptions": _CALC,
-            "showUnfilled": True,
-            "sizing": "auto",
-            "valueMode": "color",
-        }
-
-
-@attr.s(auto_attribs=True, kw_only=True)
 class Heatmap(Panel):
     """Buckets of a histogram over time.
 

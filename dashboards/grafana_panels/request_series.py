@@ -77,9 +77,9 @@ def judged(series: str, by: str, **matchers: str) -> str:
     return f"max by ({by}) ({promql.metric(series, **matchers)})"
 
 
-def with_record(by: str = "") -> str:
+def with_record() -> str:
     """Return the rate of observed requests whose answers had a usable record."""
-    return summed_rate(OBSERVED, by, f'{TARGETS},record!~"none|malformed"')
+    return summed_rate(OBSERVED, "", f'{TARGETS},record!~"none|malformed"')
 
 
 def of_requests() -> list[Json]:

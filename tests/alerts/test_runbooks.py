@@ -199,7 +199,7 @@ def simulated(folder: Path, k: int, *clients: int) -> Iterator[str]:
     """Run two engines that answer in few tokens, so that times per token fill several buckets."""
     phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 6} for n in clients]
     scenario = folder / f"scenario-{k}.yaml"
-    scenario.write_text(yaml.safe_dump({"loop": True, "phases": phases}), encoding="utf-8")
+    scenario.write_text(yaml.safe_dump({"phases": phases}), encoding="utf-8")
     flags = ("--speed", "20", "--engines", "2", "--model", "MODEL", "--seed", "1")
     with simulator("--scenario.file", str(scenario), *flags, "--num-speculative-tokens", str(k)) as url:
         yield url

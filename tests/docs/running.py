@@ -36,7 +36,7 @@ _LISTEN = re.compile(r"(?P<flag>--web\.listen-address[ =])[\w.]*:(?P<port>\d+)")
 _ABSOLUTE = re.compile(r"(?<![\w.:/}-])/(?=(?:opt|etc|var|run|usr/local)/)")
 _URL = re.compile(r"(?P<scheme>https?)://(?P<authority>[\w.-]+(?::\d+)?)")
 #: Commands that only print: where several pages have one, it runs once.
-_PRINTING = re.compile(rf"{PROGRAM} (?:check|compare) (?!.*(?:--save|--out|[>|]))")
+_PRINTING = re.compile(rf"{PROGRAM} (?:check|compare) (?!.*(?:--out|[>|]))")
 _EXAMPLE = re.compile(r"\.example\.com(:\d+)?$|^10\.")
 
 

@@ -101,7 +101,7 @@ def _scenario(folder: Path, *clients: int) -> str:
     """Write a scenario with as many loads as numbers of clients are given; return its path."""
     path = folder / f"scenario-{'-'.join(map(str, clients))}.yaml"
     phases = [{"phase": "healthy", "seconds": 20, "clients": n, "output_tokens": 30} for n in clients]
-    path.write_text(yaml.safe_dump({"loop": True, "phases": phases}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"phases": phases}), encoding="utf-8")
     return str(path)
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/faults.md lists each fault that has a test here or in tests/attacks, and no other."""
+"""Each fault that docs/reference/faults.md lists has one test, here or in tests/attacks."""
 
 import re
 from collections import Counter

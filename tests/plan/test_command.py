@@ -22,11 +22,6 @@ ROOT = Path(__file__).parents[2]
 SIZES = ("--target-params", "70B", "--draft-params", "8B")
 H100 = ("--gpus", "2", "--gpu", "h100")
 H200 = ("--gpus", "2", "--gpu", "h200")
-FACTS = (
-    *("--temperature", "0.2", "--temperature", "0.3", "--objective", "tpot"),
-    *("--same-family", "yes", "--same-tokenizer", "yes", "--uniform-batch", "yes"),
-    *("--validated-at-temperature", "yes", "--monitored", "yes"),
-)
 
 
 def plan(*words: str) -> Outcome:

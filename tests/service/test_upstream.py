@@ -28,7 +28,7 @@ from support.faulty_server import (
 )
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.values import parse_target
-from vllm_specdec_exporter.engines.server_info import MAX_BODY as INFO_LIMIT
+from vllm_specdec_exporter.engines.server_info import MAX_SERVER_INFO
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.serve.poller import Poller
@@ -481,7 +481,7 @@ class TestServerInfo:
             (status("401 Unauthorized"), "http_status"),
             (answer(b"{" + b"[" * 100_000), "malformed"),
             (answer(b'{"speculative_eagle_topk": "%s"}' % KEY.encode()), "malformed"),
-            (answer(b" " * (INFO_LIMIT + 1)), "too_large"),
+            (answer(b" " * (MAX_SERVER_INFO + 1)), "too_large"),
             (hang(), "timeout"),
         ],
     )

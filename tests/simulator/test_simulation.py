@@ -63,7 +63,6 @@ def test_truth_counts_across_restarts() -> None:
     assert since("spec_decode_num_drafts") > 0
     assert total.drafts == first.drafts + since("spec_decode_num_drafts")
     assert total.generation_tokens == first.generation_tokens + since("generation_tokens")
-    assert total.finished_requests == first.finished_requests + since("request_success")
     assert len(total.accepted_per_position) == 6
     at_0 = since("spec_decode_num_accepted_tokens_per_pos", position="0")
     assert total.accepted_per_position[0] == first.accepted_per_position[0] + at_0

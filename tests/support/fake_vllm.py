@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import threading
 from dataclasses import dataclass, field
@@ -51,9 +50,6 @@ class Script:
 
     status: int = 200
     record: dict[str, Any] | None = field(default_factory=lambda: dict(RECORD))
-    compress: bool = False  # where the client takes that
-    cut: bool = False  # whether the connection ends in the middle of a stream
-    gate: threading.Event | None = None  # a stream waits for it before its second token
 
 
 class FakeVLLM:
@@ -104,31 +100,15 @@ class FakeVLLM:
         chat = request.path.endswith("/chat/completions")
         if asked.get("stream"):
             return await self._stream(request, asked, chat=chat, script=script)
-        document = whole(chat=chat, record=script.record)
-        response = web.json_response(document)
-        if script.compress and "gzip" in headers.get("accept-encoding", ""):
-            response = web.Response(
-                body=gzip.compress(json.dumps(document).encode()),
-                content_type="application/json",
-                headers={"Content-Encoding": "gzip"},
-            )
-        return response
+        return web.json_response(whole(chat=chat, record=script.record))
 
     async def _stream(
         self, request: web.Request, asked: dict[str, Any], *, chat: bool, script: Script
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        if script.compress:
-            response.enable_compression()  # where the client takes that
         await response.prepare(request)
         usage = bool((asked.get("stream_options") or {}).get("include_usage"))
-        for number, event in enumerate(events(chat=chat, usage=usage, record=script.record)):
-            if number == 3 and script.gate is not None:
-                await asyncio.get_running_loop().run_in_executor(None, script.gate.wait, 20)
-            if number == 3 and script.cut:
-                assert request.transport is not None
-                request.transport.abort()
-                return response
+        for event in events(chat=chat, usage=usage, record=script.record):
             await response.write(event)
         await response.write(b"data: [DONE]\n\n")
         await response.write_eof()

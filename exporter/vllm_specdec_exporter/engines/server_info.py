@@ -15,7 +15,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from .reading import EngineReading, Reading
 
-MAX_BODY = 8 * 1024 * 1024  # bytes of a response; a few KiB are usual, long chat templates included
+MAX_SERVER_INFO = 8 * 1024 * 1024  # bytes of a response; a few KiB are usual, long chat templates included
 
 #: Methods as vLLM names them, by SGLang's algorithms. Another algorithm is not shown.
 _METHODS = {

@@ -257,12 +257,10 @@ def bullets(items: Iterable[str]) -> Html:
     return element("ul", *(element("li", item) for item in items))
 
 
-def data_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str | None]], *, label: str, numbers: bool = True
-) -> Html:
-    """Return a table of texts, ``None`` for a missing value; `numbers` right-aligns all but the first."""
+def data_table(heads: Sequence[str], rows: Iterable[Sequence[str | None]], *, label: str) -> Html:
+    """Return a table of numbers, ``None`` for a missing value; the first cell of each row names it."""
     lines = (
         row(cells[0] or "", [none("no value") if cell is None else cell for cell in cells[1:]])
         for cells in rows
     )
-    return table(heads, lines, label=label, class_="numbers" if numbers else "words")
+    return table(heads, lines, label=label, class_="numbers")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..engines import ReadingEmptiesError, Unrecognized, read
 from ..engines.reading import SGLANG
-from ..engines.server_info import MAX_BODY, ServerInfo, add_server_info, read_server_info
+from ..engines.server_info import MAX_SERVER_INFO, ServerInfo, add_server_info, read_server_info
 from ..exposition.text import MalformedExposition
 from ..observe import pipeline
 from ..observe.result import REASONS, PollFailure, TargetResult
@@ -181,7 +181,7 @@ class Poller:
             self._version_tries -= 1
             reason = "malformed"
             try:
-                body = await self._upstream.document("server_info", left, MAX_BODY)
+                body = await self._upstream.document("server_info", left, MAX_SERVER_INFO)
                 self._server_info = await asyncio.to_thread(read_server_info, body)
             except PollError as error:
                 reason = error.reason  # not the message, which may quote the server

@@ -1,4 +1,4 @@
-"""The tap: what passes, and what is seen of it, does not hang on the pieces that it comes in.
+"""The tap: what it observes does not depend on the pieces that the bytes come in.
 
 The first byte of an input says what is fed (`_KINDS`), the second how it is cut into pieces. What is
 promised:

@@ -171,7 +171,6 @@ class Engine:
         counts = self.measurements
         decode = self.now - request.first_token_at
         latency = self.now - request.arrived_at
-        self.totals.finished_requests += 1
         counts.add("request_success", 1, request.finished_reason)
         observations = {
             "request_prompt_tokens": request.prompt_tokens,

@@ -122,7 +122,6 @@ class Totals:
     #: Drafts in which the token at this position was accepted.
     accepted_per_position: list[int] = field(default_factory=list)
     generation_tokens: int = 0  # tokens generated, with and without drafts
-    finished_requests: int = 0
 
     @classmethod
     def empty(cls, num_speculative_tokens: int) -> Totals:

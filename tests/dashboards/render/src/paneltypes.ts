@@ -1,6 +1,5 @@
 // The types of panels that can be drawn.
 
-import { bargauge } from './bargauge';
 import { heatmap } from './heatmap';
 import type { PanelType } from './paneltype';
 import { stat } from './stat';
@@ -10,7 +9,6 @@ import { text } from './text';
 import { timeseries } from './timeseries';
 
 export const PANEL_TYPES: Record<string, PanelType> = {
-  bargauge,
   heatmap,
   stat,
   'state-timeline': stateTimeline,
