@@ -172,7 +172,7 @@ class TestCompare:
 
 
 #: How many times as long a token takes without speculation, in the made-up servers below.
-FASTER, SLOWER = 2.5, 0.8
+FASTER, SLOWER = 2.5, 0.6
 
 
 def results(speedup: float, *, polls: int = 30) -> list[EngineResult]:

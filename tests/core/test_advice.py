@@ -39,22 +39,21 @@ def measures(
 
 class TestPayoff:
     def test_where_harm_ends_and_benefit_begins(self) -> None:
-        """Harmful below 1.0, beneficial above 1.2, marginal between, if measured or calibrated."""
+        """Harmful below 1.0, beneficial above 1.2, marginal between; a loss that is shown as 1.00 is none."""
         harmful, marginal, beneficial = (
             PayoffVerdict.HARMFUL,
             PayoffVerdict.MARGINAL,
             PayoffVerdict.BENEFICIAL,
         )
-        edges = {0.999999: harmful, 1.0: marginal, 1.2: marginal, 1.200001: beneficial}
-        for (speedup, verdict), basis in product(edges.items(), (Basis.MEASURED, Basis.CALIBRATED)):
-            found = measures(speedup if basis is Basis.CALIBRATED else 3.0, Basis.CALIBRATED)
-            if basis is Basis.MEASURED:
-                found = replace(found, measured=Measured(speedup, speedup * 0.9, speedup * 1.1, 100.0))
-            payoff = judge_payoff(found, EAGLE, Thresholds())
-            assert (payoff.verdict, payoff.speedup, payoff.basis) == (verdict, speedup, basis)
+        edges = {0.994: harmful, 0.998: marginal, 1.002: marginal, 1.2: marginal, 1.200001: beneficial}
+        for speedup, verdict in edges.items():
+            measured = Measured(speedup, speedup * 0.999, speedup * 1.001, 100.0)
+            payoff = judge_payoff(replace(measures(3.0), measured=measured), EAGLE, Thresholds())
+            assert (payoff.verdict, payoff.speedup, payoff.basis) == (verdict, speedup, Basis.MEASURED)
 
-    def test_a_model_that_cannot_tell(self) -> None:
-        """A modelled speedup counts if its whole interval lies on one side of 1; else it is unknown."""
+    @pytest.mark.parametrize("basis", Basis)
+    def test_an_interval_that_includes_1(self, basis: Basis) -> None:
+        """Whatever the basis, a speedup counts if its whole interval lies on one side of 1."""
         verdicts = {
             0.7: PayoffVerdict.HARMFUL,  # 0.56 to 0.88
             0.9: PayoffVerdict.UNKNOWN,
@@ -63,17 +62,42 @@ class TestPayoff:
             1.3: PayoffVerdict.BENEFICIAL,
         }
         for speedup, verdict in verdicts.items():
-            payoff = judge_payoff(measures(speedup, Basis.MODELLED), EAGLE, Thresholds())
+            seen = measures(speedup, basis)
+            if basis is Basis.MEASURED:
+                seen = replace(seen, measured=Measured(speedup, speedup * 0.8, speedup * 1.25, 100.0))
+            payoff = judge_payoff(seen, EAGLE, Thresholds())
             known = verdict is not PayoffVerdict.UNKNOWN
             assert (payoff.verdict, payoff.speedup) == (verdict, speedup if known else None)
             assert (payoff.speedup_low, payoff.speedup_high) == (speedup * 0.8, speedup * 1.25)
-            assert payoff.basis is Basis.MODELLED
-            assert known or "run calibrate" in payoff.reasons[-1]
+            assert payoff.basis is basis
+            assert known or "the interval includes 1" in payoff.reasons[-1]
+
+    def test_which_way_an_unknown_verdict_leans(self) -> None:
+        """By the probability of a loss: of the normal distribution of the logarithm with this interval."""
+        for speedup, loss, likely in (
+            (0.9, 0.823, PayoffVerdict.HARMFUL),
+            (1.0, 0.5, None),
+            (1.1, 0.201, PayoffVerdict.BENEFICIAL),
+        ):
+            payoff = judge_payoff(measures(speedup), EAGLE, Thresholds())
+            assert payoff.loss_probability == pytest.approx(loss, abs=0.001)
+            assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, likely)
+        decided = judge_payoff(measures(1.5), EAGLE, Thresholds())
+        assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
+        assert decided.likely is None
+
+    def test_an_end_at_exactly_1_decides_nothing(self) -> None:
+        """A drafter that accepts nothing is never faster, and perhaps no slower."""
+        seen = measures(0.9)
+        payoff = judge_payoff(
+            replace(seen, estimate=replace(seen.estimate, speedup_high=1.0)), EAGLE, Thresholds()
+        )
+        assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, PayoffVerdict.HARMFUL)
 
     def test_the_operators_numbers(self) -> None:
         """Both edges can be moved."""
         thresholds = Thresholds().with_values({"harmful_speedup": 0.9, "beneficial_speedup": 1.5})
-        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (0.85, 0.95, 1.6)]
+        verdicts = [judge_payoff(measures(s), EAGLE, thresholds).verdict for s in (0.75, 1.45, 1.6)]
 
         assert verdicts == [PayoffVerdict.HARMFUL, PayoffVerdict.MARGINAL, PayoffVerdict.BENEFICIAL]
 
@@ -273,6 +297,13 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
     assert "it would pay for fewer requests at a time, so a K schedule may serve better" in found.reason
     assert [row.num_speculative_tokens for row in found.schedule][-1] == 0
     assert found.schedule_config
+
+    model = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="eagle3")
+    assert (model.action, model.schedule, model.schedule_config) == (Action.DISABLE, (), "")
+    assert "K schedule" not in model.reason
+    assert model.schedule_note == (
+        "with a draft model, K=0 in a schedule still costs its first pass: switch speculation off"
+    )
 
 
 class TestPaste:

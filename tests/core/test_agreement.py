@@ -7,6 +7,7 @@ import pytest
 from economics.servers import expected, judged, settings_for, survival_of
 from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.speculative_config import drafts_without_model
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Severity
 from vllm_specdec_exporter.judgement.payoff import DISABLE, LOWER_K, RAISE_K, PayoffVerdict
@@ -80,7 +81,10 @@ def explanations_fit(r: EngineResult) -> bool:
 
 
 def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
-    """No option beside 0 does, nor any row; and what is beneficial is never to be switched off."""
+    """No option beside 0 does, nor any row; and what is beneficial is never to be switched off.
+
+    With a draft model there is no row: K=0 would still cost its first pass.
+    """
     if r.advice.action is not Action.DISABLE:
         return True
     window = r.window("5m")
@@ -89,7 +93,7 @@ def no_k_pays_where_it_is_to_be_switched_off(r: EngineResult) -> bool:
     assert batch is not None
     scheduled = [row.num_speculative_tokens for row in r.advice.schedule if row.first <= batch <= row.last]
     return (
-        scheduled == [0]
+        scheduled == ([0] if drafts_without_model(r.deployment.method) else [])
         and all(option.speedup_low <= 1 for option in r.advice.options[1:])
         and r.payoff.verdict is not PayoffVerdict.BENEFICIAL
     )
@@ -104,15 +108,15 @@ def harm_alone_is_a_problem(r: EngineResult) -> bool:
     return not loses(r) or (first.severity is Severity.PROBLEM and begins)
 
 
-def unknown_payoff_leads_to_nothing(r: EngineResult) -> bool:
-    """No advice, and no problem but those of acceptance, if the interval of the speedup includes 1."""
-    if r.payoff.verdict is not PayoffVerdict.UNKNOWN:
-        return True
+def no_verdict_of_a_model_leads_to_nothing(r: EngineResult) -> bool:
+    """No advice, and no problem but those of acceptance and a likely loss, if a model cannot decide."""
+    if r.payoff.verdict is not PayoffVerdict.UNKNOWN or r.payoff.basis is not Basis.MODELLED:
+        return r.payoff.verdict is not PayoffVerdict.UNKNOWN or r.payoff.speedup is None
     problems = [f for f in r.findings if f.severity is Severity.PROBLEM]
-    of_acceptance = ("acceptance ", "the first drafted token is rejected", "the last ")
+    allowed = ("acceptance ", "the first drafted token is rejected", "the last ", "speculation is likely ")
     advice = r.advice
     return (
-        all(f.text.startswith(of_acceptance) and "times as fast" not in f.text for f in problems)
+        all(f.text.startswith(allowed) for f in problems)
         and (advice.action, advice.num_speculative_tokens) == (Action.INSUFFICIENT_DATA, None)
         and not (advice.speculative_config or advice.schedule or advice.options)
         and r.payoff.speedup is None
@@ -166,7 +170,11 @@ def the_action_is_that_of_k(r: EngineResult) -> bool:
 def test_in_every_situation(results: dict[str, EngineResult]) -> None:
     laws = (
         *(explanations_fit, no_k_pays_where_it_is_to_be_switched_off, harm_alone_is_a_problem),
-        *(unknown_payoff_leads_to_nothing, advice_is_told, rules_that_say_otherwise_stand_beside_the_advice),
+        *(
+            no_verdict_of_a_model_leads_to_nothing,
+            advice_is_told,
+            rules_that_say_otherwise_stand_beside_the_advice,
+        ),
         *(every_rule_is_applied, the_action_is_that_of_k),
     )
     broken = [(law.__name__, name) for law in laws for name, r in results.items() if not law(r)]

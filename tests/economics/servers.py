@@ -53,6 +53,9 @@ def settings_for(
     document: dict[str, Any] = {"method": method} if method else {}
     if k is not None:
         document["num_speculative_tokens"] = k
+    if basis is Basis.CALIBRATED:  # then the size of the draft is in the measured costs
+        size = profile.size_ratio or profile.typical_size_ratio or None
+        profile = replace(profile, uncertainty=0.05, size_ratio=size)
     return Settings(
         costs=CostSettings(replace(profile, basis=basis)),
         thresholds=thresholds_for(profile, k, method),

@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from support.builders import refusal
+from vllm_specdec_exporter.economics import estimate
 from vllm_specdec_exporter.economics.calibration import (
     UNCERTAINTY,
     CalibrationError,
@@ -82,7 +84,7 @@ def test_drafting_in_one_pass_does_not_grow_with_k() -> None:
 
 
 def test_a_batch_size_alone_gives_a_profile_of_it() -> None:
-    profile = calibrate([StepTime(1, 0, 5e-3), StepTime(1, 3, 8e-3)], "eagle3")
+    profile = calibrate([StepTime(1, 0, 5e-3), StepTime(1, 3, 8e-3)] * 2, "eagle3")
 
     assert profile.step_cost(3, 1) == pytest.approx(1.6)
 
@@ -105,5 +107,92 @@ def test_contexts_are_told_apart() -> None:
 
     assert profile.target.per_context_token == pytest.approx(1e-7, rel=0.01)
     assert largest_error(profile, rows) < 0.01
-    slower = [*rows, StepTime(1, 4, 1.25 * rows[2].seconds, 100.0)]
-    assert largest_error(profile, slower) == pytest.approx(0.2, abs=0.01)
+    for factor in (1.25, 1 / 1.25):
+        changed = [*rows, StepTime(1, 4, factor * rows[2].seconds, 100.0, "another measurement")]
+        assert largest_error(profile, changed) == pytest.approx(0.25, abs=0.01), "whichever is longer"
+
+
+TRUTHS = {
+    # By method: K, and the milliseconds of a draft, of a position and of a drafted token.
+    "draft_model": (3, (0.0, 20.5, 0.9)),
+    "ngram": (8, (1.0, 0.0, 0.6)),
+    "eagle3": (3, (2.0, 3.0, 0.4)),
+}
+
+
+@pytest.mark.parametrize("grid", [((1, 2, 4, 8), (80.0, 2080.0)), ((1, 4), (80.0,))])
+@pytest.mark.parametrize("method", TRUTHS)
+def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
+    method: str, grid: tuple[tuple[int, ...], tuple[float, ...]]
+) -> None:
+    """Noise of a tenth and of a fifth, three repeats: in at most 7 % of the runs, and no loss seems a gain.
+
+    The truth is 0.85 times as fast. With two batch sizes a quarter of the runs missed it, at a tenth.
+    """
+    k, (draft, position, token) = TRUTHS[method]
+    batches, contexts = grid
+
+    def true(k: int, batch: float, context: float) -> float:
+        extra = draft + position * k + token * k * batch if k else 0.0
+        return 20 + 0.6 * batch + 0.0002 * batch * context + extra
+
+    cost = true(k, 4, 80) / true(0, 4, 80)
+    for noise in (0.1, 0.2):
+        chance, missed, gains, runs = random.Random(1), 0, 0, 0
+        for _ in range(100):
+            rows = [
+                StepTime(
+                    batch, drafted, true(drafted, batch, context) * chance.lognormvariate(0, noise), context
+                )
+                for _ in range(3)
+                for batch in batches
+                for drafted in (k, 0)
+                for context in contexts
+            ]
+            try:
+                profile = calibrate(rows, method)
+            except CalibrationError:
+                continue
+            found = estimate(0.85 * cost, k, 4, profile.at_context(80))
+            assert found.speedup_low is not None
+            assert found.speedup_high is not None
+            runs += 1
+            missed += not found.speedup_low <= 0.85 <= found.speedup_high
+            gains += found.speedup_low > 1
+        assert runs > 90
+        assert missed <= 0.07 * runs
+        assert gains == 0
+
+
+def test_few_step_times_are_refused_with_what_to_add() -> None:
+    """A line through two points has no residual, which is no error of 0."""
+    rows = [StepTime(batch, k, step(k, batch) if k else plain(batch)) for batch in (1, 4) for k in (0, 4)]
+    said = refusal(CalibrationError, calibrate, rows, "ngram")
+    assert "4 step times cannot carry 4 coefficients" in said
+    assert "more batch sizes (--concurrency), or each more often (--repeats)" in said
+
+
+def test_each_direction_of_plain_steps_has_its_own_message() -> None:
+    for small, large, said in ((0.04, 0.2, "rises more steeply"), (0.2, 0.04, "does not rise")):
+        for repeats in (1, 3):
+            rows = [StepTime(2, 0, small), StepTime(8, 0, large)] * repeats
+            rows += [StepTime(2, 4, small * 1.3), StepTime(8, 4, large * 1.3)] * repeats
+            assert f"without speculation {said}" in refusal(CalibrationError, calibrate, rows, "ngram")
+
+
+def test_costs_below_zero_are_not_taken_for_free_drafts() -> None:
+    """Drafts that save time are refused, and so is a profile that contradicts its own measurements.
+
+    Where noise alone takes a cost below 0, the interval includes what was measured.
+    """
+    faster = [StepTime(batch, k, plain(batch) * (0.7 if k else 1)) for batch in BATCHES for k in (0, 4)]
+    assert "took 0.70 times as long as steps without" in refusal(CalibrationError, calibrate, faster, "ngram")
+
+    times = {(2, 0): 0.1, (8, 0): 0.11, (2, 4): 0.12, (8, 4): 0.10}
+    rows = [StepTime(batch, k, time * (1 + 0.04 * i)) for (batch, k), time in times.items() for i in range(3)]
+    profile = calibrate(rows, "ngram")
+    assert profile.uncertainty > UNCERTAINTY
+    for batch in (2, 8):
+        measured = times[batch, 4] / times[batch, 0]
+        least, most = profile.cost_range(4, batch)
+        assert least <= max(1.0, measured) <= most

@@ -1,8 +1,10 @@
 """The K schedule: the best K at every batch size, and a configured one as vLLM reads it."""
 
 import json
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,16 +40,20 @@ def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], largest: int, k: int) 
     )
 
 
-@given(lengths, profiles)
-def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProfile) -> None:
-    """No K is faster than the scheduled one, at any batch size from 1 to the largest."""
-    rows = make_schedule(values, profile)
+@given(lengths, profiles, st.sampled_from(["ngram", "eagle3"]))
+def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProfile, method: str) -> None:
+    """No K is faster than the scheduled one, at any batch size from 1 to the largest.
+
+    K=0 costs a plain step for n-gram lookup only: a drafter with a model still makes its first pass.
+    """
+    rows = make_schedule(values, profile, method=method)
 
     assert_that_vllm_takes(rows, MAX_BATCH, len(values))
     for row in rows:
         # Within a row the gain of every K is a ratio of lines, but all of them are looked at.
         for batch in range(row.first, row.last + 1, max(1, (row.last - row.first) // 40)):
-            speedups = [1.0, *(length / profile.step_cost(k, batch) for k, length in enumerate(values, 1))]
+            idle = 1.0 if method == "ngram" else 1 / profile.idle_cost(batch)
+            speedups = [idle, *(length / profile.step_cost(k, batch) for k, length in enumerate(values, 1))]
             assert speedups[row.num_speculative_tokens] >= max(speedups) * (1 - 1e-9), batch
 
 
@@ -59,7 +65,24 @@ def test_the_preferred_k_stays_unless_another_gains_enough() -> None:
     assert {gain: [row.num_speculative_tokens for row in rows] for gain, rows in found.items()} == gains
 
     dear = CostProfile("dear", TargetCost(1.0), DraftCost(fixed=1.0))
-    assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0) == OFF
+    assert make_schedule((1.5, 1.9), dear, prefer=2, minimum_gain=1.0, method="ngram") == OFF
+
+
+def test_no_drafts_of_a_model_cost_its_first_pass() -> None:
+    """As published: 93.8 ms a token at K=0 of a schedule, 77.2 ms without speculation.
+
+    So a K that loses to no speculation is still scheduled where K=0 would lose more.
+    """
+    profile = CostProfile(
+        "gemma", TargetCost(70.0, per_token=0.04), DraftCost(per_position=16.66), context_tokens=0.0
+    )
+    assert profile.idle_cost(180) == pytest.approx(93.86 / 77.2)
+    assert replace(profile, correction=2.0).idle_cost(180) == pytest.approx(1 + 2 * 16.66 / 77.2)
+    rows = {method: make_schedule((1.25,), profile, method=method) for method in ("ngram", "eagle3")}
+    assert rows == {
+        "ngram": (ScheduleRow(1, 28, 1), ScheduleRow(29, MAX_BATCH, 0)),
+        "eagle3": (ScheduleRow(1, 722, 1), ScheduleRow(723, MAX_BATCH, 0)),
+    }
 
 
 def test_nothing_accepted_or_no_k_at_all_is_one_row_that_switches_speculation_off() -> None:

@@ -96,11 +96,45 @@ REFUSED = {
         [StepInterval(seconds(40 - batch), float(batch)) for batch in (1, 2, 4, 8, 16, 32)] * 9,
         "step time does not rise with the batch",
     ),
+    "steps that begin below 0": (
+        [StepInterval(0.01 * (batch - 0.9), float(batch)) for batch in (1, 2, 4, 8, 16, 32)] * 9,
+        "step time rises more steeply than the batch",
+    ),
+    "a single time for each of two batch sizes": (
+        [StepInterval(seconds(batch), batch) for batch in (2.0, 4.0)],
+        "too few intervals to tell how much the step times scatter",
+    ),
+    "scatter": (
+        [
+            StepInterval(seconds(2.0 + 2 * (i % 2)) * (0.2, 1.8)[i // 2 % 2], 2.0 + 2 * (i % 2))
+            for i in range(6)
+        ],
+        "step times scatter: the line is known within",
+    ),
     "throttling": (
         [StepInterval(seconds(b) * (2.5 if b in (2, 16) else 1), float(b)) for b in (1, 2, 4, 8, 16, 32)] * 9,
         "from a line over the batch size",
     ),
 }
+
+
+def test_a_line_through_two_bins_claims_no_more_than_they_can_tell() -> None:
+    """Noise of 5 to 20 %: in at most 7 % of the runs it is off by more than its error."""
+    for noise in (0.05, 0.2):
+        for count in (12, 40):
+            missed, runs = 0, 0
+            for seed in range(100):
+                chance = random.Random(seed)
+                batches = [chance.choice((2.0, 4.0)) for _ in range(count)]
+                times, now = learned(
+                    [StepInterval(seconds(b) * chance.lognormvariate(0, noise), b) for b in batches]
+                )
+                found = times.fit(now)
+                if isinstance(found, StepFit):
+                    runs += 1
+                    missed += abs(found.seconds(2) / seconds(2) - 1) > found.error
+            assert runs > 50
+            assert missed <= 0.07 * runs
 
 
 def test_what_shows_no_line_is_refused_with_the_reason() -> None:
@@ -146,18 +180,26 @@ def steps(
 
 def test_steps_with_and_without_drafts_are_a_measurement() -> None:
     profile = for_method("eagle3")
-    found = correct_by_steps(profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0)
+    found = correct_by_steps(profile, steps((1, 2, 4, 8), (1, 2, 4, 8)), K, 4.0, 100.0, "ngram")
     assert found.basis is Basis.MEASURED
     assert found.step_cost(K, 4) == pytest.approx(1.5, rel=0.02)
     assert found.uncertainty < 0.1
+
+
+def test_a_draft_model_has_no_plain_steps() -> None:
+    """With K=0 in a schedule, vLLM still runs its first pass."""
+    both = steps((1, 2, 4, 8), (1, 2, 4, 8))
+    for method in ("eagle3", "draft_model", "mtp", ""):
+        found = correct_by_steps(for_method("eagle3"), both, K, 4.0, 100.0, method)
+        assert found.basis is Basis.MODELLED
 
 
 def test_it_is_not_extrapolated() -> None:
     """Beyond one and a half times the batch sizes at which both kinds were seen, the profile holds."""
     profile = for_method("eagle3")
     found = steps((1, 2, 4), (4, 8, 16))
-    assert correct_by_steps(profile, found, K, 4.0, 100.0).basis is Basis.MEASURED
-    assert correct_by_steps(profile, found, K, 12.0, 100.0) is profile
+    assert correct_by_steps(profile, found, K, 4.0, 100.0, "ngram").basis is Basis.MEASURED
+    assert correct_by_steps(profile, found, K, 12.0, 100.0, "ngram") is profile
 
 
 def test_steps_with_drafts_alone_give_the_slope() -> None:
@@ -165,7 +207,7 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
     profile = for_method("eagle3")
     rise = {}
     for slope in (0.0001, 0.001):
-        found = correct_by_steps(profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0)
+        found = correct_by_steps(profile, steps((), (1, 8, 64), slope), K, 8.0, 100.0, "ngram")
         assert found.basis is Basis.MODELLED
         times = [
             found.times(K, 1)[1] + found.load * (found.times(K, batch)[1] - found.times(K, 1)[1])
@@ -185,13 +227,13 @@ def test_what_shows_nothing_leaves_the_profile() -> None:
         (both, None, None),
         (steps((1, 2, 4), (4, 4, 4)), K, 4.0),
     ):
-        assert correct_by_steps(profile, learned_steps, drafted, batch, 100.0) is profile
+        assert correct_by_steps(profile, learned_steps, drafted, batch, 100.0, "ngram") is profile
 
 
 def test_a_calibrated_profile_keeps_its_slope() -> None:
     profile = for_method("eagle3")
     calibrated = profile.__class__(profile.name, profile.target, profile.draft, basis=Basis.CALIBRATED)
-    assert correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0) is calibrated
+    assert correct_by_steps(calibrated, steps((), (1, 8, 64)), K, 8.0, 100.0, "ngram") is calibrated
 
 
 def test_few_drafts_are_neither() -> None:

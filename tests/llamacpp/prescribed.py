@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 from vllm_specdec_exporter.observe.result import EngineResult
 
-#: A cost that needs no measurement: each drafted token costs a tenth of a plain step.
+#: A cost that is taken to be measured: each drafted token costs a tenth of a plain step.
 COST = 0.1
 COST_FILE = """
 profiles:
   known:
     provenance: a drafted token costs a tenth of a plain step
+    basis: calibrated
     uncertainty: 0.05
     target: {fixed: 1.0}
     draft: {per_position: 0.1}

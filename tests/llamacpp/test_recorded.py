@@ -7,13 +7,15 @@ import pytest
 
 from llamacpp.prescribed import COST, REQUESTS, SETS, differences
 from support.builders import upstream
-from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, process_reading
 
-KNOWN = CostProfile("known", TargetCost(1.0), DraftCost(per_position=COST), uncertainty=0.05)
+KNOWN = CostProfile(
+    "known", TargetCost(1.0), DraftCost(per_position=COST), uncertainty=0.05, basis=Basis.CALIBRATED
+)
 WINDOW = Window(300.0)
 
 

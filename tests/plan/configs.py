@@ -21,6 +21,8 @@ GEMMA3_12B = _CONFIGS["GEMMA3_12B"]
 QWEN3_30B_MOE = _CONFIGS["QWEN3_30B_MOE"]
 DEEPSEEK_V3 = _CONFIGS["DEEPSEEK_V3"]
 OPT_125M = _CONFIGS["OPT_125M"]
+QWEN35_27B = _CONFIGS["QWEN35_27B"]
+GEMMA4_31B = _CONFIGS["GEMMA4_31B"]
 
 #: By name: the configuration, the parameters published, and those that a token passes through (billions).
 PUBLISHED: dict[str, tuple[dict[str, Any], int, float]] = {

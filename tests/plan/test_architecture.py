@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from plan.configs import (
     DEEPSEEK_V3,
     GEMMA3_12B,
+    GEMMA4_31B,
     LLAMA_8B,
     LLAMA_70B,
     MISTRAL_7B,
@@ -17,6 +18,7 @@ from plan.configs import (
     OPT_125M,
     PUBLISHED,
     QWEN3_30B_MOE,
+    QWEN35_27B,
     QWEN_7B,
 )
 from support.builders import refusal
@@ -61,6 +63,8 @@ def test_a_token_takes_its_keys_and_values_in_every_layer() -> None:
         (GEMMA3_12B, 2 * 48 * 8 * 256),  # head_dim is the class's default, not 3840 / 16
         (QWEN3_30B_MOE, 2 * 48 * 4 * 128),  # explicit head_dim, not 2048 / 32
         (OPT_125M, 2 * 12 * 12 * 64),  # no grouped queries: as many key as query heads
+        (QWEN35_27B, 2 * 16 * 4 * 256),  # linear attention in three of four layers
+        (GEMMA4_31B, 50 * 2 * 16 * 256 + 10 * 2 * 4 * 512),  # other heads in layers without a window
         (DEEPSEEK_V3, 61 * (512 + 64)),  # latent attention: one vector, not two for every head
     ):
         assert read_architecture(config).kv_values_per_token() == values, config["model_type"]
@@ -77,6 +81,23 @@ def test_tensor_parallelism_copies_what_it_cannot_split() -> None:
 def test_a_window_that_is_not_used_is_none() -> None:
     assert read_architecture(QWEN_7B).sliding_window == 0
     assert read_architecture(MISTRAL_7B).sliding_window == 4096
+
+
+def test_layers_are_those_that_transformers_derives_without_a_list() -> None:
+    """Every fourth of Qwen's hybrids, every sixth of Gemma 3 and 4 attends to the whole context."""
+    for config, full, sliding, linear in (
+        (QWEN35_27B["text_config"], 16, 0, 48),
+        (GEMMA4_31B["text_config"], 10, 50, 0),
+        (GEMMA3_12B, 8, 40, 0),
+        (MISTRAL_7B, 0, 32, 0),
+        (QWEN_7B, 28, 0, 0),
+    ):
+        text = {key: value for key, value in config.items() if key != "layer_types"}
+        found = read_architecture(text)
+        kinds = (found.full_layers, found.sliding_layers, found.linear.layers if found.linear else 0)
+        assert kinds == (full, sliding, linear), config
+    qwen = read_architecture(QWEN35_27B)
+    assert (qwen.mtp_layers, qwen.state_bytes) == (1, 48 * 48 * 128 * 128 * 4)
 
 
 def test_heads_have_the_sizes_of_their_papers() -> None:

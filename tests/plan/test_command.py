@@ -117,7 +117,8 @@ def test_the_published_arithmetic_is_in_the_json() -> None:
 def test_what_is_told_of_the_traffic_can_speak_against_it() -> None:
     told = (
         *(("--temperature", "0.9"), ("--objective", "ttft"), ("--monitored", "no")),
-        *(("--same-family", "no"), ("--same-tokenizer", "no"), ("--acceptance", "0.05")),
+        *(("--same-family", "no"), ("--same-tokenizer", "no")),
+        ("--acceptance", "0.01", "--num-speculative-tokens", "8"),
     )
     assert [plan(*SIZES, *H200, *words).code for words in told] == [1] * len(told)
     assert plan(*SIZES, *H200, "--uniform-batch", "no").code == 0

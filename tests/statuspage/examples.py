@@ -176,7 +176,7 @@ FLEET = page_of(
                 [
                     (HEALTHY, 41.3),
                     (OPTIMAL, 37.1),
-                    (POOR, 44.0),
+                    (HOPELESS, 44.0),
                     (FAIR, 12.9),
                     (HEALTHY, 0.2),
                     (OPTIMAL, 140.0),

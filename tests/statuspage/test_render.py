@@ -182,7 +182,8 @@ def test_every_action_and_every_k_are_in_plain_words() -> None:
 def test_a_payoff_that_cannot_be_known_says_why() -> None:
     """A server that does not show its load is judged by its acceptance; a wide interval is shown."""
     assert re.match(
-        r"unknown \d\.\d\d to \d\.\d\d times as fast as without speculation, modelled, last 5m",
+        r"likely beneficial \(0\.\d\d to (\d\.\d\d)\) 0\.\d\d to \1 times as fast as without "
+        r"speculation, modelled, last 5m",
         answers(show(PAGES["payoff_unknown"]))["Payoff"],
     )
     page = show(page_of(target(engine(running=None))))
@@ -209,7 +210,7 @@ def test_what_to_paste_is_the_operators_json_with_another_k() -> None:
 
 
 def test_a_schedule_says_what_it_rests_on_or_why_there_is_none() -> None:
-    only = PAGES["poor"].targets[0].engines[0]
+    only = PAGES["measured"].targets[0].engines[0]
 
     def text(**changes: object) -> str:
         advice = replace(only.advice, **changes)  # type: ignore[arg-type]

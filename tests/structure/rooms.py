@@ -21,8 +21,8 @@ PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
-    ("economics.hardware", "pathlib"): "its own table, which is data of the package",
-    ("economics.hardware", "read_text"): "the same",
+    ("economics.sizes", "pathlib"): "its own table, which is data of the package",
+    ("economics.sizes", "read_text"): "the same",
     ("economics.profiles", "pathlib"): "its own table, which is data of the package",
     ("economics.profiles", "read_text"): "the same",
     ("publish.events", "logging"): "the numbers of the levels",

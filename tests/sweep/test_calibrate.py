@@ -14,7 +14,17 @@ from sweep.fake import FakeServer, refusal
 from sweep.records import SERVER, result
 from vllm_specdec_exporter.commands import calibrate as command
 from vllm_specdec_exporter.commands.calibrate import step_time
-from vllm_specdec_exporter.commands.sweep.record import CellAcceptance, CellResult, ServerIdentity, Status
+from vllm_specdec_exporter.commands.sweep import SweepPlan
+from vllm_specdec_exporter.commands.sweep.client import Endpoint
+from vllm_specdec_exporter.commands.sweep.record import (
+    CellAcceptance,
+    CellResult,
+    ServerIdentity,
+    Status,
+    SweepRecord,
+    setup_of,
+)
+from vllm_specdec_exporter.commands.sweep.runner import SweepOutcome
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime
 from vllm_specdec_exporter.economics.cost import Basis
@@ -45,8 +55,8 @@ def cell(*answers: StreamedAnswer) -> CellResult:
 
 def test_step_time_is_the_median_time_between_events() -> None:
     """One of three answers was delayed by prefill of the others."""
-    found = step_time(cell(answer(0.010), answer(0.011), answer(0.050)))
-    assert found == StepTime(batch=2.0, k=3.0, seconds=0.011, context=120.5)
+    measured = cell(answer(0.010), answer(0.011), answer(0.050))
+    assert step_time(measured) == StepTime(2.0, 3.0, 0.011, context=120.5, cell=measured.cell.name)
 
 
 def test_step_time_without_an_event_for_each_step_follows_from_time_per_token() -> None:
@@ -70,6 +80,14 @@ def scheduled(batch: int, seconds: float, *, drafting: bool) -> CellResult:
     return replace(found, generated_tokens=21.0 * len(answers), counters=CellAcceptance())
 
 
+def test_a_cell_of_which_few_steps_draft_is_a_plain_one() -> None:
+    """At its end fewer requests run, so that a K schedule drafts once or twice."""
+    one = replace(cell(*[answer(0.010, tokens=21)] * 2), generated_tokens=42.0)
+    for drafts, k in ((1.0, 0.0), (4.0, 0.3)):
+        drafted = CellAcceptance(drafts=drafts, draft_tokens=3 * drafts, accepted_tokens=0.0)
+        assert step_time(replace(one, counters=drafted)).k == pytest.approx(k)
+
+
 def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,11 +96,11 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     plain = [scheduled(batch, 0.008 + 0.0005 * batch, drafting=False) for batch in (8, 16)]
 
     async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
-        return SERVER, [*drafting, *plain]
+        return SERVER, [*drafting, *plain] * 3
 
     monkeypatch.setattr(command, "_measure", measure)
     file = tmp_path / "cost.yaml"
-    words = ("http://127.0.0.1:9", "--method", "eagle3", "--concurrency", "1,2,8,16", "--out", str(file))
+    words = ("http://127.0.0.1:9", "--method", "ngram", "--concurrency", "1,2,8,16", "--out", str(file))
     outcome = run_here("calibrate", *words)
     assert outcome.code == 0, outcome.err
     (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
@@ -94,16 +112,57 @@ def test_profile_of_a_k_schedule_says_what_is_extrapolated(
     assert profile.uncertainty == pytest.approx(0.012 / 0.0085 - 1, rel=0.01)
 
 
+def test_a_profile_that_says_nothing_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeats that differ by three times: the error is printed, and the exit code is 1."""
+
+    async def measure(*_: object) -> tuple[ServerIdentity, list[CellResult]]:
+        return SERVER, [
+            scheduled(batch, seconds * factor, drafting=drafting)
+            for batch in (1, 4)
+            for seconds, drafting in ((0.020, False), (0.030, True))
+            for factor in (0.5, 1.0, 1.5)
+        ]
+
+    monkeypatch.setattr(command, "_measure", measure)
+    file = tmp_path / "cost.yaml"
+    outcome = run_here(
+        "calibrate", "http://127.0.0.1:9", "--plain-url", "http://127.0.0.1:8", "--out", str(file)
+    )
+    assert outcome.code == 1
+    assert "largest error" in outcome.out
+    assert "% only; 50% at most is of use, so nothing is written: measure more batch sizes" in outcome.err
+    assert not file.exists()
+
+
+async def test_each_cell_is_repeated_and_each_server_goes_first_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[tuple[str, int]] = []
+
+    async def sweep(plan: SweepPlan, server: Endpoint, **_: object) -> SweepOutcome:
+        order.append((server.base[-1], *plan.concurrencies))
+        return SweepOutcome(SweepRecord(SERVER, setup_of(plan)))
+
+    monkeypatch.setattr(command, "run_sweep", sweep)
+    outcome = await calibrate(
+        "http://127.0.0.1:1", "--plain-url", "http://127.0.0.1:2", "--concurrency", "1,4"
+    )
+    assert outcome.code == 1
+    with_first = [("1", 1), ("2", 1), ("1", 4), ("2", 4)]
+    plain_first = [("2", 1), ("1", 1), ("2", 4), ("1", 4)]
+    assert order == [*with_first, *plain_first, *with_first]
+
+
 async def calibrate(*words: str) -> Outcome:
     """Run the command beside the loop that the fake server lives in."""
     return await asyncio.to_thread(run_here, "calibrate", *words, "--quiet")
 
 
 async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(server: FakeServer) -> None:
-    """Three requests per worker, at least six, of each set: code, chat, and code behind 2,000 tokens."""
+    """Two requests per worker, at least four, of code, chat, and code behind 2,000 tokens, three times."""
     outcome = await calibrate(server.url, "--plain-url", server.url, "--concurrency", "1,4", "--dry-run")
     assert outcome.code == 0
-    assert outcome.out.startswith("54 requests of 128 tokens to each of ")
+    assert outcome.out.startswith("108 requests of 128 tokens to each of ")
     assert server.paths == []
 
 

@@ -1,9 +1,10 @@
 """`calibrate`: measure the cost of speculation on this machine, and write a cost profile for `--cost.file`.
 
 It sends the same requests to two servers of one model on equal machines, one with speculation and one
-without, or to one server with a K schedule that has K=0. It does so at several batch sizes and contexts, and
-fits the step times by `economics.calibration`. A step is the time per output token as a client sees it, times
-the tokens that a request gets per step, by the server's counters.
+without, in turn and several times; or, if drafts need no model, to one server with a K schedule that has
+K=0. It does so at several batch sizes and contexts, and fits the step times by `economics.calibration`. A
+step is the time per output token as a client sees it, times the tokens that a request gets per step, by the
+server's counters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import yaml
 
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
-from ..economics.cost import Basis
+from ..economics.cost import MAX_UNCERTAINTY, Basis
+from ..economics.speculative_config import drafts_without_model
 from .arguments import (
     add_flag,
     check_writable,
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4
 
-#: Requests of each worker.
-_PER_WORKER = 3
+#: Requests of each worker in each repeat: the median leaves out what one of them was delayed by.
+_PER_WORKER = 2
+#: Repeats of each measurement: the least that show how much it scatters.
+_MIN_REPEATS, _MAX_REPEATS = 3, 100
 #: Requests at a time: vLLM's largest default of --max-num-seqs.
 _MAX_BATCH = 1024
 #: Tokens of text: the longest contexts that servers offer.
@@ -55,6 +59,9 @@ _MAX_CONTEXT = 1_000_000
 
 #: Largest relative difference between the numbers of events and of steps, where each step sends an event.
 _MAX_STEP_DIFFERENCE = 0.1
+#: Below this share of steps with drafts, a cell counts as without: at its end the batch is smaller, so that a
+#: K schedule may draft.
+_FEW_DRAFTS = 0.05
 
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
@@ -63,7 +70,8 @@ _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `calibrate` to `parser`."""
     parser.epilog = (
-        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or others use a server; "
+        f"Exit codes: {FINE} written; {PROBLEM} the measurements give no profile, or none within "
+        f"{MAX_UNCERTAINTY:.0%}, or others use a server; "
         f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
@@ -71,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--plain-url URL",
         "The same model without speculation, on an equal machine. Needed unless the server has a K schedule "
-        "that has K=0.",
+        "that has K=0 and --method is one without a draft model, such as ngram.",
         "",
     )
     batches = values_of(whole_between(1, _MAX_BATCH))
@@ -82,6 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     contexts = values_of(whole_between(0, _MAX_CONTEXT))
     add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
+    repeats = whole_between(_MIN_REPEATS, _MAX_REPEATS)
+    add_flag(parser, "--repeats N", "Measurements of each batch size and context.", "3", repeats)
     add_flag(parser, "--max-tokens N", "Tokens per response.", "128", whole_between(1, _MAX_CONTEXT))
     warmth = "As in production: drafting costs a little less where more is rejected."
     add_flag(parser, "--temperature T", warmth, "0", number_between(0.0, 2.0))
@@ -99,9 +109,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, print what it means, and return the exit code."""
+    if not args.plain_url and not drafts_without_model(args.method):
+        raise ConfigError(
+            "--plain-url is missing: with a draft model, steps with K=0 still cost its first pass. Without "
+            "one, give --method ngram or suffix"
+        )
     prompts = _prompts(args.prompts, sorted(args.context))
     plans = [_plan(args, prompts, batch) for batch in sorted(args.concurrency)]
-    requests = sum(plan.requests * len(prompts) for plan in plans)
+    requests = sum(plan.requests * len(prompts) for plan in plans) * args.repeats
     if args.dry_run:
         print(
             f"{requests} requests of {args.max_tokens} tokens to each of {', '.join(_urls(args))}, "
@@ -127,8 +142,12 @@ def run(args: argparse.Namespace) -> int:
         return fail("calibrate", f"{error}{hint}", PROBLEM)
     note = profile.provenance
     profile = _described(profile, rows, identity, plans, requests)
-    write_file("--out", Path(args.out), document(profile).encode())
     print(table(profile, rows))
+    if profile.uncertainty > MAX_UNCERTAINTY:
+        more = "measure more batch sizes (--concurrency) or more often (--repeats), on quiet machines"
+        reason = f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: {more}"
+        return fail("calibrate", f"costs are known within {profile.uncertainty:.0%} only; {reason}", PROBLEM)
+    write_file("--out", Path(args.out), document(profile).encode())
     if note:
         print(f"the interval is wide: {note}", file=sys.stderr)
     print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
@@ -142,12 +161,11 @@ def _described(
     plans: Sequence[SweepPlan],
     requests: int,
 ) -> CostProfile:
-    """Return the profile with its ranges, its uncertainty and how it was measured."""
+    """Return the profile with its ranges and how it was measured."""
     batches = [load for plan in plans for load in plan.concurrencies]
     largest, note = largest_error(profile, rows), profile.provenance
     return replace(
         profile,
-        uncertainty=max(profile.uncertainty, largest),
         basis=Basis.CALIBRATED,
         batches=profile.batches or (float(min(batches)), float(max(batches))),
         contexts=(min(row.context for row in rows), max(row.context for row in rows)),
@@ -210,12 +228,16 @@ async def _measure(
     progress = SweepProgress(None if args.quiet else sys.stderr)
     cells: list[CellResult] = []
     identity: ServerIdentity | None = None
-    for plan in plans:
-        for url in _urls(args):
-            server = endpoint(url, api_key_file=args.api_key_file)
-            outcome = await run_sweep(plan, server, progress=progress)
-            identity = identity or outcome.record.server
-            cells += outcome.record.cells
+    for repeat in range(args.repeats):
+        for plan in plans:
+            # Each goes first in turn, or a drift would always favour the same one.
+            for url in _urls(args)[:: -1 if repeat % 2 else 1]:
+                server = endpoint(url, api_key_file=args.api_key_file)
+                outcome = await run_sweep(plan, server, progress=progress)
+                if outcome.stopped:
+                    raise OtherTraffic(outcome.stopped)
+                identity = identity or outcome.record.server
+                cells += outcome.record.cells
     assert identity is not None
     return identity, cells
 
@@ -241,13 +263,15 @@ def step_time(cell: CellResult) -> StepTime:
     steps = max(cell.generated_tokens - accepted - firsts, drafts)
     times = [answer.event_seconds for answer in whole if answer.event_seconds is not None]
     between = sum(answer.events - 1 for answer in whole)
+    few = drafts < _FEW_DRAFTS * steps
     return StepTime(
         batch=max(1.0, sum(answer.seconds for answer in cell.answers) / cell.seconds),
-        k=drafted / steps,
+        k=0.0 if few else drafted / steps,
         seconds=median(times)
         if times and abs(between / steps - 1) <= _MAX_STEP_DIFFERENCE
         else cell.tpot.mean * (cell.generated_tokens - firsts) / steps,
         context=mean(a.prompt_tokens + a.completion_tokens / 2 for a in whole),
+        cell=cell.cell.name,
     )
 
 
@@ -280,4 +304,6 @@ def table(profile: CostProfile, rows: Sequence[StepTime]) -> str:
     lines += [
         f"{k:>6}" + "".join(f"{profile.step_cost(k, batch):>8.2f}" for batch in batches) for k in ks if k > 0
     ]
+    error, within = largest_error(profile, rows), profile.uncertainty
+    lines += ["", f"largest error {error:.0%}; a step's cost is known within {within:.0%}"]
     return "\n".join(lines)

@@ -2,8 +2,8 @@
 
 * `cost`: the cost of a step with drafts, relative to one without; default thresholds by method.
 * `profiles`: named cost profiles, shipped as data with their provenance, or from the operator's file.
-* `hardware`: the cost from known hardware, by a roofline model. `architecture`, `model`, `sizes`: the size of
-  a model, from its `config.json` or as given.
+* `hardware`: the cost from known hardware, by a roofline model, and its error. `architecture`, `model`: the
+  size of a model, from its `config.json` or as given. `sizes`: sizes and accelerators as they are written.
 * `step_time`: step times of an engine, learned online. `calibration`: the cost from measured step times.
 * `speedup`: the published theory, the speedup of a measured acceptance under a cost profile, break-even, and
   the published return on speculation.

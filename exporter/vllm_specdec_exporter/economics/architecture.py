@@ -7,53 +7,18 @@ tower (about 0.4B parameters in most).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..config.options import nearest
-from .sizes import is_quantized, stored_precision
+from .sizes import FAMILIES, Family, is_quantized, stored_precision
 
 if TYPE_CHECKING:
     from .sizes import Precision
 
-_CACHING = ("full_attention", "sliding_attention")  # types of layers with a KV cache
+#: Types of layers that are counted here, as Transformers calls them.
+_FULL, _SLIDING, _LINEAR = _KINDS = ("full_attention", "sliding_attention", "linear_attention")
 _MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What the configurations of one `model_type` leave out."""
-
-    mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
-    tied: bool = False  # whether the output layer shares the embeddings by default
-    query_bias: bool = False  # whether queries, keys and values have biases by default
-    norms: int = 2  # vectors of the hidden size in a layer's norms
-    head_norms: bool = False  # whether queries and keys are normalized per head
-    expert_gate: bool = False  # whether a shared expert has a gate of its own
-    #: Whether positions are embedded by a learned table (two rows longer than the context).
-    positions: bool = False
-    #: Keys that Transformers leaves out of the file when they have the class's default.
-    defaults: Mapping[str, int] = field(default_factory=dict)
-
-
-_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
-
-#: By `model_type`. Source: the model and configuration classes of Transformers.
-FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "granite", "phi3", "olmo2"), Family()),
-    "seed_oss": Family(query_bias=True),
-    "smollm3": Family(tied=True),
-    "qwen2": Family(query_bias=True),
-    "qwen2_moe": Family(query_bias=True, expert_gate=True),
-    **dict.fromkeys(("qwen3", "qwen3_moe"), Family(head_norms=True)),
-    "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, norms=4),
-    "gemma3_text": Family(tied=True, norms=4, head_norms=True, defaults=_GEMMA3),
-    "glm4_moe": Family(query_bias=True, head_norms=True),
-    "gpt_oss": Family(query_bias=True),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family()),
-    "opt": Family(mlp_matrices=2, tied=True, query_bias=True, norms=4, positions=True),
-}
 
 
 class ArchitectureError(ValueError):
@@ -69,6 +34,18 @@ class LatentAttention:
     query_rank: int  # rank of the compressed queries, 0 if not compressed
     key_size: int  # numbers of a head's key without the position
     value_size: int  # numbers of a head's value
+
+
+@dataclass(frozen=True, slots=True)
+class LinearAttention:
+    """Layers that keep a state of one size instead of keys and values: a gated delta net (Qwen3-Next)."""
+
+    layers: int  # layers that have it
+    key_heads: int
+    key_size: int  # numbers in a head's key
+    value_heads: int
+    value_size: int  # numbers in a head's value
+    kernel: int  # tokens of its convolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +78,11 @@ class Architecture:
     mtp_layers: int = 0  # layers for multi-token prediction that the checkpoint brings
     positions: int = 0  # rows of a table of learned positions, 0 for none
     sliding_window: int = 0  # tokens that a sliding-window layer looks back on, 0 where no layer has one
+    sliding_layers: int = 0  # layers with a sliding window
+    linear: LinearAttention | None = None  # layers with linear attention, ``None`` if there are none
+    global_kv_heads: int = 0  # key and value heads in the other layers, where they differ; else 0
+    global_head_size: int = 0  # numbers in a head there, where they differ; else 0
+    keys_are_values: bool = False  # whether values there are computed by the matrix of the keys
     weights: Precision | None = None  # precision of the weights, ``None`` if the file does not have it
     quantized: bool = False  # whether the weights are quantized
 
@@ -109,6 +91,26 @@ class Architecture:
         """Properties of the `model_type`."""
         return FAMILIES[self.model_type]
 
+    @property
+    def full_layers(self) -> int:
+        """Layers that attend to the whole context."""
+        return self.layers - self.sliding_layers - (self.linear.layers if self.linear else 0)
+
+    def kv_heads_of_layer(self, *, full: bool) -> int:
+        """Return the key and value heads of a layer that attends to the whole context, or to a window."""
+        return (self.global_kv_heads if full else 0) or self.kv_heads
+
+    def head_size_of_layer(self, *, full: bool) -> int:
+        """Return the numbers in a head likewise."""
+        return (self.global_head_size if full else 0) or self.head_size
+
+    def kv_values_of_layer(self, gpus: int = 1, *, full: bool) -> int:
+        """Return the numbers that one token caches in such a layer, over all GPUs."""
+        if self.latent is not None:
+            return (self.latent.kv_rank + self.latent.rope_size) * gpus
+        heads = max(1, self.kv_heads_of_layer(full=full) // gpus) * gpus
+        return 2 * heads * self.head_size_of_layer(full=full)
+
     def kv_values_per_token(self, gpus: int = 1) -> int:
         """Return the numbers in the KV cache of one token, over all GPUs.
 
@@ -116,14 +118,20 @@ class Architecture:
         and with latent attention, which has one vector, there are copies. Sliding-window layers count in
         full: an upper bound, exact while the context is not longer than the window.
         """
-        if self.latent is not None:
-            return self.layers * (self.latent.kv_rank + self.latent.rope_size) * gpus
-        heads = max(1, self.kv_heads // gpus) * gpus
-        return self.layers * 2 * heads * self.head_size
+        windowed = self.sliding_layers * self.kv_values_of_layer(gpus, full=False)
+        return self.full_layers * self.kv_values_of_layer(gpus, full=True) + windowed
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the state that linear attention keeps of a request, in 32 bits as vLLM keeps Qwen's."""
+        if self.linear is None:
+            return 0.0
+        linear = self.linear
+        return linear.layers * linear.value_heads * linear.value_size * linear.key_size * 4.0
 
     def one_layer(self) -> Architecture:
         """Return the same model with a single layer, like EAGLE heads and MTP layers."""
-        return replace(self, layers=1)
+        return replace(self, layers=1, sliding_layers=0, linear=None)
 
 
 def read_architecture(document: object) -> Architecture:
@@ -135,13 +143,20 @@ def read_architecture(document: object) -> Architecture:
         raise ArchitectureError("text_config: a JSON object is expected")
     model_type = _model_type(text)
     family = FAMILIES[model_type]
-    _refuse_other_layers(text)
     reader = _Reader({**family.defaults, **text})
+    if reader.number("hidden_size_per_layer_input", 0):
+        raise ArchitectureError(
+            "hidden_size_per_layer_input: embeddings of each layer cannot be counted here. Give the number "
+            "of parameters instead of the file"
+        )
     hidden, heads = reader.number("hidden_size"), reader.number("num_attention_heads")
     layers = reader.number("num_hidden_layers", most=_MAX_LAYERS)
     tied = text.get("tie_word_embeddings", document.get("tie_word_embeddings"))
     bias = text.get("attention_bias")
     windowed = reader.document.get("use_sliding_window") is not False
+    window = reader.number("sliding_window", 0) if windowed else 0
+    kinds = _layer_kinds(reader, family, layers, window)
+    keys_are_values = reader.document.get("attention_k_eq_v") is True
     return Architecture(
         model_type=model_type,
         layers=layers,
@@ -158,9 +173,14 @@ def read_architecture(document: object) -> Architecture:
         query_bias=family.query_bias if bias is None else bias is True,
         latent=_latent(reader),
         experts=_experts(reader, layers),
-        mtp_layers=reader.number("num_nextn_predict_layers", 0),
+        mtp_layers=reader.first("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0),
         positions=reader.number("max_position_embeddings") + 2 if family.positions else 0,
-        sliding_window=reader.number("sliding_window", 0) if windowed else 0,
+        sliding_window=window,
+        sliding_layers=kinds.count(_SLIDING),
+        linear=_linear(reader, kinds.count(_LINEAR)),
+        global_kv_heads=reader.number("num_global_key_value_heads", 0) if keys_are_values else 0,
+        global_head_size=reader.number("global_head_dim", 0),
+        keys_are_values=keys_are_values,
         weights=stored_precision(document) or stored_precision(text),
         quantized=is_quantized(document) or is_quantized(text),
     )
@@ -214,16 +234,39 @@ def _model_type(text: Mapping[str, object]) -> str:
     return model_type
 
 
-def _refuse_other_layers(text: Mapping[str, object]) -> None:
-    """Refuse layers without a KV cache, such as linear attention."""
-    kinds = text.get("layer_types")
-    listed = [] if kinds is None else kinds if isinstance(kinds, list) else [kinds]
-    others = {_shown(kind) for kind in listed if kind not in _CACHING}
-    if others:
-        raise ArchitectureError(
-            f"layer_types has {', '.join(sorted(others))}; only full_attention and sliding_attention can be "
-            "counted here. Give the number of parameters instead of the file"
-        )
+def _layer_kinds(reader: _Reader, family: Family, layers: int, window: int) -> list[str]:
+    """Return the kind of each layer, as Transformers derives it where `layer_types` is missing."""
+    kinds = reader.document.get("layer_types")
+    if kinds is not None:
+        listed = kinds if isinstance(kinds, list) else [kinds]
+        others = {_shown(kind) for kind in listed if kind not in _KINDS}
+        if others:
+            raise ArchitectureError(
+                f"layer_types has {', '.join(sorted(others))}; only {', '.join(_KINDS)} can be "
+                "counted here. Give the number of parameters instead of the file"
+            )
+        if listed and len(listed) != layers:
+            raise ArchitectureError(f"layer_types has {len(listed)} layers, num_hidden_layers says {layers}")
+        return [_FULL if kind == _SLIDING and not window else str(kind) for kind in listed]
+    every = reader.first("full_attention_interval", "sliding_window_pattern", default=family.full_every)
+    other = _LINEAR if family.linear else _SLIDING if window else _FULL
+    if every:
+        return [_FULL if (at + 1) % every == 0 else other for at in range(layers)]
+    full = min(layers, reader.number("max_window_layers", 0))
+    return [_FULL] * full + [other] * (layers - full)
+
+
+def _linear(reader: _Reader, layers: int) -> LinearAttention | None:
+    if not layers:
+        return None
+    return LinearAttention(
+        layers=layers,
+        key_heads=reader.number("linear_num_key_heads"),
+        key_size=reader.number("linear_key_head_dim"),
+        value_heads=reader.number("linear_num_value_heads"),
+        value_size=reader.number("linear_value_head_dim"),
+        kernel=reader.number("linear_conv_kernel_dim"),
+    )
 
 
 def _head_size(reader: _Reader, hidden: int, heads: int) -> int:
@@ -250,7 +293,7 @@ def _latent(reader: _Reader) -> LatentAttention | None:
 
 def _experts(reader: _Reader, layers: int) -> Experts | None:
     count = reader.first("n_routed_experts", "num_local_experts", "num_experts", default=0)
-    if not count:
+    if not count or reader.document.get("enable_moe_block") is False:
         return None
     size = reader.first("moe_intermediate_size", "intermediate_size")
     shared = reader.number("n_shared_experts", 0) * size or reader.number(
@@ -262,4 +305,5 @@ def _experts(reader: _Reader, layers: int) -> Experts | None:
     dense = {at for at in listed if isinstance(at, int)} if isinstance(listed, list) else set()
     offset = 1 if reader.has("decoder_sparse_step") else 0
     sparse = [at for at in range(first, layers) if at not in dense and (at + offset) % step == 0]
-    return Experts(count, reader.number("num_experts_per_tok"), size, shared, len(sparse))
+    used = reader.number("top_k_experts" if reader.has("top_k_experts") else "num_experts_per_tok")
+    return Experts(count, used, size, shared, len(sparse))

@@ -18,11 +18,13 @@ large ones every rejected token costs as much as an accepted one gains. So break
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
+from .hardware import modelled_error
 
 if TYPE_CHECKING:
     from .hardware import PhysicalModel
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
+#: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
+#: gains, cannot be told from a loss.
+MAX_UNCERTAINTY = 0.5
 #: Below this context, reading it takes so little of a step that its length does not matter, in tokens.
 _SHORT_CONTEXT = 1000.0
 
@@ -61,11 +66,30 @@ class DraftCost:
     per_token_of_size: float = 0.0  # added to `per_token` likewise
 
 
+#: A plain step is taken to exceed its model by that power of what an observed step exceeds its own by: a
+#: round number below the 0.49 of 23 published deployments (bench/accuracy).
+SHARED_ERROR = 0.3
+#: Least share of a request's steps that must have drafts, so that the mean step shows those.
+MIN_DRAFTING_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedStep:
+    """The mean step of an engine that drafts, by its own inter-token latency."""
+
+    seconds: float  # of a step, above 0
+    batch: float  # requests in the batch, from 1 up
+    drafted: float  # drafted tokens per draft, above 0
+    share: float  # of a request's steps, those with drafts, 0 to 1
+    prompts_per_token: float  # prompt tokens for each generated one, from 0 up
+
+
 class Basis(StrEnum):
     """Where a speedup comes from, from the most to the least trusted."""
 
-    MEASURED = "measured"
-    CALIBRATED = "calibrated"
+    MEASURED = "measured"  # against a baseline or replicas without speculation
+    CALIBRATED = "calibrated"  # the cost of a step was measured on this machine
+    OBSERVED = "observed"  # a step with drafts is the engine's own, a plain one is modelled
     MODELLED = "modelled"
 
 
@@ -84,6 +108,8 @@ class CostProfile:
     typical_size_ratio: float = 0.0
     typical_k: int = 3  # K if it is not known
     uncertainty: float = 0.3  # relative error of a step's cost that is rarely exceeded, such as 0.3
+    #: Largest batch whose cost is modelled; beyond it, the interval has no end. ``None`` for every batch.
+    max_batch: float | None = None
     #: `calibrated` if it was measured on the machine that it is used for, else `modelled`.
     basis: Basis = Basis.MODELLED
     #: The least and the most requests in a batch that it was measured with, if it was.
@@ -102,6 +128,11 @@ class CostProfile:
     cheap: bool = False
     provenance: str = ""  # source of the numbers
     physical: PhysicalModel | None = None  # the model of known hardware, used instead of `target` and `draft`
+    #: The least and the largest cost over the estimated one; by default as `uncertainty` says.
+    errors: tuple[float, float] | None = None
+    #: Why the engine's own steps contradict the model of them, empty if they do not: a larger K is then not
+    #: advised, because its cost would come from that model.
+    contradiction: str = ""
     #: The time of drafting over that of verification as the engine measures it, and the K that it was
     #: measured with; used instead of `draft`. It is taken to grow in proportion to K.
     measured_draft: tuple[float, float] | None = None
@@ -125,6 +156,16 @@ class CostProfile:
             plain = one_plain + (plain - one_plain) * self.load
             drafting = one_drafting + (drafting - one_drafting) * self.load
         return 1 + (drafting / plain - 1) * self.correction
+
+    def idle_cost(self, batch: float) -> float:
+        """Return the cost of a step with K=0 in a K schedule, in plain steps, for a drafter that is a model.
+
+        vLLM then still runs the drafter's first pass. It is a part of what K=1 costs.
+        """
+        plain, verify, _ = self._parts(1, batch, self._size)
+        extra = self.times(1, batch)[1] - plain
+        share = 1 - (verify - plain) / extra if extra > 0 else 0.0
+        return 1 + (self.step_cost(1, batch) - 1) * share
 
     @property
     def _size(self) -> float:
@@ -164,12 +205,14 @@ class CostProfile:
         """Return the least (at least that of a plain step) and the largest cost within the uncertainty."""
         if k == 0:
             return 1.0, 1.0
+        if self.max_batch is not None and batch > self.max_batch and self.basis is Basis.MODELLED:
+            return 1.0, math.inf
         smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
-        error = 1 + self.uncertainty
+        low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
         least, most = self._step_cost(k, batch, smallest), self._step_cost(k, batch, largest)
-        return max(1.0, least / error), most * error
+        return max(1.0, least * low), most * high
 
     def covers(self, batch: float) -> bool:
         """Return whether batch size and context are within reach of those that were measured, if any were."""
@@ -187,6 +230,55 @@ class CostProfile:
         if not share or not k or self.basis is not Basis.MODELLED:
             return self
         return replace(self, measured_draft=(share, k))
+
+    def with_observed_step(self, step: ObservedStep, error: tuple[float, float] | None = None) -> CostProfile:
+        """Return the profile with the cost that the engine's own step shows, if the plain one is modelled.
+
+        The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
+        is modelled, with its own `error`, by default that of the hardware. What the model lacks lengthens
+        both steps, so the plain one is corrected by a part of what the other one's model is off by
+        (`SHARED_ERROR`). Prompts computed in the same steps make both longer. How many of their tokens come
+        from the prefix cache is not known, so the interval reaches from none to all.
+        """
+        physical = self.physical
+        if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
+            return self
+        if error is None:
+            modelled = modelled_error("", physical.target, physical.machine)
+            error = modelled.plain_low, modelled.plain_high
+        prompts = step.batch * step.prompts_per_token * physical.prompt_token_seconds()
+        decoding, drafting = self.times(step.drafted, step.batch)
+        mean_step = step.share * drafting + (1 - step.share) * decoding
+
+        def cost_with(prompts: float, factor: float = 1.0) -> float:
+            shared = math.pow(step.seconds / (mean_step + prompts), SHARED_ERROR)
+            # A step that verifies drafts takes at least as long as a plain one.
+            plain = min(decoding * shared, step.seconds) * factor + prompts
+            return self._of_drafting_steps(step.seconds / plain, step.share)
+
+        extra = self.step_cost(step.drafted, step.batch) - 1
+        if extra <= 0:
+            return self
+        cost, least, most = cost_with(prompts / 2), cost_with(prompts, error[1]), cost_with(0, error[0])
+        return replace(
+            self,
+            correction=self.correction * (cost - 1) / extra,
+            errors=(least / cost, most / cost),
+            basis=Basis.OBSERVED,
+            contradiction=self._contradiction(step, drafting + prompts),
+        )
+
+    def _contradiction(self, step: ObservedStep, modelled: float) -> str:
+        low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
+        if modelled * low <= step.seconds <= modelled * high:
+            return ""
+        took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
+        return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
+
+    @staticmethod
+    def _of_drafting_steps(cost: float, share: float) -> float:
+        """Return the cost of a step with drafts, given the mean cost of all; the others are plain."""
+        return max(1.0, (cost - (1 - share)) / share)
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""

@@ -5,13 +5,16 @@ Reading and multiplying overlap, so the longer of the two counts; overheads of t
 
     weights(t) = bytes read by every token + bytes of all experts * (1 - (1 - used / experts) ** t)
     step(t)    = overhead + layers * per_layer + norm(weights(t) / bandwidth, 2 * active * t / throughput)
-                 + requests * (per_request + context * bytes per token / bandwidth)
+                 + requests * per_request + context(t)
     cost       = (step(requests * (K + 1)) + drafting) / step(requests)
 
 with `t` tokens in the step. `1 - (1 - used / experts) ** t` is the share of experts that t independent tokens
 are expected to touch: why verification costs a mixture of experts more than a dense model. The norm is a
-smooth maximum: near the ridge neither limit is reached. Williams, Waterman, Patterson, "Roofline" (2009);
-for decoding, Pope et al., "Efficiently Scaling Transformer Inference" (2022, arXiv 2211.05102).
+smooth maximum: near the ridge neither limit is reached. `context(t)` is the time of reading keys and values:
+at the memory's bandwidth for one token of each request. For several, most kernels read the context of a
+request and head in one block after another, each at one multiprocessor's share of the bandwidth. Williams,
+Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al., "Efficiently Scaling Transformer Inference"
+(2022, arXiv 2211.05102).
 
 The overheads and efficiencies are fitted to published measurements: docs/reference/estimate-accuracy.md.
 """
@@ -19,60 +22,19 @@ The overheads and efficiencies are fitted to published measurements: docs/refere
 from __future__ import annotations
 
 import re
-import tomllib
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .model import EAGLE3_VOCABULARY, Model
-from .sizes import BF16
+from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
-_VOCABULARY = 128_000  # rows of the output layer of a usual target
 _PARALLEL_LAYERS = 5  # layers of drafters that propose all positions in one pass (DFlash has 5)
-
-
-class HardwareError(ValueError):
-    """Unknown hardware. The message is one line with what is allowed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """One GPU by its data sheet (hardware.toml)."""
-
-    name: str  # as `--cost.hardware` has it
-    bandwidth: float  # of its memory, in bytes per second
-    throughput: Mapping[str, float] = field(hash=False)  # dense operations per second, by precision
-    link: float  # bytes per second to another GPU of the same server
-    memory: float  # in bytes
-    source: str  # the data sheet
-
-    def operations_per_second(self, precision: str) -> float:
-        """Return the dense throughput of multiplications in `precision`, or in the next wider one it has."""
-        order = ("fp4", "fp8", "fp16") if precision.startswith("fp") else ("int8", "fp16")
-        usable = order[order.index(precision) :] if precision in order else ("fp16",)
-        return next(self.throughput[name] for name in usable if name in self.throughput)
-
-
-@lru_cache(maxsize=1)
-def accelerators() -> Mapping[str, Accelerator]:
-    """Return the known accelerators by name."""
-    text = Path(__file__).with_name("hardware.toml").read_text("utf-8")
-    return {
-        name: Accelerator(
-            name=name,
-            bandwidth=entry["bandwidth"] * 1e9,
-            throughput={key: entry[key] * 1e12 for key in ("fp16", "fp8", "int8", "fp4") if key in entry},
-            link=entry["link"] * 1e9,
-            memory=entry["memory"] * 1e9,
-            source=entry["source"],
-        )
-        for name, entry in tomllib.loads(text)["accelerators"].items()
-    }
+_PCIE = 64e9  # bandwidth up to which GPUs are connected by PCIe: that of PCIe 5.0 with 16 lanes, in bytes
+_PROMPTS = (2048, 4096)  # prompt tokens of a step: usual values of --max-num-batched-tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +43,28 @@ class Overheads:
 
     bandwidth: float = 0.81  # share of the memory bandwidth that is reached
     throughput: float = 0.763  # share of the dense throughput that is reached
-    throughput_4bit: float = 0.3  # the same for weights of 4 bits that are unpacked to 16
-    step: float = 1.86e-3  # of a step
-    layer: float = 1.07e-5  # of a layer in a step
-    request: float = 1.03e-5  # of a request in a step: scheduling, sampling, output
-    speculation: float = 0.429e-3  # of a step that drafts: preparation, rejection sampling
-    speculation_request: float = 2.85e-5  # the same for each request in the batch
-    draft_pass: float = 0.149e-3  # of launching one pass of the drafter
+    throughput_4bit: float = 0.308  # the same for weights of 4 bits that are unpacked to 16
+    step: float = 0.00156  # of a step
+    layer: float = 1.24e-05  # of a layer in a step
+    request: float = 9.87e-06  # of a request in a step: scheduling, sampling, output
+    speculation: float = 0.000408  # of a step that drafts: preparation, rejection sampling
+    speculation_request: float = 3.91e-05  # the same for each request in the batch
+    draft_pass: float = 0.000137  # of launching one pass of the drafter
     #: Factor of a pass over several tokens of each request: attention and multiplication are less efficient
     #: than for one token.
-    verification: float = 1.04
-    lookup: float = 2.0e-5  # of one request's search, for drafters without weights
-    message: float = 1.0e-5  # of one message between the GPUs of tensor parallelism, of which a layer has two
+    verification: float = 1.05
+    lookup: float = 2e-05  # of one request's search, for drafters without weights
+    #: Of one message between the GPUs of tensor parallelism, of which a layer has two.
+    message: float = 1.32e-05
+    #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of which an all-reduce has
+    #: two (flashinfer pull request 5023); vLLM's own all-reduce needs NVLink for more than two (its 56128).
+    message_pcie: float = 2.92e-05
     #: Exponent of the tokens of one request: they share experts, so `t` of them touch as many as
     #: `t ** routing` independent ones.
-    routing: float = 0.601
+    routing: float = 0.665
     #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before vLLM 0.11 and SGLang
     #: 0.5, which prepared every draft on the CPU.
-    dated: float = 3.87
+    dated: float = 2.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +74,7 @@ class Machine:
     accelerator: Accelerator
     count: int = 1
     overheads: Overheads = Overheads()
+    unsplit: bool = True  # whether the engine's kernels are those that `Accelerator.units` is about
 
     def pass_seconds(self, model: Model, tokens: float, requests: float, context: float) -> float:
         """Return the time of one pass of target or drafter, without the engine's own overhead of a step.
@@ -116,34 +83,68 @@ class Machine:
         """
         over, gpu, precision = self.overheads, self.accelerator, model.precision
         bandwidth = gpu.bandwidth * self.count * over.bandwidth
-        unpacked = precision.bytes_read < 1 and precision.multiplied == "fp16"
+        unpacked = precision.bytes_read < 1 and not (
+            "fp4" in gpu.throughput and precision.multiplied == "fp4"
+        )
         share = over.throughput_4bit if unpacked else over.throughput
-        throughput = gpu.operations_per_second(precision.multiplied) * self.count * share
+        multiplied = "fp16" if unpacked else precision.multiplied
+        throughput = gpu.operations_per_second(multiplied) * self.count * share
         independent = requests * (tokens / requests) ** over.routing
         reading = model.bytes_read(independent) / bandwidth
         computing = 2 * model.multiplied * tokens / throughput
         work = (reading**_SHARPNESS + computing**_SHARPNESS) ** (1 / _SHARPNESS)
-        attention = requests * context * model.kv_values * model.kv_bytes / bandwidth
-        return float(work) + attention + model.layers * over.layer + self._messages(model, tokens)
+        # Linear attention reads one state for each request, and writes one for each token: drafts may fail.
+        states = (requests + tokens) * model.state_bytes / bandwidth
+        attention = self._attention(model, tokens, requests, context)
+        return float(work) + attention + states + model.layers * over.layer + self._messages(model, tokens)
+
+    def _attention(self, model: Model, tokens: float, requests: float, context: float) -> float:
+        """Return the time of reading keys and values, in layers with all of the context and with a window."""
+        gpu, total = self.accelerator, 0.0
+        for values, heads, tokens_read in (
+            (model.kv_values, model.kv_heads, context),
+            (model.window_values, model.window_heads, min(context, model.window)),
+        ):
+            size = requests * tokens_read * values * model.kv_bytes / self.count
+            streams = requests * max(1.0, heads / self.count)
+            total += (
+                size
+                / gpu.bandwidth
+                * max(
+                    1 / self.overheads.bandwidth,
+                    gpu.units / streams if tokens > requests and self.unsplit and heads else 0.0,
+                )
+            )
+        return total
 
     def _messages(self, model: Model, tokens: float) -> float:
         """Return the time of the messages between GPUs: two all-reduces of the hidden state a layer."""
         if self.count == 1:
             return 0.0
         size = 2 * tokens * model.hidden * 2 * (self.count - 1) / self.count
-        return 2 * model.layers * (self.overheads.message + size / self.accelerator.link)
+        over, link = self.overheads, self.accelerator.link
+        message = over.message_pcie if link <= _PCIE else over.message
+        return 2 * model.layers * (message + size / link)
 
 
 def parse_machine(text: str) -> tuple[str, Machine]:
-    """Return name and machine of ``h100`` or, for tensor parallelism, ``4xh100``; else HardwareError."""
-    match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9][a-z0-9.-]*)", text.strip().lower().replace("_", "-"))
+    """Return name and machine of ``h100``, ``4xh100`` for tensor parallelism, or data of one's own.
+
+    Data are ``bandwidth=1792GB/s,fp16=210TFLOPS``, and may have `fp8`, `int8`, `fp4`, `link` and `memory`; a
+    number of GPUs goes before them, as in ``2xbandwidth=...``. Raises HardwareError for anything else.
+    """
+    match = re.fullmatch(r"(?:(\d{1,3})x)?([a-z0-9].*)", text.strip().lower())
     known = accelerators()
-    if match is None or match[2] not in known or match[1] == "0":
+    name = match[2].replace("_", "-") if match else ""
+    if match is None or match[1] == "0" or (name not in known and "=" not in name):
         raise HardwareError(
-            f"allowed: an accelerator, or COUNTxNAME such as 4xh100; known: {', '.join(known)}"
+            f"allowed: an accelerator, COUNTxNAME such as 4xh100, or the data of one's own such as "
+            f"bandwidth=1792GB/s,fp16=210TFLOPS; known: {', '.join(known)}"
         )
+    accelerator = known.get(name) or own_accelerator(name)
     count = int(match[1] or 1)
-    return (f"{count}x{match[2]}" if count > 1 else match[2]), Machine(known[match[2]], count)
+    called = accelerator.name
+    return (f"{count}x{called}" if count > 1 else called), Machine(accelerator, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +163,15 @@ def usual_drafter(method: str, target: Model, draft: Model | None = None) -> Dra
         case "ngram" | "ngram_gpu" | "suffix":
             return DraftModel(None)
         case "eagle3":
-            return DraftModel(_head(target, 1, EAGLE3_VOCABULARY))
+            return DraftModel(_head(target, 1, min(EAGLE3_VOCABULARY, target.vocabulary)))
         case "eagle":
-            return DraftModel(_head(target, 1, _VOCABULARY))
+            return DraftModel(_head(target, 1, target.vocabulary))
         case "dflash" | "dspark" | "parallel":
-            return DraftModel(_head(target, _PARALLEL_LAYERS, _VOCABULARY), parallel=True)
+            return DraftModel(_head(target, _PARALLEL_LAYERS, target.vocabulary), parallel=True)
         case "medusa":
-            return DraftModel(_head(target, 0, 4 * _VOCABULARY), parallel=True)
+            return DraftModel(_head(target, 0, 4 * target.vocabulary), parallel=True)
         case "mlp_speculator":
-            return DraftModel(_head(target, 0, _VOCABULARY))
+            return DraftModel(_head(target, 0, target.vocabulary))
         case _ if method == "mtp" or method.endswith("_mtp"):
             return DraftModel(_one_layer(target))
     return None
@@ -185,20 +186,28 @@ def _head(target: Model, layers: int, vocabulary: int) -> Model:
         precision=target.precision if target.precision.bytes_per_parameter > 2 else BF16,
         layers=layers,
         hidden=target.hidden,
-        kv_values=layers * target.kv_values / target.layers,
+        kv_values=layers * target.kv_values_of_layer,
+        kv_heads=target.kv_heads,
     )
 
 
 def _one_layer(target: Model) -> Model:
-    """Return a layer of the target with its experts, and an output layer (multi-token prediction)."""
+    """Return a layer of the target with its experts, and an output layer (multi-token prediction).
+
+    Checkpoints keep it at 16 bits, whatever the precision of the other layers.
+    """
     layers, routed = target.layers, target.routed / target.layers
+    output = target.vocabulary * target.hidden
     return replace(
         target,
-        parameters=target.dense / layers + routed + _VOCABULARY * target.hidden,
+        parameters=max(0.0, target.dense - output) / layers + routed + output,
+        precision=BF16,
         routed=routed,
         looked_up=0.0,
         layers=1,
-        kv_values=target.kv_values / layers,
+        kv_values=target.kv_values_of_layer,
+        window_values=0.0,
+        state_bytes=0.0,
     )
 
 
@@ -217,6 +226,11 @@ class PhysicalModel:
         return (
             over.step + batch * over.request + self.machine.pass_seconds(self.target, batch, batch, context)
         )
+
+    def prompt_token_seconds(self) -> float:
+        """Return the time that a prompt token adds to a step: of one more in a long prompt."""
+        first, second = (self.machine.pass_seconds(self.target, tokens, 1, 0) for tokens in _PROMPTS)
+        return (second - first) / (_PROMPTS[1] - _PROMPTS[0])
 
     def verification_seconds(self, k: float, batch: float, context: float) -> float:
         """Return the time of a step with `k` drafted tokens for each request, without that of drafting."""
@@ -242,3 +256,69 @@ class PhysicalModel:
             return one_pass(batch * k)
         # The first pass also reads what the last step accepted; the others have one token for each request.
         return one_pass(batch * 2) + (k - 1) * one_pass(batch)
+
+
+# The error of the model: factors that the measured value lies between, over the modelled one. They are
+# computed from published measurements, each modelled by overheads that were fitted without its deployment:
+# `python bench/accuracy/score.py --intervals` prints the tables, and `--check` compares them. A deployment
+# weighs 1, whatever its number of measurements; the quantile is that of 90 % and counts one deployment more
+# than there are, for the one that is estimated. A class with fewer than five deployments takes those of its
+# method in all regimes, else those of its regime, else all.
+
+#: Methods that draft alike. Draft models, n-grams and the like, of which no measurement has its hardware, are
+#: taken with EAGLE: it also proposes token by token.
+FAMILIES = ("sequential", "mtp", "parallel")
+REGIMES = ("dense", "4bit", "spread")
+
+#: Speedup, by `family` and `regime`; the same in both directions.
+SPEEDUP: Mapping[tuple[str, str], float] = {
+    ("sequential", "dense"): 1.29,
+    ("sequential", "4bit"): 1.29,
+    ("sequential", "spread"): 1.57,
+    ("mtp", "dense"): 2.11,
+    ("mtp", "4bit"): 1.41,
+    ("mtp", "spread"): 1.78,
+    ("parallel", "dense"): 2.32,
+    ("parallel", "4bit"): 2.32,
+    ("parallel", "spread"): 2.32,
+}
+#: Time of a step without drafts, by `regime`: the least and the largest factor, over what
+#: `CostProfile.with_observed_step` gives.
+PLAIN: Mapping[str, tuple[float, float]] = {
+    "dense": (0.71, 1.11),
+    "4bit": (0.71, 1.47),
+    "spread": (0.76, 1.47),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Factors on modelled values that 90 % of the measured ones lie between; low ones are below 1."""
+
+    speedup_low: float
+    speedup_high: float
+    plain_low: float  # of the time of a step without drafts, by an observed one with drafts
+    plain_high: float
+
+
+def family(method: str) -> str:
+    """Return the family of a method as vLLM calls it."""
+    if method in ("dflash", "dspark", "parallel", "medusa"):
+        return "parallel"
+    return "mtp" if method == "mtp" or method.endswith("_mtp") else "sequential"
+
+
+def regime(target: Model, machine: Machine) -> str:
+    """Return `spread` for a mixture of experts or several GPUs, `4bit` for dense weights of 4 bits."""
+    if target.routed:
+        return "spread"
+    if target.precision.bytes_per_parameter < 1:
+        return "4bit"
+    return "spread" if machine.count > 1 else "dense"
+
+
+def modelled_error(method: str, target: Model, machine: Machine) -> Errors:
+    """Return the error of the model for a method on this target and these GPUs."""
+    where = regime(target, machine)
+    speedup, (low, high) = SPEEDUP[family(method), where], PLAIN[where]
+    return Errors(1 / speedup, speedup, low, high)

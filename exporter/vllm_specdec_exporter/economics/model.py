@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .sizes import BF16, PRECISIONS, parse_parameters, parse_precision
 
 if TYPE_CHECKING:
-    from .architecture import Architecture, LatentAttention
+    from .architecture import Architecture, LatentAttention, LinearAttention
     from .sizes import Precision
 
 _HEAD_SIZE = 128  # head size of usual models; the detail `kv-heads` counts heads of this size
@@ -32,16 +32,28 @@ class Model:
     precision: Precision  # how they are stored
     layers: int
     hidden: int
-    kv_values: float  # numbers that one token caches, over all layers
+    kv_values: float  # numbers that one token caches, over all layers that attend to the whole context
     routed: float = 0.0  # parameters of all routed experts; 0 for a dense model
     experts: int = 0  # routed experts in a layer, 0 for a dense model
     used: int = 0  # of those, how many a token passes through
     looked_up: float = 0.0  # parameters of embeddings, of which a token reads one row
     kv_bytes: float = 2.0  # bytes of one cached number, such as 2
+    kv_heads: float = 8  # key-value heads in such a layer, 0 for latent attention
+    window_values: float = 0.0  # numbers that one token caches in all layers with a sliding window
+    window_heads: float = 0  # key-value heads in such a layer
+    window: float = 0.0  # tokens that such a layer looks back on
+    state_bytes: float = 0.0  # the state that linear attention keeps of a request, over all layers
+    vocabulary: int = 128_000  # rows of the output layer, by default those of a usual target
     source: str = "as given"  # how the size is known, in words
     precision_source: str = "as given"  # how the precision is known, in words
     estimated: bool = False  # whether the size is an estimate
     architecture: Architecture | None = None  # all dimensions, if a `config.json` was read
+
+    @property
+    def kv_values_of_layer(self) -> float:
+        """Numbers that one token caches in a layer that attends to the whole context."""
+        full = self.architecture.full_layers if self.architecture else self.layers
+        return self.kv_values / full if full else 2 * 8 * _HEAD_SIZE
 
     @property
     def weights(self) -> float:
@@ -111,7 +123,13 @@ def from_architecture(architecture: Architecture, precision: Precision) -> Model
         precision=precision,
         layers=architecture.layers,
         hidden=architecture.hidden,
-        kv_values=architecture.kv_values_per_token(),
+        kv_values=architecture.full_layers * architecture.kv_values_of_layer(full=True),
+        kv_heads=0 if architecture.latent else architecture.kv_heads_of_layer(full=True),
+        window_values=architecture.sliding_layers * architecture.kv_values_of_layer(full=False),
+        window_heads=architecture.kv_heads,
+        window=architecture.sliding_window,
+        state_bytes=architecture.state_bytes,
+        vocabulary=architecture.vocabulary,
         routed=routed,
         experts=experts.count if experts else 0,
         used=experts.used if experts else 0,
@@ -149,7 +167,8 @@ def with_details(model: Model, details: str) -> Model:
                 layers = _count(pair, value)
                 model = replace(model, layers=layers, kv_values=model.kv_values * layers / model.layers)
             case "kv-heads":
-                model = replace(model, kv_values=model.layers * 2 * _count(pair, value) * _HEAD_SIZE)
+                heads = _count(pair, value)
+                model = replace(model, kv_values=model.layers * 2 * heads * _HEAD_SIZE, kv_heads=heads)
             case "experts":
                 used, _, experts = value.partition("/")
                 model = _with_experts(model, pair, _count(pair, used), _count(pair, experts))
@@ -225,7 +244,10 @@ def model_in_name(name: str) -> Model | None:
 def count_parameters(model: Architecture) -> int:
     """Return all parameters of `model`, embeddings included, MTP layers not."""
     sparse = model.experts.layers if model.experts else 0
-    layers = sparse * _layer(model, sparse=True) + (model.layers - sparse) * _layer(model, sparse=False)
+    mlps = sparse * _mlp(model, sparse=True) + (model.layers - sparse) * _mlp(model, sparse=False)
+    layers = mlps + model.layers * model.family.norms * model.hidden
+    layers += model.full_layers * _attention(model) + model.sliding_layers * _attention(model, full=False)
+    layers += model.linear.layers * _linear_attention(model, model.linear) if model.linear else 0
     # Embeddings, output layer, learned positions and the last norm.
     rows = model.vocabulary * (1 if model.tied else 2) + model.positions + 1
     return layers + rows * model.hidden
@@ -285,13 +307,24 @@ def _layer(model: Architecture, *, sparse: bool) -> int:
     return _attention(model) + _mlp(model, sparse=sparse) + model.family.norms * model.hidden
 
 
-def _attention(model: Architecture) -> int:
+def _attention(model: Architecture, *, full: bool = True) -> int:
     if model.latent is not None:
         return _latent_attention(model, model.latent)
-    queries, keys = model.heads * model.head_size, model.kv_heads * model.head_size
-    matrices = model.hidden * (2 * queries + 2 * keys)
+    size = model.head_size_of_layer(full=full)
+    queries, keys = model.heads * size, model.kv_heads_of_layer(full=full) * size
+    values = 0 if full and model.keys_are_values else keys
+    gates = queries if model.family.linear else 0
+    matrices = model.hidden * (2 * queries + gates + keys + values)
     biases = queries + 2 * keys if model.query_bias else 0
-    return matrices + biases + (2 * model.head_size if model.family.head_norms else 0)
+    return matrices + biases + (2 * size if model.family.head_norms else 0)
+
+
+def _linear_attention(model: Architecture, linear: LinearAttention) -> int:
+    """Return a gated delta net's queries, keys, values, gates, convolution, decays, norm and output."""
+    keys, values = linear.key_heads * linear.key_size, linear.value_heads * linear.value_size
+    matrices = model.hidden * (2 * keys + 3 * values + 2 * linear.value_heads)
+    convolution = linear.kernel * (2 * keys + values)
+    return matrices + convolution + 2 * linear.value_heads + linear.value_size
 
 
 def _latent_attention(model: Architecture, latent: LatentAttention) -> int:
@@ -310,4 +343,5 @@ def _mlp(model: Architecture, *, sparse: bool) -> int:
     routed = experts.count * matrices * model.hidden * experts.size
     shared = matrices * model.hidden * experts.shared_size
     gate = model.hidden if model.family.expert_gate and experts.shared_size else 0
-    return routed + shared + gate + experts.count * model.hidden  # the last: the router
+    beside = matrices * model.hidden * model.intermediate if model.family.dense_beside else 0
+    return routed + shared + gate + beside + experts.count * model.hidden  # the last: the router

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.options import nearest
-from .cost import Basis, CostProfile, DraftCost, TargetCost
-from .hardware import PhysicalModel, usual_drafter
+from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
+from .hardware import PhysicalModel, modelled_error, usual_drafter
 from .model import from_parameters, model_in_name, size_in_name
 
 if TYPE_CHECKING:
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
-_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {"name", "correction", "load", "physical"} | {
-    "unit"
-}
+_KNOWN = frozenset(f.name for f in fields(CostProfile)) - {
+    "name",
+    "correction",
+    "load",
+    "physical",
+    "max_batch",
+} | {"unit"}
 #: Values of the keys that are neither numbers nor texts.
 _ALLOWED = {
     "basis": " or ".join(_BASES),
@@ -41,11 +45,11 @@ _ALLOWED = {
     "methods": "a list of methods",
 }
 
-#: Relative error of the speedup that 90 % of the published measurements for judging stay below, with known
-#: hardware: docs/reference/estimate-accuracy.md.
-UNCERTAINTY = 0.35
 #: The first versions that prepare drafts on the GPU, by dialect.
 _CURRENT = {"vllm": (0, 11), "sglang": (0, 5)}
+#: Largest mean batch whose cost is modelled, by dialect; beyond it, the interval has no end. No measurement
+#: tells what several requests cost in llama.cpp. The mean batch of one request may lie a little above 1.
+_MAX_BATCH = {"llamacpp": 1.5}
 
 
 class ProfileError(ValueError):
@@ -81,6 +85,11 @@ def _profile(name: str, entry: object) -> CostProfile:
     profile = CostProfile(name=name, **values)
     if profile.target.fixed <= 0:
         raise ProfileError(f"profile {name}: target.fixed is {profile.target.fixed:g}; allowed: above 0")
+    if profile.basis is Basis.CALIBRATED and profile.uncertainty > MAX_UNCERTAINTY:
+        raise ProfileError(
+            f"profile {name}: uncertainty is {profile.uncertainty:g}; allowed if it is calibrated: up to "
+            f"{MAX_UNCERTAINTY:g}, because beyond it the measurement says nothing: run calibrate again"
+        )
     if profile.size_ratio is not None:
         try:
             profile.sized(profile.size_ratio)
@@ -222,13 +231,15 @@ def deployed(
             draft_parameters=draft,
             size_ratio=costs.size_ratio,
             dated=is_dated(dialect, version),
+            unsplit=not dialect.startswith("sglang"),
+            parallel=speculation.parallel,
         )
         if physical is not None:
-            return physical
+            return replace(physical, max_batch=_MAX_BATCH.get(dialect))
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
-    return fit(costs.profile, ratio)
+    return replace(fit(costs.profile, ratio), max_batch=_MAX_BATCH.get(dialect))
 
 
 def hardware_profile(
@@ -240,6 +251,8 @@ def hardware_profile(
     draft_parameters: float | None = None,
     size_ratio: float | None = None,
     dated: bool = False,
+    unsplit: bool = True,
+    parallel: bool = False,
 ) -> CostProfile | None:
     """Return the profile of `method` on this hardware, ``None`` if target or drafter are not known.
 
@@ -251,6 +264,8 @@ def hardware_profile(
         draft_parameters: of the draft model; only the method `draft_model` needs it, or:
         size_ratio: size of the draft model over the target's.
         dated: whether the engine is older than `_CURRENT`.
+        unsplit: whether its attention kernels are those that `Accelerator.units` is about.
+        parallel: whether the drafter proposes all positions in one pass, whatever is usual of the method.
     """
     target = hardware.target or model_in_name(target_model)
     if target is None:
@@ -260,11 +275,15 @@ def hardware_profile(
     drafter = usual_drafter(method, target, from_parameters(draft_parameters) if draft_parameters else None)
     if drafter is None:
         return None
+    if parallel and drafter.model is not None:
+        drafter = replace(drafter, parallel=True)
+    machine = replace(hardware.machine, unsplit=unsplit)
+    error = modelled_error("parallel" if drafter.parallel else method, target, machine)
     return replace(
         generic,
         name=f"{hardware.name}, {method}",
-        physical=PhysicalModel(hardware.machine, target, drafter, dated),
-        uncertainty=UNCERTAINTY,
+        physical=PhysicalModel(machine, target, drafter, dated),
+        uncertainty=error.speedup_high - 1,
         provenance="Roofline model of the hardware, fitted to published measurements.",
     )
 

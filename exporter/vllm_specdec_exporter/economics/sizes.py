@@ -1,4 +1,6 @@
-"""Sizes: numbers of parameters, memory and precisions, as people and files write them.
+"""Sizes: numbers of parameters, memory, precisions and accelerators, as people and files write them.
+
+Also what the `config.json` of each family of models leaves out.
 
 Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the names of cards, and
 GiB = 2^30 bytes differ by 7 %.
@@ -8,8 +10,11 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 
 from ..config.values import memory
 
@@ -143,3 +148,143 @@ def _quantized(quantization: Mapping[str, object]) -> str | None:
             return None
         width, kind = weights.get("num_bits"), "fp" if weights.get("type") == "float" else "int"
     return f"{kind}{width}" if isinstance(width, int) and width in (4, 8) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What the configurations of one `model_type` leave out."""
+
+    mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
+    tied: bool = False  # whether the output layer shares the embeddings by default
+    query_bias: bool = False  # whether queries, keys and values have biases by default
+    norms: int = 2  # vectors of the hidden size in a layer's norms
+    head_norms: bool = False  # whether queries and keys are normalized per head
+    expert_gate: bool = False  # whether a shared expert has a gate of its own
+    dense_beside: bool = False  # whether layers with experts have a dense MLP too
+    full_every: int = 0  # by default, each layer of this number attends to the whole context; 0 if all do
+    linear: bool = False  # whether the others have linear attention, instead of a sliding window
+    #: Whether positions are embedded by a learned table (two rows longer than the context).
+    positions: bool = False
+    #: Keys that Transformers leaves out of the file when they have the class's default.
+    defaults: Mapping[str, int] = field(default_factory=dict)
+
+
+_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
+
+_GEMMA4 = {
+    "vocab_size": 262144,
+    "head_dim": 256,
+    "global_head_dim": 512,
+    "sliding_window": 512,
+    "hidden_size_per_layer_input": 256,
+}
+#: Qwen's hybrids: three of four layers have linear attention.
+_HYBRID = {"head_dim": 256, "vocab_size": 248320}
+_HYBRID |= {"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_conv_kernel_dim": 4}
+_HYBRID |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
+
+#: By `model_type`. Source: the model and configuration classes of Transformers.
+FAMILIES: Mapping[str, Family] = {
+    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "granite", "phi3", "olmo2"), Family()),
+    "seed_oss": Family(query_bias=True),
+    "smollm3": Family(tied=True),
+    "qwen2": Family(query_bias=True),
+    "qwen2_moe": Family(query_bias=True, expert_gate=True),
+    **dict.fromkeys(("qwen3", "qwen3_moe"), Family(head_norms=True)),
+    "gemma": Family(tied=True),
+    "gemma2": Family(tied=True, norms=4, full_every=2),
+    "gemma3_text": Family(tied=True, norms=4, head_norms=True, full_every=6, defaults=_GEMMA3),
+    "gemma4_text": Family(
+        tied=True, norms=4, head_norms=True, full_every=6, dense_beside=True, defaults=_GEMMA4
+    ),
+    **dict.fromkeys(
+        ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
+        Family(head_norms=True, expert_gate=True, full_every=4, linear=True, defaults=_HYBRID),
+    ),
+    "glm4_moe": Family(query_bias=True, head_norms=True),
+    "gpt_oss": Family(query_bias=True, full_every=2),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family()),
+    "opt": Family(mlp_matrices=2, tied=True, query_bias=True, norms=4, positions=True),
+}
+
+
+class HardwareError(ValueError):
+    """Unknown hardware. The message is one line with what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """One GPU by its data sheet (hardware.toml)."""
+
+    name: str  # as `--cost.hardware` has it
+    bandwidth: float  # of its memory, in bytes per second
+    throughput: Mapping[str, float] = field(hash=False)  # dense operations per second, by precision
+    link: float  # bytes per second to another GPU of the same server
+    memory: float  # in bytes
+    source: str  # the data sheet
+    #: Multiprocessors, where the kernels for several tokens of a request do not split its context; else 0.
+    units: int = 0
+
+    def operations_per_second(self, precision: str) -> float:
+        """Return the dense throughput of multiplications in `precision`, or in the next wider one it has."""
+        order = ("fp4", "fp8", "fp16") if precision.startswith("fp") else ("int8", "fp16")
+        usable = order[order.index(precision) :] if precision in order else ("fp16",)
+        return next(self.throughput[name] for name in usable if name in self.throughput)
+
+
+@lru_cache(maxsize=1)
+def accelerators() -> Mapping[str, Accelerator]:
+    """Return the known accelerators by name."""
+    text = Path(__file__).with_name("hardware.toml").read_text("utf-8")
+    return {
+        name: Accelerator(
+            name=name,
+            bandwidth=entry["bandwidth"] * 1e9,
+            throughput={key: entry[key] * 1e12 for key in ("fp16", "fp8", "int8", "fp4") if key in entry},
+            link=entry["link"] * 1e9,
+            memory=entry["memory"] * 1e9,
+            source=entry["source"],
+            units=entry.get("units", 0),
+        )
+        for name, entry in tomllib.loads(text)["accelerators"].items()
+    }
+
+
+#: Keys of one's own accelerator: unit, and limits that catch another unit: from an embedded GPU to a rack.
+_OWN = {
+    "bandwidth": ("GB/s", 10.0, 100_000.0),
+    "link": ("GB/s", 1.0, 10_000.0),
+    "memory": ("GB", 1.0, 10_000.0),
+    **dict.fromkeys(("fp16", "fp8", "int8", "fp4"), ("TFLOPS", 1.0, 100_000.0)),
+}
+#: Bandwidth between the GPUs of a server where it is not given: PCIe 4.0 with 16 lanes.
+_OWN_LINK = 32.0
+
+
+def own_accelerator(text: str) -> Accelerator:
+    """Return an accelerator of the given data."""
+    values: dict[str, float] = {}
+    for pair in text.split(","):
+        key, _, value = (part.strip() for part in pair.partition("="))
+        if key not in _OWN:
+            raise HardwareError(f"{pair.strip()!r}: no such key; known: {', '.join(_OWN)}")
+        if key in values:
+            raise HardwareError(f"{key} is given twice")
+        unit, least, most = _OWN[key]
+        number = re.fullmatch(rf"(\d+(?:\.\d+)?) ?{unit.lower()}", value)
+        if number is None or not least <= float(number[1]) <= most:
+            raise HardwareError(
+                f"{pair.strip()!r}: allowed: a number and its unit, from {least:g}{unit} to {most:g}{unit}"
+            )
+        values[key] = float(number[1])
+    for key in ("bandwidth", "fp16"):
+        if key not in values:
+            raise HardwareError(f"{key} is missing, in {_OWN[key][0]}: the data sheet has it")
+    return Accelerator(
+        name=f"own-{values['bandwidth']:g}GB/s",
+        bandwidth=values["bandwidth"] * 1e9,
+        throughput={key: value * 1e12 for key, value in values.items() if _OWN[key][0] == "TFLOPS"},
+        link=values.get("link", _OWN_LINK) * 1e9,
+        memory=values.get("memory", 0.0) * 1e9,
+        source="as given",
+    )

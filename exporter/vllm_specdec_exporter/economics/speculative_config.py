@@ -1,7 +1,8 @@
 """vLLM's ``--speculative-config``, and its K schedule: the best K by batch size.
 
 vLLM's `num_speculative_tokens_per_batch_size` has rows of first batch size, last batch size and K. Rows start
-at 1 and do not overlap, and the last K also applies beyond the last row; a K of 0 switches speculation off.
+at 1 and do not overlap, and the last K also applies beyond the last row. A K of 0 drafts nothing, but only
+without a draft model does such a step cost what it does with speculation switched off.
 vLLM ignores the schedule with data parallelism, because ranks could choose different K.
 """
 
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
 
+#: Methods that draft by looking text up. Only these have plain steps where a schedule has K=0: for a drafter
+#: that is a model, vLLM still runs the first pass, which keeps its KV cache in step.
+WITHOUT_MODEL = frozenset({"ngram", "ngram_gpu", "suffix"})
+
+
+def drafts_without_model(method: str) -> bool:
+    """Return whether a step with K=0 is a plain one; a method that is not known may have a model."""
+    return method in WITHOUT_MODEL
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
     """From `first` to `last` requests in the batch, draft `num_speculative_tokens`; 0 is none."""
@@ -36,6 +47,7 @@ def make_schedule(
     largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
+    method: str = "",
 ) -> tuple[ScheduleRow, ...]:
     """Return the rows for batches of 1 to `largest` requests.
 
@@ -48,14 +60,18 @@ def make_schedule(
         largest: the largest batch to plan for, at least 1.
         prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
         minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
+        method: as vLLM calls it: unless it drafts without a model, K=0 still costs a pass of the drafter.
     """
+
+    def without_drafts(batch: int) -> float:
+        return 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
 
     def best(batch: int) -> int:
         speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
-        top = max(speedups, default=0.0)
-        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(1.0, top / (1 + minimum_gain)):
+        top, least = max(speedups, default=0.0), without_drafts(batch)
+        if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(least, top / (1 + minimum_gain)):
             return prefer
-        return speedups.index(top) + 1 if top > 1 else 0
+        return speedups.index(top) + 1 if top > least else 0
 
     rows: list[ScheduleRow] = []
     for first, last in _runs(1, largest, best):
@@ -102,6 +118,11 @@ class Speculation:
         """Whether ``speculative_token_tree`` has branches: paths other than ``(0,)``, ``(0, 0)`` ..."""
         tree = json.loads(self.document).get("speculative_token_tree") if self.document else None
         return bool(re.search("[1-9]", str(tree or "")))
+
+    @property
+    def parallel(self) -> bool:
+        """Whether ``parallel_drafting`` is set: the drafter proposes all positions in one pass (P-EAGLE)."""
+        return bool(self.document) and json.loads(self.document).get("parallel_drafting") is True
 
     def scheduled_k(self, requests: float | None) -> int | None:
         """Return the scheduled K for a batch of this many requests; ``None`` without a schedule."""

@@ -7,11 +7,13 @@ position, so `estimate` and `choice` use the counters by position instead.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from .cost import Basis
+from .statistics import Z
 
 if TYPE_CHECKING:
     from .cost import CostProfile
@@ -40,14 +42,14 @@ class Estimate(Struct, frozen=True):
 
     Attributes:
         speedup: times as fast as without speculation; below 1 it loses.
-        speedup_low: the same if steps cost more, by the profile's uncertainty.
-        speedup_high: the same if they cost less; never more than the mean acceptance length.
+        speedup_low: lower end of its interval: of the cost of a step, and of the length by the sample.
+        speedup_high: upper end; drafts never make a step cheaper, so it is at most that of the length.
         break_even_acceptance_length: the mean acceptance length at which speedup is 1.
         break_even_acceptance_ratio: the acceptance ratio at which it is 1; above 1, none could pay.
         step_cost: time of a step with drafts, in plain steps of the same batch.
         batch_size: requests in the batch, averaged over the window's drafts, at least 1.
-        basis: `calibrated` if the cost was measured on this machine at such batch sizes and contexts, else
-            `modelled`.
+        basis: where the cost of a step comes from; `modelled` outside the batch sizes and contexts that were
+            measured.
     """
 
     speedup: float | None = None
@@ -74,7 +76,11 @@ def of_drafts(speedup: float, covered: float | None) -> float | None:
 
 
 def estimate(
-    length: float | None, drafted: float | None, batch: float | None, profile: CostProfile
+    length: float | None,
+    drafted: float | None,
+    batch: float | None,
+    profile: CostProfile,
+    length_error: float = 0.0,
 ) -> Estimate:
     """Return the speedup of drafts of `drafted` tokens that emit `length` tokens.
 
@@ -83,16 +89,20 @@ def estimate(
         drafted: mean draft length; K if drafts do not vary.
         batch: requests in the batch; at least 1 is assumed, because a draft belongs to a request.
         profile: what steps cost.
+        length_error: standard error of the mean acceptance length, by the sample.
     """
     if length is None or not drafted or batch is None:
         return Estimate()
     batch = max(1.0, batch)
     cost = profile.step_cost(drafted, batch)
     least, most = profile.cost_range(drafted, batch)
+    reach = Z * length_error / length
     return Estimate(
         speedup=length / cost,
-        speedup_low=length / most,
-        speedup_high=length / least,
+        speedup_low=length / cost * math.exp(-math.hypot(math.log(most / cost), reach)),
+        speedup_high=min(
+            length / cost * math.exp(math.hypot(math.log(cost / least), reach)), length + Z * length_error
+        ),
         break_even_acceptance_length=cost,
         break_even_acceptance_ratio=(cost - 1) / drafted,
         step_cost=cost,

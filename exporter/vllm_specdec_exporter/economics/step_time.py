@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .statistics import Z, t_quantile
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -29,6 +31,7 @@ HALF_LIFE = 1800.0  # seconds after which an interval counts half
 OUTLIER = 0.5  # largest relative difference from its bin that an interval counts with
 #: Seconds for which a line is kept while intervals come in, and while none comes in.
 _REFRESH, _KEEP = 60.0, 600.0
+_YOUNG = 20.0  # intervals up to which each one changes the line noticeably
 _RESOLUTION = 2  # bins per doubling of the batch size
 #: Largest share of the tokens of an interval that may be prompts: prefill makes steps long.
 PREFILL_SHARE = 0.2
@@ -36,6 +39,8 @@ _MIN_WEIGHT = 0.5  # bins below this weight (intervals, aged) are not used
 MIN_SPREAD = 2.0  # a line needs bins whose batch sizes differ by this factor at least
 #: Above this relative error the engine's step time depends on something else, such as throttling.
 MAX_ERROR = 0.15
+#: Largest error of a line, by the scatter of its intervals: beyond it, even a clear gain cannot be told.
+MAX_SCATTER = 0.5
 #: The KV cache has a coefficient of its own only where its use varies by this factor between bins.
 _KV_SPREAD = 1.5
 
@@ -60,6 +65,14 @@ def mean_context(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) 
     if prompts is None or generated is None or requests is None or requests < _MIN_REQUESTS:
         return None
     return (prompts + generated / 2) / requests
+
+
+def prompts_per_token(before: tuple[Counters, Steps], after: tuple[Counters, Steps]) -> float | None:
+    """Return the prompt tokens for each generated one between two readings; ``None`` if not known."""
+    (first, first_steps), (last, last_steps) = before, after
+    prompts = _increase(first_steps.prompt_tokens, last_steps.prompt_tokens)
+    generated = _increase(first.generation_tokens, last.generation_tokens)
+    return prompts / generated if prompts is not None and generated else None
 
 
 def draft_share(first: Steps, last: Steps) -> float | None:
@@ -110,6 +123,7 @@ class StepBin(Struct, frozen=True):
     batch: float
     kv_cache: float | None
     time: float
+    variance: float = 0.0  # of the intervals' step times, relative
 
     def aged(self, time: float) -> float:
         """Return the weight at `time`."""
@@ -123,7 +137,7 @@ class StepFit(Struct, frozen=True):
         fixed: seconds of a step, whatever the batch.
         per_request: seconds for each request in the batch.
         per_kv_cache: seconds if the whole KV cache is in use; 0 if that cannot be told apart.
-        error: weighted relative error of the bins, as a root of the mean square.
+        error: relative error of a step's time that 95 % of such lines stay below, between these batches.
         batches: least and most requests in the bins: the line is known between them only.
     """
 
@@ -161,7 +175,8 @@ class StepRegression(Struct, frozen=True):
         bins = dict(before.bins)
         bins[number] = _joined(bins.get(number), interval, time)
         after = replace(before, bins=tuple(sorted(bins.items())), refused="")
-        if time - before.line_time < _REFRESH and len(bins) == len(before.bins):
+        young = sum(bin_.weight for bin_ in bins.values()) < _YOUNG
+        if time - before.line_time < _REFRESH and len(bins) == len(before.bins) and not young:
             return after
         return replace(after, line=after._fit(time), line_time=time)
 
@@ -180,18 +195,26 @@ class StepRegression(Struct, frozen=True):
         least, most = min(b.batch for b, _ in bins), max(b.batch for b, _ in bins)
         if most < MIN_SPREAD * least:
             return f"only batch sizes of {least:.1f} to {most:.1f} observed"
-        fixed, per_request, per_kv = _solve(bins)
-        if fixed <= 0 or per_request < 0:
+        columns, solution = _solve(bins)
+        if solution is None:
+            return f"batch sizes of {least:.1f} to {most:.1f} show no line"
+        fixed, per_request, per_kv = (*solution.coefficients, 0.0)[:3]
+        if per_request < 0:
             return "step time does not rise with the batch"
+        if fixed <= 0:
+            return "step time rises more steeply than the batch"
         line = StepFit(fixed, per_request, per_kv, 0.0, (least, most))
-        errors = [
-            (weight, line.seconds(bin_.batch, bin_.kv_cache or 0.0) / bin_.seconds - 1)
-            for bin_, weight in bins
-        ]
-        error = math.sqrt(sum(w * e * e for w, e in errors) / sum(w for w, _ in errors))
-        if error > MAX_ERROR:
-            return f"step times differ by {error:.0%} from a line over the batch size"
-        return replace(line, error=error)
+        errors = [line.seconds(b.batch, b.kv_cache or 0.0) / b.seconds - 1 for b, _ in bins]
+        squares = sum(weight * error**2 for error, (_, weight) in zip(errors, bins, strict=True))
+        rest = math.sqrt(squares / sum(weight for _, weight in bins))
+        if rest > MAX_ERROR:
+            return f"step times differ by {rest:.0%} from a line over the batch size"
+        scatter = _scatter(line, columns, solution, bins, squares)
+        if scatter is None:
+            return "too few intervals to tell how much the step times scatter"
+        if scatter > MAX_SCATTER:
+            return f"step times scatter: the line is known within {scatter:.0%} only"
+        return replace(line, error=math.hypot(scatter, Z * rest))
 
 
 class EngineSteps(Struct, frozen=True):
@@ -224,43 +247,100 @@ def _joined(bin_: StepBin | None, interval: StepInterval, time: float) -> StepBi
     kv_cache = bin_.kv_cache
     if interval.kv_cache is not None:
         kv_cache = interval.kv_cache if kv_cache is None else mean(kv_cache, interval.kv_cache)
-    return StepBin(total, mean(bin_.seconds, seconds), mean(bin_.batch, interval.batch), kv_cache, time)
+    difference = seconds / bin_.seconds - 1
+    return StepBin(
+        weight=total,
+        seconds=mean(bin_.seconds, seconds),
+        batch=mean(bin_.batch, interval.batch),
+        kv_cache=kv_cache,
+        time=time,
+        variance=mean(bin_.variance, difference**2 * weight / total),
+    )
 
 
-def _solve(bins: list[tuple[StepBin, float]]) -> tuple[float, float, float]:
-    """Return the coefficients with the least weighted relative squares."""
+def _solve(
+    bins: list[tuple[StepBin, float]],
+) -> tuple[list[tuple[float, ...]], LeastSquares | None]:
+    """Return the features of each bin, and the coefficients with the least weighted relative squares."""
     known = [bin_.kv_cache for bin_, _ in bins if bin_.kv_cache]
+    weights = [weight / bin_.seconds**2 for bin_, weight in bins]
+    seconds = [bin_.seconds for bin_, _ in bins]
     if len(known) == len(bins) > 3 and max(known) > _KV_SPREAD * min(known):
-        solution = least_squares(
-            [((1.0, b.batch, b.kv_cache or 0.0), b.seconds, w / b.seconds**2) for b, w in bins]
+        columns: list[tuple[float, ...]] = [(1.0, b.batch, b.kv_cache or 0.0) for b, _ in bins]
+        solution = least_squares(list(zip(columns, seconds, weights, strict=True)))
+        if solution is not None and min(solution.coefficients) >= 0:
+            return columns, solution
+    columns = [(1.0, b.batch) for b, _ in bins]
+    return columns, least_squares(list(zip(columns, seconds, weights, strict=True)))
+
+
+def _scatter(
+    line: StepFit,
+    columns: list[tuple[float, ...]],
+    solution: LeastSquares,
+    bins: list[tuple[StepBin, float]],
+    squares: float,
+) -> float | None:
+    """Return the largest relative error of the line at its bins, from the scatter within and between them.
+
+    By Student's t at 95 %; ``None`` where too few intervals leave no degree of freedom.
+    """
+    freedom = math.floor(sum(weight for _, weight in bins)) - len(columns[0])
+    if freedom < 1:
+        return None
+    variance = (squares + sum(weight * bin_.variance for bin_, weight in bins)) / freedom
+    largest = max(
+        solution.variance(features) / line.seconds(bin_.batch, bin_.kv_cache or 0.0) ** 2
+        for features, (bin_, _) in zip(columns, bins, strict=True)
+    )
+    return t_quantile(freedom) * math.sqrt(variance * largest)
+
+
+class LeastSquares(Struct, frozen=True):
+    """Coefficients with the least weighted squares, and their covariance where residuals vary by 1."""
+
+    coefficients: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+
+    def variance(self, direction: Sequence[float]) -> float:
+        """Return the variance of the coefficients' sum, weighted by `direction`."""
+        return max(
+            0.0,
+            sum(
+                one * other * self.covariance[i][j]
+                for i, one in enumerate(direction)
+                for j, other in enumerate(direction)
+            ),
         )
-        if solution is not None and min(solution) >= 0:
-            return solution[0], solution[1], solution[2]
-    solution = least_squares([((1.0, b.batch), b.seconds, w / b.seconds**2) for b, w in bins])
-    return (solution[0], solution[1], 0.0) if solution else (0.0, 0.0, 0.0)
 
 
-def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> tuple[float, ...] | None:
+def least_squares(rows: Sequence[tuple[tuple[float, ...], float, float]]) -> LeastSquares | None:
     """Return the coefficients with the least weighted squares, ``None`` if the features are collinear.
 
     A row has features, value and weight of an observation; for relative errors, the weight is 1 / scale².
     """
     size = len(rows[0][0])
     scale = [max(abs(row[0][i]) for row in rows) or 1.0 for i in range(size)]
-    matrix = [[0.0] * (size + 1) for _ in range(size)]
+    # The normal matrix, the right side, and the unit matrix, which becomes the inverse.
+    matrix = [[0.0] * (size + 1) + [float(i == j) for j in range(size)] for i in range(size)]
     for features, value, weight in rows:
         scaled = [feature / unit for feature, unit in zip(features, scale, strict=True)]
         for i in range(size):
             for j in range(size):
                 matrix[i][j] += weight * scaled[i] * scaled[j]
             matrix[i][size] += weight * scaled[i] * value
+    largest = max(1e-300, *(abs(matrix[i][i]) for i in range(size)))
     for i in range(size):
         pivot = max(range(i, size), key=lambda row: abs(matrix[row][i]))
         matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
-        if abs(matrix[i][i]) < 1e-12 * max(1e-300, *map(abs, matrix[i])):
+        if abs(matrix[i][i]) < 1e-12 * largest:
             return None
+        matrix[i] = [value / matrix[i][i] for value in matrix[i]]
         for row in range(size):
             if row != i:
-                factor = matrix[row][i] / matrix[i][i]
+                factor = matrix[row][i]
                 matrix[row] = [a - factor * b for a, b in zip(matrix[row], matrix[i], strict=True)]
-    return tuple(matrix[i][size] / matrix[i][i] / scale[i] for i in range(size))
+    return LeastSquares(
+        tuple(matrix[i][size] / scale[i] for i in range(size)),
+        tuple(tuple(matrix[i][size + 1 + j] / scale[i] / scale[j] for j in range(size)) for i in range(size)),
+    )

@@ -18,7 +18,13 @@ from msgspec.structs import replace
 
 # These stand in annotations that are read at run time, to decode and to describe the JSON.
 from ..economics.choice import CandidateK, Choice
-from ..economics.speculative_config import ScheduleRow, make_schedule, sglang_options, sglang_schedule
+from ..economics.speculative_config import (
+    ScheduleRow,
+    drafts_without_model,
+    make_schedule,
+    sglang_options,
+    sglang_schedule,
+)
 from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
 from ..engines.reading import SGLANG, VLLM
@@ -104,6 +110,7 @@ def advise(
         cost=cost,
         settled=case.settled,
         varying=varying,
+        only_smaller=bool(case.profile.contradiction),
         thresholds=case.thresholds,
     )
     state = apply_hysteresis(evidence, state, time, hold)
@@ -208,7 +215,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
         # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
         alone = case.profile.step_cost(best.num_speculative_tokens, 1)
-        if batch > 1 and best.mean_acceptance_length > alone:
+        if batch > 1 and best.mean_acceptance_length > alone and drafts_without_model(case.method):
             words += "; it would pay for fewer requests at a time, so a K schedule may serve better"
         return words
     if action is Action.SWITCH_METHOD:
@@ -286,7 +293,7 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
         lengths = case.measures.mean_acceptance_length_at
         gain = case.thresholds.advice_minimum_gain
         prefer = advice.num_speculative_tokens or 0
-        rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain)
+        rows = make_schedule(lengths, case.profile, prefer=prefer, minimum_gain=gain, method=case.method)
         after = replace(after, schedule=rows, scheduled_at=time)
     return replace(after, advice=_to_paste(advice, after.schedule, case))
 
@@ -297,6 +304,8 @@ def _no_schedule(advice: Advice, case: Case) -> str:
         return "a K schedule is known of vLLM only"
     if case.engines > 1:
         return "vLLM ignores a K schedule with data parallelism"
+    if advice.action is Action.DISABLE and not drafts_without_model(case.method):
+        return "with a draft model, K=0 in a schedule still costs its first pass: switch speculation off"
     if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:
         return "drafts vary in length, and what a smaller K costs them differs from batch to batch"
     if advice.doubted:
@@ -329,7 +338,7 @@ def for_sglang(case: Case, advice: Advice) -> str:
     if advice.action is Action.INCREASE_K or not lengths or case.method not in ("eagle", "eagle3"):
         return f"{text}."
     gain = case.thresholds.advice_minimum_gain
-    rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain)
+    rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain, method=case.method)
     scheduled = {row.num_speculative_tokens for row in rows}
     if len(rows) < 2 or wanted not in scheduled:
         return f"{text}."

@@ -60,14 +60,7 @@ def of_payoff(
     """Return the findings on payoff and advice, and those that explain an apparent contradiction."""
     if payoff.verdict is None:
         return []
-    findings = []
-    if payoff.verdict is PayoffVerdict.UNKNOWN:
-        return hint(
-            f"it is not known whether speculation pays: {payoff.speedup_low:.2f} to "
-            f"{payoff.speedup_high:.2f} times as fast by the model",
-            "Run vllm-specdec-exporter calibrate against the server, record a baseline, or name the "
-            "hardware with --cost.hardware.",
-        )
+    findings = _undecided(case, payoff) if payoff.verdict is PayoffVerdict.UNKNOWN else []
     if payoff.verdict is PayoffVerdict.HARMFUL:
         findings += problem(
             f"speculation costs more than it gains: {payoff.reasons[0]}", _against_harm(case, payoff, advice)
@@ -83,6 +76,24 @@ def of_payoff(
     elif advice.action is Action.DISABLE:
         findings += hint(f"speculation may not pay: {advice.reason}", _against_harm(case, payoff, advice))
     return findings + _contradiction(payoff, quality, measures)
+
+
+def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
+    """Return the finding on a verdict that is unknown: which way it leans, and how to decide it."""
+    interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
+    known = (
+        ""
+        if case.profile.physical or case.profile.basis is not Basis.MODELLED
+        else (", or name the hardware with --cost.hardware")
+    )
+    how = f"Run vllm-specdec-exporter calibrate against the server, or record a baseline{known}."
+    if payoff.likely is PayoffVerdict.HARMFUL:
+        return problem(
+            f"speculation is likely harmful: {interval}, and it loses with a probability of "
+            f"{payoff.loss_probability:.0%}",
+            f"{how} Until then, a smaller K or none loses less.",
+        )
+    return hint(f"it is not known whether speculation pays: {interval}", how)
 
 
 def _against_harm(case: Case, payoff: Payoff, advice: Advice) -> str:

@@ -68,6 +68,7 @@ class Evidence(Struct, frozen=True):
     cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
     settled: bool  # whether the window is full; until then each sample chooses K anew
     varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
+    only_smaller: bool  # whether the cost of a larger K is not known
     thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
 
     def in_window(self, sureness: float) -> Choice:
@@ -84,7 +85,9 @@ class Evidence(Struct, frozen=True):
         return self._choose(survival(accepted, drafts), drafts, sureness)
 
     def _choose(self, survival: tuple[float, ...], drafts: float, sureness: float) -> Choice:
-        return choose(survival, drafts, self.cost, len(survival) if self.varying else 0, sureness)
+        return choose(
+            survival, drafts, self.cost, len(survival) if self.varying or self.only_smaller else 0, sureness
+        )
 
 
 def apply_hysteresis(

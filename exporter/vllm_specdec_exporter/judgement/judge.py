@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..economics.cost import Basis
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
 from .findings import Finding, find
@@ -44,7 +45,7 @@ def judge(
         # On top of what the engine's own steps have corrected: the estimate is made with that.
         profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
         corrected = replace(case, profile=profile)
-    if payoff.verdict is PayoffVerdict.UNKNOWN and measures is not None:
+    if payoff.verdict is PayoffVerdict.UNKNOWN and payoff.basis is Basis.MODELLED and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
         why = "no advice on K: what a step costs on this machine is not known"

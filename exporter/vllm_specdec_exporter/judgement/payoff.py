@@ -1,13 +1,15 @@
 """Payoff: is speculation worth it right now?
 
 The speedup of all generated tokens decides: harmful below 1.0, marginal up to 1.2, beneficial above. A
-speedup measured against a baseline at the same load takes precedence over an estimate by the cost profile.
+speedup measured against a baseline at the same load takes precedence over an estimate by the cost profile,
+and none decides while its interval includes 1.
 The estimate is of tokens from drafts, so it is weighted with the share of tokens that come from drafts
 (coverage).
 """
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -16,11 +18,17 @@ from msgspec import Struct
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis
 from ..economics.speedup import of_all
+from ..economics.statistics import Z
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
     from ..economics.cost import CostProfile
     from ..measures.measures import Measures
+
+
+_LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
+#: Share of the other side of an interval below which its end counts as cut off.
+_CUT_OFF = 0.1
 
 
 class PayoffVerdict(StrEnum):
@@ -36,12 +44,13 @@ class Payoff(Struct, frozen=True):
     """Whether speculation pays.
 
     Attributes:
-        verdict: `unknown` if the speedup is modelled and its interval includes 1; ``None`` unless the engine
-            is active and a speedup can be computed.
+        verdict: `unknown` if the interval includes 1; ``None`` unless the engine is active and a speedup can
+            be computed.
         speedup: the speedup that decided: of all tokens, with and without drafts; ``None`` if `unknown`.
         speedup_low: lower end of its interval, also if `unknown`.
         speedup_high: upper end of its interval, also if `unknown`.
         basis: where the speedup comes from.
+        loss_probability: the probability that the speedup is below 1, by its interval, 0 to 1.
         reasons: how the speedup was found, in words.
     """
 
@@ -50,7 +59,17 @@ class Payoff(Struct, frozen=True):
     speedup_low: float | None = None
     speedup_high: float | None = None
     basis: Basis | None = None
+    loss_probability: float | None = None
     reasons: tuple[str, ...] = ()
+
+    @property
+    def likely(self) -> PayoffVerdict | None:
+        """Which way an `unknown` verdict leans, ``None`` for any other and where it leans to neither side."""
+        if self.verdict is not PayoffVerdict.UNKNOWN or self.loss_probability is None:
+            return None
+        if abs(self.loss_probability - 0.5) < _LEAN:
+            return None
+        return PayoffVerdict.HARMFUL if self.loss_probability > 0.5 else PayoffVerdict.BENEFICIAL
 
 
 def judge_payoff(
@@ -88,26 +107,58 @@ def _by_measurement(
                 f"the cost profile {profile.name} does not fit this deployment: "
                 "what is measured counts, and advice on K is corrected by it"
             )
-    verdict = _verdict(speedup, thresholds)
     low, high = measured.speedup_low, measured.speedup_high
-    return Payoff(verdict, speedup, low, high, Basis.MEASURED, tuple(reasons))
+    how = "measure for longer"
+    return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
 
 
 def _by_estimate(
     measures: Measures, profile: CostProfile, thresholds: Thresholds, reasons: list[str]
 ) -> Payoff:
-    """Judge by the estimate, weighted with coverage; a model whose interval includes 1 decides nothing."""
+    """Judge by the estimate, weighted with coverage."""
     estimate = measures.estimate
     speedup, low, high = (
         of_all(value or 1.0, measures.coverage_ratio)
         for value in (estimate.speedup, estimate.speedup_low, estimate.speedup_high)
     )
-    if estimate.basis is Basis.MODELLED and low < 1 < high:
+    if profile.contradiction:
+        reasons.append(profile.contradiction)
+    basis = estimate.basis or Basis.MODELLED
+    return _judged(speedup, low, high, basis, reasons, _how_to_know(profile), thresholds)
+
+
+def _judged(
+    speedup: float,
+    low: float,
+    high: float,
+    basis: Basis,
+    reasons: list[str],
+    how_to_know: str,
+    thresholds: Thresholds,
+) -> Payoff:
+    """Return the payoff of a speedup of all output; an interval that includes 1 decides nothing."""
+    loss = _loss_probability(speedup, low, high)
+    if low <= 1 <= high:
         reasons.append(
-            f"the interval includes 1, so it is not known whether speculation pays: {_how_to_know(profile)}"
+            "the interval includes 1, so it is not known whether speculation pays (it loses with a "
+            f"probability of {loss:.0%}): {how_to_know}"
         )
-        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, estimate.basis, tuple(reasons))
-    return Payoff(_verdict(speedup, thresholds), speedup, low, high, estimate.basis, tuple(reasons))
+        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, tuple(reasons))
+    return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, tuple(reasons))
+
+
+def _loss_probability(speedup: float, low: float, high: float) -> float:
+    """Return the probability that the speedup is below 1, of a log-normal distribution with this interval.
+
+    The deviation is that of the side on which 1 lies; of the other one where this end is cut off, as for a
+    step that cannot be cheaper than a plain one.
+    """
+    sides = (math.log(speedup / low), math.log(high / speedup))
+    reach = sides[0] if speedup > 1 else sides[1]
+    deviation = (reach if reach > _CUT_OFF * max(sides) else max(sides)) / Z
+    if deviation <= 0:
+        return float(speedup < 1)
+    return 0.5 * math.erfc(math.log(speedup) / deviation / math.sqrt(2))
 
 
 def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
@@ -140,12 +191,13 @@ def _how_to_know(profile: CostProfile) -> str:
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context"
     if profile.physical is not None:
-        return "run calibrate against the server"
+        return "run calibrate against the server, or record a baseline"
     return "give --cost.hardware, or run calibrate against the server"
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
-    if speedup < thresholds.harmful_speedup:
+    # As it is shown: a loss of less than half a percent is none.
+    if round(speedup, 2) < thresholds.harmful_speedup:
         return PayoffVerdict.HARMFUL
     if speedup <= thresholds.beneficial_speedup:
         return PayoffVerdict.MARGINAL

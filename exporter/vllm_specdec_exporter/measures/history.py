@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.values import format_duration
-from ..economics.step_time import draft_share, mean_context, mean_step_seconds
+from ..economics.step_time import draft_share, mean_context, mean_step_seconds, prompts_per_token
 from ..engines.reading import Latencies, Steps
 
 if TYPE_CHECKING:
@@ -225,8 +225,9 @@ class Delta(Struct, frozen=True):
     """The increase of one engine's counters over `span` seconds without a reset.
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
-    requests in the batch, `context_tokens` the mean of a request; `matches` are the comparisons with the
-    baseline at the first and the last sample. `draft_share` is drafting time over verification time.
+    requests in the batch, `context_tokens` the mean of a request, `prompts_per_token` prompt tokens for each
+    generated one; `matches` are the comparisons with the baseline at the first and the last sample.
+    `draft_share` is drafting time over verification time.
     """
 
     span: float
@@ -238,6 +239,7 @@ class Delta(Struct, frozen=True):
     batch_size: float | None = None
     step_seconds: float | None = None
     context_tokens: float | None = None
+    prompts_per_token: float | None = None
     draft_share: float | None = None
     latencies: tuple[Latency, ...] = ()
     matches: tuple[BaselineComparison | None, BaselineComparison | None] = (None, None)
@@ -277,6 +279,7 @@ def delta(first: Sample, last: Sample) -> Delta:
         batch_size=_batch_size(first, last),
         step_seconds=mean_step_seconds(first.steps, last.steps),
         context_tokens=mean_context((before, first.steps), (after, last.steps)),
+        prompts_per_token=prompts_per_token((before, first.steps), (after, last.steps)),
         draft_share=draft_share(first.steps, last.steps),
         latencies=summarise(first.latencies, last.latencies),
         matches=(first.match, last.match),

@@ -23,7 +23,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.baseline_match import Measured, measured_speedup
+from ..economics.cost import ObservedStep
 from ..economics.speedup import Estimate, Return, estimate, of_drafts, return_on_speculation
+from ..economics.statistics import AcceptanceSample
 from .history import Latency
 
 if TYPE_CHECKING:
@@ -213,11 +215,20 @@ def derive(
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
-        estimate=estimate(length, costed, delta.batch_size, profile) if profile else Estimate(),
+        estimate=estimate(length, costed, delta.batch_size, profile, _length_error(positions, drafts))
+        if profile
+        else Estimate(),
         measured=measured_speedup(*delta.matches, minimum_requests),
         latencies=delta.latencies,
     )
     return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
+
+
+def _length_error(positions: tuple[float, ...], drafts: float | None) -> float:
+    """Return the standard error of the mean acceptance length; 0 where the positions are not counted."""
+    return (
+        AcceptanceSample(positions, drafts).error_of_length(len(positions)) if positions and drafts else 0.0
+    )
 
 
 def returns_of(measures: Measures, memory_ratio: float) -> Return:
@@ -229,6 +240,24 @@ def returns_of(measures: Measures, memory_ratio: float) -> Return:
         return Return()
     rate = measures.measured.baseline_tokens_per_second or generated / speedup
     return return_on_speculation(length, length / speedup, memory_ratio, rate)
+
+
+def draft_and_batch(delta: Delta | None) -> tuple[float | None, float | None]:
+    """Return the tokens per draft and the batch size of the judged window."""
+    if delta is None or not delta.drafts or delta.draft_tokens is None:
+        return None, None
+    return delta.draft_tokens / delta.drafts, delta.batch_size
+
+
+def observed_step(delta: Delta | None) -> ObservedStep | None:
+    """Return the mean step of the judged window, ``None`` where the engine does not show it."""
+    drafted, batch = draft_and_batch(delta)
+    if delta is None or not delta.step_seconds or not delta.drafts or not drafted or batch is None:
+        return None
+    # A request gets a token from each of its steps without a draft.
+    plain = max(0.0, (delta.generation_tokens or 0.0) - delta.drafts - (delta.accepted_tokens or 0.0))
+    share = delta.drafts / (delta.drafts + plain)
+    return ObservedStep(delta.step_seconds, max(1.0, batch), drafted, share, delta.prompts_per_token or 0.0)
 
 
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:

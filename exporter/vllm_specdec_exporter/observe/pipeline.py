@@ -21,7 +21,15 @@ from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window, window_delta
-from ..measures.measures import DraftShape, Measures, counted_shape, derive, derive_lifetime
+from ..measures.measures import (
+    DraftShape,
+    Measures,
+    counted_shape,
+    derive,
+    derive_lifetime,
+    draft_and_batch,
+    observed_step,
+)
 from .result import Deployment, EngineResult, LearnedSteps
 from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, with_rising_totals
 
@@ -108,11 +116,6 @@ class PolledEngine:
     server: PolledServer
 
     @property
-    def model_name(self) -> str:
-        """The served name."""
-        return self.engine.key.model_name
-
-    @property
     def drafting(self) -> Drafting:
         """How it drafts now, as far as its gauges say."""
         return self.engine.drafting or Drafting()
@@ -136,7 +139,7 @@ class PolledEngine:
         profile = deployed(
             settings.costs,
             settings.speculation,
-            self.model_name,
+            self.engine.key.model_name,
             server.reading.dialect,
             server.version,
             self.drafting.method,
@@ -144,7 +147,16 @@ class PolledEngine:
         if delta is not None:
             profile = profile.at_context(delta.context_tokens)
             profile = profile.with_measured_draft(delta.draft_share, self.drafting.num_speculative_tokens)
-        return correct_by_steps(profile, self.state.steps, *_draft_and_batch(delta), self.time)
+        steps, load = self.state.steps, draft_and_batch(delta)
+        profile = correct_by_steps(profile, steps, *load, self.time, self.method)
+        step = observed_step(delta)
+        return profile if step is None else profile.with_observed_step(step)
+
+    @property
+    def method(self) -> str:
+        """How it drafts: as given, or as the drafter's name or a gauge says; empty if not known."""
+        speculation = self.settings.speculation
+        return guess_method(speculation.method, speculation.draft_model) or self.drafting.method
 
     @cached_property
     def k(self) -> int | None:
@@ -183,14 +195,14 @@ class PolledEngine:
     def case(self) -> Case:
         """All that the judgement looks at."""
         settings, server, state, judged = self.settings, self.server, self.state, self.judged
-        reading, speculation, model_name = server.reading, settings.speculation, self.model_name
+        reading, speculation, model_name = server.reading, settings.speculation, self.engine.key.model_name
         mismatch = server.mismatch(model_name, settings)
         return Case(
             activity=self.activity,
             measures=judged,
             counters=self.engine.counters,
             k=self.k,
-            method=guess_method(speculation.method, speculation.draft_model) or self.drafting.method,
+            method=self.method,
             profile=self.profile,
             thresholds=settings.thresholds,
             other_windows=tuple(m for m in self.windows if m is not judged),
@@ -254,13 +266,6 @@ def _learned(steps: EngineSteps, time: float) -> LearnedSteps:
     if isinstance(fit, str):
         return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
     return LearnedSteps(times.k, fit)
-
-
-def _draft_and_batch(delta: Delta | None) -> tuple[float | None, float | None]:
-    """Return the tokens per draft and the batch size of the judged window."""
-    if delta is None or not delta.drafts or delta.draft_tokens is None:
-        return None, None
-    return delta.draft_tokens / delta.drafts, delta.batch_size
 
 
 def _why_unmeasured(measures: Measures, settings: Settings) -> str:

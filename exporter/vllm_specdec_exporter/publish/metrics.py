@@ -14,7 +14,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..economics.cost import Basis
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
 from ..judgement.payoff import PayoffVerdict
@@ -135,7 +134,7 @@ def _by_basis(judged: Payoff | Estimate) -> Samples:
 
 
 def _interval(payoff: Payoff) -> Samples:
-    if payoff.basis is not Basis.MODELLED or payoff.speedup_low is None or payoff.speedup_high is None:
+    if payoff.speedup_low is None or payoff.speedup_high is None:
         return ()
     return [(("low",), payoff.speedup_low), (("high",), payoff.speedup_high)]
 

@@ -35,6 +35,7 @@ from .wording import (
     seen_words,
     shown,
     to_paste,
+    verdict_words,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
 
 
 def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
-    word = (engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown").upper()
+    verdict = verdict_words(engine.payoff)
+    word = (verdict or engine.quality.level or engine.activity.state or "unknown").upper()
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -96,15 +98,9 @@ def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
         )
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
-        words = f"{speed} ({engine.payoff.basis}{_uncertainty(engine)}), {words}"
+        words = f"{speed} ({engine.payoff.basis}), {words}"
     lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
     yield from emphasised(lines, word, paint, _style(engine))
-
-
-def _uncertainty(engine: EngineResult) -> str:
-    """Say between what the speedup lies where that crosses the line between gain and loss."""
-    low, high = engine.payoff.speedup_low, engine.payoff.speedup_high
-    return f", uncertain: {low:.2f} to {high:.2f}" if low and high and low < 1 < high else ""
 
 
 def _name(engine: EngineResult) -> str:
@@ -128,7 +124,7 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
     if engine.quality.level is not None:
         quality = f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})"
         yield from paragraph(quality, 14, "    quality   ")
-        payoff = f"{engine.payoff.verdict or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
+        payoff = f"{verdict_words(engine.payoff) or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
         yield from paragraph(payoff, 14, "    payoff    ")
         yield from _advice(engine)
     yield ""
@@ -167,7 +163,7 @@ def _advice(engine: EngineResult) -> Iterator[str]:
 
 
 def _style(engine: EngineResult) -> str:
-    if engine.payoff.verdict is PayoffVerdict.HARMFUL:
+    if PayoffVerdict.HARMFUL in (engine.payoff.verdict, engine.payoff.likely):
         return RED
     if engine.payoff.verdict is not None:
         return GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else YELLOW

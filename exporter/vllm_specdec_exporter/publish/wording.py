@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from ..economics.speculative_config import names_drafter
 from ..judgement.advice import Action
 from ..judgement.findings import Severity
-from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K
+from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, PayoffVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from ..judgement.advice import Advice
     from ..judgement.findings import Finding
+    from ..judgement.payoff import Payoff
     from ..observe.result import EngineResult
 
     #: Returns a text, emphasised in a style.
@@ -65,6 +66,15 @@ def painter(*, colour: bool) -> Paint:
 def printable(text: str) -> str:
     """Return text with unprintable characters replaced: they could control a terminal or break a line."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def verdict_words(payoff: Payoff) -> str:
+    """Return a verdict in words; of an unknown one its interval, and which way it leans."""
+    low, high = payoff.speedup_low, payoff.speedup_high
+    if payoff.verdict is not PayoffVerdict.UNKNOWN or low is None or high is None:
+        return payoff.verdict or ""
+    leaning = f"likely {payoff.likely}" if payoff.likely else "unknown"
+    return f"{leaning} ({low:.2f} to {high:.2f})"
 
 
 def wrap(text: str, indent: str, hang: int) -> list[str]:

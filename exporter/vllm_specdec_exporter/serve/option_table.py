@@ -102,7 +102,8 @@ OPTIONS: tuple[Option, ...] = (
         "cost.hardware",
         parse_machine,
         None,
-        "GPUs of the server, such as h100 or 4xh100 (tensor parallel), to estimate the speedup for.",
+        "GPUs of the server, such as h100 or 4xh100 (tensor parallel), to estimate the speedup for; or their "
+        "data, such as bandwidth=1792GB/s,fp16=210TFLOPS, and fp8=, int8=, fp4= (dense), link=, memory=.",
         metavar="GPUS",
     ),
     Option(

@@ -17,6 +17,7 @@ from ... import engines
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
+from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
 from ...exposition.text import MalformedExposition
 from ...measures.history import Sample
 from ...publish.wording import printable
@@ -37,13 +38,19 @@ class Watcher:
     """Records the engines of one model of a server, without the `settle` seconds after a draft."""
 
     def __init__(
-        self, upstream: Upstream, model_name: str, settle: float, clock: Callable[[], float]
+        self,
+        upstream: Upstream,
+        model_name: str,
+        settle: float,
+        clock: Callable[[], float],
+        method: str = "",
     ) -> None:
         self._upstream = upstream
         self._settle = settle
         self._clock = clock
         self._recorders: dict[EngineKey, Recorder] = {}
         self._model_name = model_name
+        self._method = method
         self._version = ""
         self._dialect = ""
         self.missed = 0  # failed polls
@@ -126,6 +133,9 @@ class Watcher:
     def _observe(self, reading: Reading) -> None:
         now = self._clock()
         for engine in self._engines(reading):
+            method = self._method or (engine.drafting.method if engine.drafting else "")
+            if engine.shows_speculation and not drafts_without_model(method):
+                raise BaselineError(_NO_PLAIN_STEPS)
             recorder = self._recorders.setdefault(engine.key, Recorder(self._settle))
             sample = Sample(now, engine.counters, engine.load.requests_running, latencies=engine.latencies)
             before = recorder.speculating_seconds
@@ -133,6 +143,11 @@ class Watcher:
             self.drafting = recorder.speculating_seconds > before
 
 
+_LOOKUPS = ", ".join(sorted(WITHOUT_MODEL))
+_NO_PLAIN_STEPS = (
+    "the server speculates, and with a draft model even steps without drafts (K=0 of a schedule) cost a pass "
+    f"of it: record a server without --speculative-config, or give --method if it is one of {_LOOKUPS}"
+)
 _OPTIONS = tuple(option for option in OPTIONS if option.name.startswith("vllm."))
 
 FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
@@ -141,9 +156,10 @@ FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `baseline` to `parser`."""
     parser.epilog = (
-        "The server must not speculate, or do so only at times (a K schedule with rows of 0). It is not sent "
-        f"anything: its usual traffic is what counts. Exit codes: {FINE} recorded; {NOTHING} nothing could "
-        f"be recorded; {USAGE} bad usage; {UNREACHABLE} the server cannot be reached or understood."
+        "The server must not speculate, or do so without a draft model and only at times (a K schedule with "
+        "rows of 0, and --method). It is not sent anything: its usual traffic is what counts. Exit codes: "
+        f"{FINE} recorded; {NOTHING} nothing could be recorded; {USAGE} bad usage; {UNREACHABLE} the server "
+        "cannot be reached or understood."
     )
     add_url(parser, "Server without speculation.")
     add_flag(parser, "--out FILE", "File to write.", "baseline.json")
@@ -152,6 +168,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
     add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
     add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
+    method = f"Speculative method of a server that speculates at times: {_LOOKUPS}."
+    add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
     add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
     add_flags(parser, [option for option in _OPTIONS if option is not URL])
 
@@ -175,7 +193,7 @@ def run(args: argparse.Namespace) -> int:
         upstream = Upstream(target, upstream_config)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    watcher = Watcher(upstream, args.model, settle, time.monotonic)
+    watcher = Watcher(upstream, args.model, settle, time.monotonic, args.method)
     try:
         asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
         baseline = watcher.baseline(earlier)

@@ -130,7 +130,7 @@ def read_question(args: argparse.Namespace) -> Question:
     hardware = _maybe(args, "gpu", lambda name: parse_machine(f"{gpus}x{name}"))
     memory = _maybe(args, "gpu_memory", parse_memory)
     if memory is None and hardware is not None:
-        memory = hardware[1].accelerator.memory
+        memory = hardware[1].accelerator.memory or None
     if memory is None:
         raise ConfigError(
             "--gpu or --gpu-memory is missing: the GPU, such as h100, or the memory of one, such as 80GB"

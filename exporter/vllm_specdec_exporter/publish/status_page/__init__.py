@@ -165,6 +165,7 @@ def _rank(engine: EngineResult) -> tuple[int, float]:
     payoff = engine.payoff
     bad = (
         payoff.verdict is PayoffVerdict.HARMFUL,
+        payoff.likely is PayoffVerdict.HARMFUL,
         engine.activity.state is ActivityState.BYPASSED,
         engine.quality.level is QualityLevel.POOR,
         payoff.verdict is PayoffVerdict.MARGINAL,

@@ -18,7 +18,7 @@ from ...judgement.findings import Severity
 from ...measures.measures import LIFETIME
 from .. import markup as h
 from ..markup import Html, element
-from ..wording import action_words, reason_words
+from ..wording import action_words, reason_words, verdict_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -192,7 +192,7 @@ def payoff_pill(engine: EngineResult) -> Html:
     payoff = engine.payoff
     if payoff.verdict is None:
         return h.none(why_no_payoff(engine))
-    shown = h.pill(payoff.verdict.value, payoff.verdict.value)
+    shown = h.pill(payoff.likely or payoff.verdict, verdict_words(payoff))
     return shown if payoff.speedup is None else h.join(shown, " ", h.times(payoff.speedup))
 
 
