@@ -48,11 +48,7 @@ def write_growing(folder: Path, count: int = 200) -> Path:
 
 
 class Servers:
-    """Bare servers in a process of their own.
-
-    Attributes:
-        urls: theirs.
-    """
+    """Bare servers in a process of their own, at `urls`."""
 
     def __init__(self, stdin: IO[str], stdout: IO[str]) -> None:
         self._stdin, self._stdout = stdin, stdout

@@ -109,12 +109,7 @@ def _request(path: str, *, gzip: bool) -> bytes:
 async def report(request: bytes, address: str, seconds: float, rate: float, clients: int) -> dict[str, Any]:
     """Make a request over and over, and return how many were answered, and how long it took.
 
-    Args:
-        request: what is sent.
-        address: ``http://host:port``.
-        seconds: how long.
-        rate: requests a second, over all clients.
-        clients: connections that are kept, as Prometheus keeps its own.
+    `rate` is requests a second over all `clients`, whose connections are kept, as Prometheus keeps its own.
     """
     host, _, port = address.removeprefix("http://").partition(":")
     took: list[float] = []

@@ -34,11 +34,9 @@ POLLS, RESTARTS = 17_280, 2_600
 
 
 def section(polls: int, restarts: int) -> Section:
-    """Measure resident memory over many polls, and over restarts that change the labels each time.
+    """Measure resident memory over many polls of one server, and over restarts with other labels each time.
 
-    Args:
-        polls: of one server; growth is judged from `POLLS` on.
-        restarts: of a server, ten polls each; growth is judged from `RESTARTS` on.
+    Ten polls are made after a restart. Growth is judged from `POLLS` and `RESTARTS` on.
     """
     real = body(BODIES[ONE_ENGINE])
     rows, ratios, goals = [], {}, []

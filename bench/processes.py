@@ -24,17 +24,11 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process holds and has used.
+    """What a process holds and has used."""
 
-    Attributes:
-        resident_bytes: its memory.
-        descriptors: that are open.
-        cpu_seconds: processor time so far.
-    """
-
-    resident_bytes: float
-    descriptors: int
-    cpu_seconds: float
+    resident_bytes: float  # its memory
+    descriptors: int  # that are open
+    cpu_seconds: float  # processor time so far
 
     @classmethod
     def of(cls, pid: int) -> Usage:
@@ -51,17 +45,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class Moment:
-    """A moment, and the processor time used up to it.
+    """A moment, and the processor time used up to it."""
 
-    Attributes:
-        at: in seconds.
-        machine: processor time of all processes, in seconds.
-        own: that of the benchmark and of those of its processes that have ended.
-    """
-
-    at: float
-    machine: float
-    own: float
+    at: float  # in seconds
+    machine: float  # processor time of all processes, in seconds
+    own: float  # that of the benchmark and of those of its processes that have ended
 
     @classmethod
     def now(cls) -> Moment:
@@ -97,17 +85,11 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Running:
-    """A process that serves.
+    """A process that serves."""
 
-    Attributes:
-        address: ``http://host:port``.
-        pid: its number.
-        seconds: from its start to its first answer.
-    """
-
-    address: str
-    pid: int
-    seconds: float
+    address: str  # ``http://host:port``
+    pid: int  # its number
+    seconds: float  # from its start to its first answer
 
 
 @contextlib.contextmanager

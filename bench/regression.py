@@ -32,17 +32,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a ratio is expected to be.
+    """What a ratio is expected to be."""
 
-    Attributes:
-        what: over what.
-        value: the ratio.
-        tolerance: relative; beyond it the ratio has changed.
-    """
-
-    what: str
-    value: float
-    tolerance: float
+    what: str  # over what
+    value: float  # the ratio
+    tolerance: float  # relative; beyond it the ratio has changed
 
     def status(self, measured: float) -> Status:
         """Tell what became of it; what is no number is worse than any."""
@@ -80,10 +74,8 @@ def compare(
 ) -> list[Comparison]:
     """Compare ratios with what is expected of the sections that were measured.
 
-    Args:
-        ratios: ratios by name: ``section.ratio``; ``None`` for one that the run cannot tell.
-        expected: likewise.
-        measured: names of sections; a ratio of one of these that is not there is missing.
+    Their names are ``section.ratio``. One that the run cannot tell is ``None``; one of a `measured` section
+    that is not there is missing.
     """
     sections = set(measured)
     rows = []

@@ -59,17 +59,11 @@ _HARM_RULES = len(yaml.safe_load((RULES / "harm.yml").read_text("utf-8"))["group
 
 @dataclass(frozen=True)
 class Cost:
-    """What all rules cost a Prometheus in a state of the fleet.
+    """What all rules cost a Prometheus in a state of the fleet."""
 
-    Attributes:
-        core: share of one core.
-        read: series that the fleet has.
-        written: series that the rules add, alerts included.
-    """
-
-    core: float
-    read: float
-    written: float
+    core: float  # share of one core
+    read: float  # series that the fleet has
+    written: float  # series that the rules add, alerts included
 
 
 def section(engines: int) -> Section:
@@ -216,22 +210,15 @@ def _pods(engines: int, times: range) -> Iterator[_Pod]:
 
 @dataclass(frozen=True)
 class _Family:
-    """Series of one name.
+    """Series of one name."""
 
-    Attributes:
-        name: without the suffix of counters.
-        values: while all is quiet and in the collapse, by further labels; of a counter its growth a minute.
-            The moment itself for ``None``.
-        kind: as OpenMetrics calls it.
-        of_target: whether exporters have it, rather than engines.
-        window: seconds for which a gauge has samples; counters always have them.
-    """
-
-    name: str
+    name: str  # without the suffix of counters
+    #: While all is quiet and in the collapse, by further labels; of a counter its growth a minute. The moment
+    #: itself for None.
     values: Mapping[str, tuple[float | None, float | None]]
-    kind: str = "gauge"
-    of_target: bool = False
-    window: int = RECENT
+    kind: str = "gauge"  # as OpenMetrics calls it
+    of_target: bool = False  # whether exporters have it, rather than engines
+    window: int = RECENT  # seconds for which a gauge has samples; counters always have them
 
     def samples(
         self, quiet: float | None, collapse: float | None, times: range, now: int, since: int

@@ -14,19 +14,12 @@ FOR_A_PERCENTILE = 100
 
 @dataclass(frozen=True)
 class Goal:
-    """A promise, and whether it is kept.
+    """A promise, and whether it is kept."""
 
-    Attributes:
-        what: is promised.
-        limit: as text, with its unit.
-        found: as text, with its unit.
-        met: whether it is kept; ``None`` where the run cannot tell: too short, or too much disturbed.
-    """
-
-    what: str
-    limit: str
-    found: str
-    met: bool | None
+    what: str  # is promised
+    limit: str  # as text, with its unit
+    found: str  # as text, with its unit
+    met: bool | None  # whether it is kept; None where the run cannot tell: too short, or too much disturbed
 
     @property
     def verdict(self) -> str:
@@ -38,26 +31,18 @@ class Goal:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
+    """A part of the page."""
 
-    Attributes:
-        title: its heading.
-        lines: Markdown below the heading.
-        ratios: what depends little on the machine, by the names in `expected.json`; ``None`` for one that the
-            run cannot tell.
-        goals: what was promised of it.
-        measured: the day, as in ISO 8601.
-        others: share of the machine that other processes took meanwhile, 0 to 1; unknown for ``None``.
-        priority: whether the benchmark's processes had real-time priority.
-    """
-
-    title: str
-    lines: tuple[str, ...]
+    title: str  # its heading
+    lines: tuple[str, ...]  # Markdown below the heading
+    #: What depends little on the machine, by the names in `expected.json`; None for one that the run cannot
+    #: tell.
     ratios: Mapping[str, float | None] = field(default_factory=dict)
-    goals: tuple[Goal, ...] = ()
-    measured: str = ""
+    goals: tuple[Goal, ...] = ()  # what was promised of it
+    measured: str = ""  # the day, as in ISO 8601
+    #: Share of the machine that other processes took meanwhile, 0 to 1; unknown for None.
     others: float | None = None
-    priority: bool = False
+    priority: bool = False  # whether the benchmark's processes had real-time priority
 
     def document(self) -> dict[str, Any]:
         """Return what JSON holds of it."""

@@ -25,23 +25,15 @@ _SETTLE_SECONDS = 1.0
 
 @dataclass
 class Seen:
-    """What the clients have seen.
+    """What the clients have seen."""
 
-    Attributes:
-        counts: whether times are noted, which begins when all clients have begun.
-        events: nanoseconds that events were under way.
-        firsts: nanoseconds from a request to the first bytes of its answer.
-        passed: events, those included that were not timed.
-        begun: answers that have begun.
-        requests: that were sent.
-    """
-
-    counts: bool = False
-    events: list[int] = field(default_factory=list)
+    counts: bool = False  # whether times are noted, which begins when all clients have begun
+    events: list[int] = field(default_factory=list)  # nanoseconds that events were under way
+    #: Nanoseconds from a request to the first bytes of its answer.
     firsts: list[int] = field(default_factory=list)
-    passed: int = 0
-    begun: int = 0
-    requests: int = 0
+    passed: int = 0  # events, those included that were not timed
+    begun: int = 0  # answers that have begun
+    requests: int = 0  # that were sent
 
 
 class Client(asyncio.Protocol):

@@ -66,41 +66,25 @@ http {{
 
 @dataclass(frozen=True)
 class Passing:
-    """How streams pass one way.
+    """How streams pass one way."""
 
-    Attributes:
-        way: its name.
-        step: whether the events of all streams come at the same moments, as those of an engine's step do.
-        event_ms: what it adds to an event, at the median and at the 99th percentile; all of it for the direct
-            way.
-        first_ms: likewise, from a request to the first bytes of its answer.
-        cpu_seconds: processor time of the process in between, an event.
-        events: how many were timed.
-        firsts: how many first bytes were.
-    """
-
-    way: str
-    step: bool
+    way: str  # its name
+    step: bool  # whether the events of all streams come at the same moments, as those of an engine's step do
+    #: What it adds to an event, at the median and at the 99th percentile; all of it for the direct way.
     event_ms: tuple[float, float]
-    first_ms: tuple[float, float]
-    cpu_seconds: float
-    events: int
-    firsts: int
+    first_ms: tuple[float, float]  # likewise, from a request to the first bytes of its answer
+    cpu_seconds: float  # processor time of the process in between, an event
+    events: int  # how many were timed
+    firsts: int  # how many first bytes were
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory of a process in between, in bytes.
+    """Resident memory of a process in between, in bytes."""
 
-    Attributes:
-        a_stream: of an open stream.
-        early: after a tenth of the requests.
-        late: after all of them.
-    """
-
-    a_stream: float
-    early: float
-    late: float
+    a_stream: float  # of an open stream
+    early: float  # after a tenth of the requests
+    late: float  # after all of them
 
 
 _HEAD = (
@@ -114,12 +98,9 @@ _HEAD = (
 
 
 def section(rounds: int, seconds: float, requests: int) -> Section:
-    """Measure all of it.
+    """Measure all of it: each way has a turn of some `seconds` a round.
 
-    Args:
-        rounds: how often each way has its turn.
-        seconds: of a turn.
-        requests: after which memory is compared with that after a tenth of them.
+    Memory after all `requests` is compared with that after a tenth of them.
     """
     before = Moment.now()
     with tempfile.TemporaryDirectory(prefix="bench-tap-") as name, _ways(Path(name)) as ways:
@@ -231,12 +212,8 @@ def _times(ways: Mapping[str, Running], rounds: int, seconds: float, *, step: bo
 def added(rounds: Sequence[Sequence[int]], direct: Sequence[Sequence[int]] | None) -> tuple[float, float]:
     """Return what a way adds to the direct one in the same round, at the median and the 99th percentile.
 
-    Args:
-        rounds: nanoseconds of the way, round by round.
-        direct: the same of the direct way; none for the direct way itself.
-
-    Returns:
-        Milliseconds, of each the median over the rounds.
+    Rounds are in nanoseconds, and there is no `direct` one of the direct way itself. What is added is in
+    milliseconds, the median over the rounds.
     """
 
     def cuts(nanoseconds: Sequence[int]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
     python bench/accuracy/score.py           write the page
     python bench/accuracy/score.py --check   fail if it is not current, or if an estimate misses its goal
     python bench/accuracy/score.py --fit     print the overheads that fit best, for `economics/hardware.py`
+    python bench/accuracy/score.py --intervals  print the tables of `economics/hardware.py`
 
 Each measurement is estimated from what an operator would know, and from its mean acceptance length:
 
@@ -10,12 +11,14 @@ Each measurement is estimated from what an operator would know, and from its mea
 * generic: with the method, K and batch size alone, by the shipped profile;
 * calibrated: from step times of the same deployment at other batch sizes or other K.
 
-Half of the modelled measurements are for fitting the overheads, the other half for judging. Step times that
-bench/gpu/step_times.py wrote to bench/gpu/rows are held against the roofline model's.
+The modelled ones are estimated by overheads fitted without their deployment, and their intervals are those of
+the other deployments. Step times that bench/gpu/step_times.py wrote to bench/gpu/rows are held against the
+roofline model's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
@@ -28,113 +31,121 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from vllm_specdec_exporter.economics.calibration import StepTime, calibrate
+from vllm_specdec_exporter.economics.architecture import Architecture, read_architecture
+from vllm_specdec_exporter.economics.calibration import CalibrationError, StepTime, calibrate
+from vllm_specdec_exporter.economics.cost import CostProfile, ObservedStep
 from vllm_specdec_exporter.economics.hardware import (
+    FAMILIES,
+    PLAIN,
+    REGIMES,
+    SPEEDUP,
     Machine,
     Overheads,
-    PhysicalModel,
-    accelerators,
-    usual_drafter,
+    family,
+    regime,
 )
-from vllm_specdec_exporter.economics.model import Model, from_parameters
-from vllm_specdec_exporter.economics.profiles import UNCERTAINTY, for_method, is_dated
-from vllm_specdec_exporter.economics.sizes import PRECISIONS
+from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
+from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile, is_dated
+from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"
-PAGE = HERE.parents[1] / "docs" / "reference" / "estimate-accuracy.md"
+DOCS = HERE.parents[1] / "docs"
+PAGE = DOCS / "reference" / "estimate-accuracy.md"
 
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
-RIGHT_GOAL, WRONG_GOAL = 0.90, 0.02
+RIGHT_GOAL, WRONG_GOAL = 0.90, 0.01
 
-#: Overheads before fitting, from what makers and engines say of themselves, and the weight of the pull
-#: towards each in measurements: a few measurements must not turn one of them to nonsense.
-PRIOR = Overheads(
-    bandwidth=0.8,
-    throughput=0.6,
-    throughput_4bit=0.3,
-    step=1.0e-3,
-    layer=1.0e-5,
-    request=1.0e-5,
-    speculation=0.5e-3,
-    speculation_request=3.0e-5,
-    draft_pass=0.2e-3,
-    lookup=2.0e-5,
-    message=1.0e-5,
-    verification=1.05,
-    routing=0.7,
-    dated=3.0,
-)
+#: Overheads before fitting, and the weight of the pull towards each in measurements: a few measurements must
+#: not turn one of them to nonsense.
+PRIOR = Overheads(**yaml.safe_load((HERE / "prior.yaml").read_text("utf-8")))
 PULL = 1.0
-_SHARES = ("bandwidth", "throughput", "throughput_4bit", "routing")
+#: Weight of a deployment in the fit, in measurements, however many it has.
+DEPLOYMENT = 3.0
+#: Deployments are left out in so many parts: each part costs a fit of three seconds.
+PARTS = 5
+#: Share of the deployments that lie in an interval, the fewest that a class of their own needs, and the least
+#: errors, as logarithms: of a speedup, and of a time. Published lengths and times are rounded.
+INTERVAL, FEWEST, LEAST = 0.9, 5, (0.15, 0.1)
+_SHARES = ("throughput_4bit", "routing")
+#: Not fitted: bench/gpu measured them, and what is published hardly tells them from the overheads.
+_MEASURED = ("bandwidth", "throughput")
+
+
+@cache
+def configurations() -> dict[str, Architecture]:
+    """Return the architectures of configs.json."""
+    documents = json.loads((HERE / "configs.json").read_text("utf-8"))
+    return {name: read_architecture(document) for name, document in documents.items()}
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One published speedup, and what it was measured with.
+    """One published speedup, and what it was measured with."""
 
-    Attributes:
-        source: where it is published.
-        url: its address.
-        engine: with its version, if known.
-        target: the served model.
-        parameters_billions: of the target.
-        method: as vLLM calls it.
-        k: drafted tokens.
-        batch: requests in the batch.
-        length: mean acceptance length.
-        speedup: over the same engine without speculation.
-        hardware: accelerator as in `economics/hardware.toml`; empty where it is not published.
-        gpus: accelerators that the target is spread over.
-        active_billions: parameters that a token passes through, for a mixture of experts.
-        precision: of the weights.
-        context: mean tokens of context.
-        data: the prompts.
-        plain_seconds: time of a step without speculation.
-        note: what else to know.
-    """
+    source: str  # where it is published
+    url: str | None  # its address, None for notes without one
+    engine: str  # with its version, if known
+    target: str  # the served model
+    parameters_billions: float  # of the target
+    method: str  # as vLLM calls it
+    k: int  # drafted tokens
+    batch: int  # requests in the batch
+    length: float  # mean acceptance length
+    speedup: float  # over the same engine without speculation
+    hardware: str = ""  # accelerator as in `economics/hardware.toml`; empty where it is not published
+    gpus: int = 1  # accelerators that the target is spread over
+    active_billions: float | None = None  # parameters that a token passes through, for a mixture of experts
+    precision: str = "bf16"  # of the weights
+    context: float = 1000.0  # mean tokens of context
+    data: str = ""  # the prompts
+    plain_seconds: float | None = None  # time of a step without speculation
+    step_seconds: float | None = None  # time of a step with drafts
+    vocabulary: int | None = None  # rows of the output layer, where they differ from the usual
+    config: str = ""  # the target's config.json in configs.json, where its layers differ from the usual
+    note: str = ""  # what else to know
 
-    source: str
-    url: str
-    engine: str
-    target: str
-    parameters_billions: float
-    method: str
-    k: int
-    batch: int
-    length: float
-    speedup: float
-    hardware: str = ""
-    gpus: int = 1
-    active_billions: float | None = None
-    precision: str = "bf16"
-    context: float = 1000.0
-    data: str = ""
-    plain_seconds: float | None = None
-    note: str = ""
+    @property
+    def drafting_seconds(self) -> float:
+        """The time of a step with drafts: as published, or by the speedup."""
+        return self.step_seconds or (self.plain_seconds or math.nan) * self.length / self.speedup
 
     @property
     def group(self) -> str:
         """Measurements of one deployment, which are not independent of each other."""
-        return f"{self.url} {self.target} {self.method}"
+        return f"{self.url or self.source} {self.target} {self.method}"
 
-    def cost(self, overheads: Overheads | None = None) -> float:
-        """Return the cost of a step by the roofline model."""
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Family of the method, and regime of the deployment."""
+        model = self.profile().physical
+        assert model is not None
+        return family(self.method), regime(model.target, model.machine)
+
+    def profile(self, overheads: Overheads | None = None) -> CostProfile:
+        """Return the roofline model of the deployment, by what an operator would know of it."""
         size = self.parameters_billions * 1e9
         active = self.active_billions * 1e9 if self.active_billions else None
         target = from_parameters(size, PRECISIONS[self.precision], active)
-        drafter = usual_drafter(self.method, target)
-        assert drafter is not None, self
+        if self.config:
+            target = from_architecture(configurations()[self.config], PRECISIONS[self.precision])
+        if self.vocabulary:
+            target = replace(target, vocabulary=self.vocabulary)
         name, _, version = self.engine.lower().partition(" ")
         machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
-        model = PhysicalModel(machine, target, drafter, dated=is_dated(name, version))
-        load = (self.k, self.batch, self.context)
-        drafting = model.verification_seconds(*load) + model.draft_seconds(*load)
-        return drafting / model.plain_seconds(self.batch, self.context)
+        found = hardware_profile(
+            for_method(self.method),
+            Hardware(self.hardware, machine, target),
+            method=self.method,
+            dated=is_dated(name, version),
+            unsplit=name != "sglang",
+        )
+        assert found is not None, self
+        return found.at_context(self.context)
 
 
 @dataclass(frozen=True)
@@ -143,7 +154,6 @@ class Estimated:
 
     row: Measurement
     basis: str
-    judging: bool
     cost: float
     low: float
     high: float
@@ -173,50 +183,130 @@ class Estimated:
 
 def load() -> list[Measurement]:
     """Return all measurements."""
-    measurements = []
+    found = []
     for entry in yaml.safe_load((HERE / "measurements.yaml").read_text("utf-8")):
         rows = entry.pop("rows")
-        measurements += [Measurement(**entry, **row) for row in rows]
-    return measurements
+        found += [Measurement(**entry, **row) for row in rows]
+    return found
 
 
-def split(rows: Sequence[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """Return the halves for fitting and for judging.
+@dataclass(frozen=True)
+class LeftOut:
+    """A measurement, modelled by overheads fitted without its deployment; errors are logarithms."""
 
-    A deployment stays together. They are taken in the order of the checksums of their names, each into the
-    smaller half, so the split depends on nothing that was measured.
-    """
+    row: Measurement
+    profile: CostProfile
+    speedup: float  # measured over modelled speedup
+    plain: float | None  # measured over estimated time of a step without drafts, if it was measured
+
+
+def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
+    """Return the measurements by deployment, ordered by the checksums of their names."""
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    fitting: list[Measurement] = []
-    judging: list[Measurement] = []
-    for name in sorted(groups, key=lambda name: zlib.crc32(name.encode())):
-        min(fitting, judging, key=len).extend(groups[name])
-    return fitting, judging
+    return {name: groups[name] for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))}
 
 
-def modelled(rows: Sequence[Measurement]) -> list[Estimated]:
-    """Return the estimates with hardware and model known."""
-    known = [row for row in rows if row.hardware]
-    _, judging = split(known)
-    estimates = []
-    for row in known:
-        cost = row.cost()
-        error = 1 + UNCERTAINTY
-        high = row.length / max(1.0, cost / error)
-        estimates.append(Estimated(row, "modelled", row in judging, cost, row.length / (cost * error), high))
-    return estimates
+def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None) -> CostProfile:
+    """Return the profile with the measured step with drafts."""
+    step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, prompts_per_token=0.0)
+    return profile.with_observed_step(step, error)
 
 
-def generic(rows: Sequence[Measurement]) -> list[Estimated]:
-    """Return the estimates with nothing but the method known."""
-    estimates = []
-    for row in rows:
-        profile = for_method(row.method)
-        cost, (least, most) = profile.step_cost(row.k, row.batch), profile.cost_range(row.k, row.batch)
-        estimates.append(Estimated(row, "generic", True, cost, row.length / most, row.length / least))
-    return estimates
+def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
+    """Return the errors of each deployment by overheads that it had no part in."""
+    groups = list(deployments([row for row in rows if row.hardware]).values())
+    found = []
+    for part in range(PARTS):
+        overheads = fit([row for at, group in enumerate(groups) if at % PARTS != part for row in group])
+        for group in groups[part::PARTS]:
+            errors = []
+            for row in group:
+                profile, of_plain = row.profile(overheads), None
+                speedup = math.log(row.speedup * profile.step_cost(row.k, row.batch) / row.length)
+                if row.plain_seconds:
+                    cost = by_step(row, profile).step_cost(row.k, row.batch)
+                    of_plain = math.log(row.plain_seconds / row.drafting_seconds * cost)
+                errors.append(LeftOut(row, profile, speedup, of_plain))
+            found.append(errors)
+    return found
+
+
+def spread(errors: Sequence[Sequence[float]], share: float, least: float) -> float:
+    """Return the error that a share of the deployments and one more stays below; each weighs 1."""
+    weighed = sorted((error, 1 / len(group)) for group in errors for error in group)
+    wanted, total = min(1.0, share * (1 + 1 / len(errors))) * len(errors), 0.0
+    for error, weight in weighed:
+        total += weight
+        if total >= wanted - 1e-9:
+            return max(least, error)
+    return max(least, weighed[-1][0])
+
+
+def speedup_interval(groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]) -> float:
+    """Return the factor of a speedup's interval: of this kind, of its method, of its regime, or of all."""
+    known = [(group[0].row.kind, [abs(one.speedup) for one in group]) for group in groups]
+    classes = (
+        [errors for other, errors in known if other == kind],
+        [errors for other, errors in known if other[0] == kind[0]],
+        [errors for other, errors in known if other[1] == kind[1]],
+    )
+    chosen = next((found for found in classes if len(found) >= FEWEST), [errors for _, errors in known])
+    return math.exp(spread(chosen, INTERVAL, LEAST[0]))
+
+
+def plain_interval(groups: Sequence[Sequence[LeftOut]], where: str) -> tuple[float, float]:
+    """Return the factors of the interval of a step's time without drafts, 5 % beyond either of them."""
+    known = [
+        (group[0].row.kind[1], [one.plain for one in group if one.plain is not None]) for group in groups
+    ]
+    measured = [(other, errors) for other, errors in known if errors]
+    of_regime = [errors for other, errors in measured if other == where]
+    chosen = of_regime if len(of_regime) >= FEWEST else [errors for _, errors in measured]
+    share = (1 + INTERVAL) / 2
+    low = spread([[-error for error in errors] for errors in chosen], share, LEAST[1])
+    return math.exp(-low), math.exp(spread(chosen, share, LEAST[1]))
+
+
+def intervals(
+    groups: Sequence[Sequence[LeftOut]],
+) -> tuple[dict[tuple[str, str], float], dict[str, tuple[float, float]]]:
+    """Return the tables of `economics/hardware.py`."""
+    speedups = {
+        (method, where): round(speedup_interval(groups, (method, where)), 2)
+        for method in FAMILIES
+        for where in REGIMES
+    }
+    plain = {where: plain_interval(groups, where) for where in REGIMES}
+    return speedups, {where: (round(low, 2), round(high, 2)) for where, (low, high) in plain.items()}
+
+
+def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
+    """Return the estimates with hardware and model known, each with the interval of the other deployments."""
+    found = []
+    for group in groups:
+        error = speedup_interval([other for other in groups if other is not group], group[0].row.kind)
+        found += [
+            by_profile(one.row, "modelled", replace(one.profile, uncertainty=error - 1)) for one in group
+        ]
+    return found
+
+
+def by_profile(row: Measurement, basis: str, profile: CostProfile) -> Estimated:
+    """Return the estimate of a profile."""
+    cost, (least, most) = profile.step_cost(row.k, row.batch), profile.cost_range(row.k, row.batch)
+    return Estimated(row, basis, cost, row.length / most, row.length / least)
+
+
+def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
+    """Return the estimates from the measured step with drafts, and the plain step as modelled."""
+    found = []
+    for group in groups:
+        error = plain_interval([other for other in groups if other is not group], group[0].row.kind[1])
+        steps = [one for one in group if one.plain is not None]
+        found += [by_profile(one.row, "observed", by_step(one.row, one.profile, error)) for one in steps]
+    return found
 
 
 def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
@@ -224,59 +314,49 @@ def calibrated(rows: Sequence[Measurement]) -> list[Estimated]:
 
     Every second pair of K and batch size calibrates; the others are estimated.
     """
-    groups: dict[str, list[Measurement]] = {}
-    for row in rows:
-        if row.plain_seconds is not None:
-            groups.setdefault(row.group, []).append(row)
-    estimates = []
-    for members in groups.values():
+    found = []
+    for members in deployments([row for row in rows if row.plain_seconds]).values():
         points = sorted({(row.k, row.batch) for row in members})
         chosen = set(points[::2])
         used = [row for row in members if (row.k, row.batch) in chosen]
-        times = []
-        for row in used:
-            plain = row.plain_seconds or 0.0
-            times += [
-                StepTime(row.batch, 0, plain),
-                StepTime(row.batch, row.k, plain * row.length / row.speedup),
-            ]
-        profile = calibrate(times, members[0].method)
-        for row in members:
-            if row not in used:
-                cost, (least, most) = (
-                    profile.step_cost(row.k, row.batch),
-                    profile.cost_range(row.k, row.batch),
-                )
-                estimates.append(
-                    Estimated(row, "calibrated", True, cost, row.length / most, row.length / least)
-                )
-    return estimates
+        times = [StepTime(row.batch, 0, row.plain_seconds or 0.0) for row in used]
+        times += [StepTime(row.batch, row.k, row.drafting_seconds) for row in used]
+        with contextlib.suppress(CalibrationError):  # too few step times to show an error
+            profile = calibrate(times, members[0].method)
+            found += [by_profile(row, "calibrated", profile) for row in members if row not in used]
+    return found
 
 
 def fit(rows: Sequence[Measurement]) -> Overheads:
     """Return the overheads with the least loss, by a search along each of them."""
+    weights = {name: DEPLOYMENT / len(group) for name, group in deployments(rows).items()}
+
+    def robust(error: float) -> float:
+        return abs(error) if abs(error) > 0.1 else error * error / 0.2 + 0.05
 
     def loss(overheads: Overheads) -> float:
         total = 0.0
         for row in rows:
-            cost = row.cost(overheads)
-            error = abs(math.log(row.length / cost / row.speedup))
-            total += error if error > 0.1 else error * error / 0.2 + 0.05
+            plain, drafting = row.profile(overheads).times(row.k, row.batch)
+            error = robust(math.log(row.length * plain / drafting / row.speedup))
+            if row.plain_seconds:
+                error += robust(math.log(row.plain_seconds / plain))
+            total += error * weights[row.group]
         ratios = [getattr(overheads, f.name) / getattr(PRIOR, f.name) for f in fields(Overheads)]
         return total + PULL * sum(math.log(ratio) ** 2 for ratio in ratios)
 
     best, least, step = PRIOR, loss(PRIOR), 1.5
     while step > 1.01:
         improved = False
-        for name in (f.name for f in fields(Overheads)):
+        for name in (f.name for f in fields(Overheads) if f.name not in _MEASURED):
             for factor in (step, 1 / step):
                 value = getattr(best, name) * factor
                 if (name in _SHARES and value > 0.95) or (name == "verification" and value < 1):
                     continue
                 trial = replace(best, **{name: value})
-                trial_loss = loss(trial)
-                if trial_loss < least - 1e-9:
-                    best, least, improved = trial, trial_loss, True
+                found = loss(trial)
+                if found < least - 1e-9:
+                    best, least, improved = trial, found, True
         if not improved:
             step = step**0.5
     return best
@@ -347,60 +427,71 @@ def steps_table() -> str:
     return "\n".join(lines)
 
 
+def intervals_table() -> str:
+    """Return the table of the intervals of `economics/hardware.py`."""
+    lines = [f"| | {' | '.join(REGIMES)} |", f"|---|{'---|' * len(REGIMES)}"]
+    for method in FAMILIES:
+        factors = [SPEEDUP[method, where] for where in REGIMES]
+        lines.append(f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |")
+    plain = " | ".join("{:.2f} to {:.2f}".format(*PLAIN[where]) for where in REGIMES)
+    return "\n".join([*lines, f"| plain step | {plain} |"])
+
+
 def quantile(values: Sequence[float], share: float) -> float:
     """Return the value that a share of the values does not exceed."""
     return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
 
 
-def share(estimates: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
-    return sum(test(one) for one in estimates) / len(estimates)
+def share(found: Sequence[Estimated], test: Callable[[Estimated], bool]) -> float:
+    return sum(test(one) for one in found) / len(found)
 
 
-def summary(estimates: Sequence[Estimated]) -> dict[str, float]:
+def summary(found: Sequence[Estimated]) -> dict[str, float]:
     """Return the numbers that the page shows of these estimates."""
-    decided = [one for one in estimates if one.verdict != "unknown"]
+    decided = [one for one in found if one.verdict != "unknown"]
     return {
-        "number": len(estimates),
-        "median": median(one.error for one in estimates),
-        "p90": quantile([one.error for one in estimates], 0.9),
+        "number": len(found),
+        "median": median(one.error for one in found),
+        "p90": quantile([one.error for one in found], 0.9),
         "right": share(decided, lambda one: one.verdict == "right") if decided else math.nan,
-        "side": share(estimates, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
-        "unknown": share(estimates, lambda one: one.verdict == "unknown"),
-        "wrong": share(estimates, lambda one: one.verdict == "wrong"),
-        "holds": share(estimates, lambda one: one.holds),
+        "side": share(found, lambda one: (one.speedup > 1) is (one.row.speedup > 1)),
+        "unknown": share(found, lambda one: one.verdict == "unknown"),
+        "wrong": share(found, lambda one: one.verdict == "wrong"),
+        "holds": share(found, lambda one: one.holds),
     }
 
 
 def misses(parts: dict[str, list[Estimated]]) -> list[str]:
     """Return the goals that are not reached."""
-    missed = []
+    found = []
     for basis, goal in MEDIAN_GOAL.items():
         numbers = summary(parts[basis])
         if numbers["median"] > goal:
-            missed.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
+            found.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
     for basis in parts:
         numbers = summary(parts[basis])
         if not math.isnan(numbers["right"]) and numbers["right"] < RIGHT_GOAL:
-            missed.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
+            found.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
         if numbers["wrong"] > WRONG_GOAL:
-            missed.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
-    return missed
+            found.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
+    return found
 
 
 TITLES = {
     "modelled": "modelled: hardware and model known",
+    "observed": "observed: the step with drafts measured, the plain one modelled",
     "calibrated": "calibrated: step times measured",
     "generic": "generic: only the method known",
 }
 
 
-def spread(values: Sequence[float], digits: int = 0) -> str:
+def reach(values: Sequence[float], digits: int = 0) -> str:
     """Return the least and the greatest value, or the only one."""
     shown = list(dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values))))
     return "-".join(shown)
 
 
-def deployments(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]) -> Iterator[str]:
+def rows_by_deployment(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]) -> Iterator[str]:
     """Yield a row of the page for each deployment: source, target, hardware and method.
 
     The estimates are the generic ones of all measurements, and the modelled ones where hardware is known.
@@ -411,25 +502,23 @@ def deployments(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]
         row = one.row
         gpu = (f"{row.gpus}x" if row.gpus > 1 else "") + (row.hardware or "?")
         source, target = row.source.split(",")[0], row.target.rpartition("/")[2]
-        groups.setdefault((f"[{source}]({row.url})", target, gpu, row.method), []).append(one)
+        cited = f"[{source}]({row.url})" if row.url else source
+        groups.setdefault((cited, target, gpu, row.method), []).append(one)
     for key, members in groups.items():
         rows = [one.row for one in members]
         models = [modelled_for[id(row)] for row in rows if id(row) in modelled_for]
-        fitted = " (fitted)" if any(not model.judging for model in models) else ""
-        load = spread([row.k for row in rows]), spread([row.batch for row in rows])
-        measured = spread([row.length for row in rows], 2), spread([row.speedup for row in rows], 2)
-        by_model = spread([model.speedup for model in models], 2) + fitted if models else ""
-        by_kind = spread([one.speedup for one in members], 2)
-        cells = (*key, f"{len(rows)}", *load, *measured, by_model, by_kind)
-        yield f"| {' | '.join(cells)} |"
+        load = reach([row.k for row in rows]), reach([row.batch for row in rows])
+        measured = reach([row.length for row in rows], 2), reach([row.speedup for row in rows], 2)
+        by_model = reach([model.speedup for model in models], 2) if models else ""
+        by_kind = reach([one.speedup for one in members], 2)
+        yield f"| {' | '.join((*key, str(len(rows)), *load, *measured, by_model, by_kind))} |"
 
 
-def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting: list[Estimated]) -> str:
+def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
     """Return the page."""
     table = []
-    named = [(TITLES[basis], estimates) for basis, estimates in parts.items()]
-    for title, estimates in [*named, ("modelled, those used for fitting", fitting)]:
-        n = summary(estimates)
+    for basis, found in parts.items():
+        n, title = summary(found), TITLES[basis]
         right = "-" if math.isnan(n["right"]) else f"{n['right']:.0%}"
         table.append(
             f"| {title} | {n['number']:.0f} | {n['median']:.1%} | {n['p90']:.0%} | {n['side']:.0%} | {right} "
@@ -438,10 +527,10 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting
     text = (HERE / "page.md.in").read_text("utf-8")
     for name, value in {
         "NUMBER": str(len(rows)),
-        "UNCERTAINTY": f"{UNCERTAINTY:.0%}",
+        "INTERVALS": intervals_table(),
         "TABLE": "\n".join(table),
         "STEPS": steps_table(),
-        "ROWS": "\n".join(deployments(parts["generic"], [*parts["modelled"], *fitting])),
+        "ROWS": "\n".join(rows_by_deployment(parts["generic"], parts["modelled"])),
     }.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -450,17 +539,25 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]], fitting
 def main(arguments: list[str]) -> int:
     rows = load()
     if "--fit" in arguments:
-        fitted = fit(split([row for row in rows if row.hardware])[0])
+        fitted = fit([row for row in rows if row.hardware])
         print("\n".join(f"    {f.name}: float = {getattr(fitted, f.name):.3g}" for f in fields(Overheads)))
         return 0
-    all_modelled = modelled(rows)
+    groups = left_out(rows)
+    speedups, plain = intervals(groups)
+    if "--intervals" in arguments:
+        for kind, factor in [*speedups.items(), *plain.items()]:
+            print(f"    {json.dumps(kind)}: {factor},".replace("[", "(").replace("]", ")"))
+        return 0
     parts = {
-        "modelled": [one for one in all_modelled if one.judging],
+        "modelled": modelled(groups),
+        "observed": observed(groups),
         "calibrated": calibrated(rows),
-        "generic": generic(rows),
+        "generic": [by_profile(row, "generic", for_method(row.method)) for row in rows],
     }
-    text = page(rows, parts, [one for one in all_modelled if not one.judging])
+    text = page(rows, parts)
     missed = misses(parts)
+    if (speedups, plain) != (SPEEDUP, PLAIN):
+        missed.append("economics/hardware.py is not current: see --intervals")
     for one in missed:
         print(f"goal missed: {one}", file=sys.stderr)
     if "--check" in arguments:
