@@ -161,7 +161,7 @@ def alerts() -> str:
 
 models = joined_table(
     "Models",
-    "Worst first. Since: how long the verdict stands. Below break-even speculation loses. Click a model.",
+    "Worst first. Since: how long the verdict stands. Loses: probability, of the worst engine.",
     {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"},
     [
         Column(
@@ -169,20 +169,21 @@ models = joined_table(
             links.named_or_all(verdict.of_models()),
             mappings=word_mapping(verdict.VERDICTS),
             filled=True,
-            width=155,
+            width=150,
         ),
-        Column("Speedup", speedup(MODEL), "suffix:×", 2, 80),
-        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=90),
-        Column("Since", verdict.since(), "s", 1, 85),
-        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
-        Column("Length", NOW.length(), decimals=2, width=70),
-        Column("Break-even", BREAK_EVEN, decimals=2, width=95),
-        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 75, _K_WORDS),
+        Column("Speedup", speedup(MODEL), "suffix:×", 2, 75),
+        Column("Loses", total(metric("loss_probability"), MODEL, "max"), "percentunit", 0, 60),
+        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=85),
+        Column("Since", verdict.since(), "s", 1, 75),
+        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 90),
+        Column("Length", NOW.length(), decimals=2, width=65),
+        Column("Break-even", BREAK_EVEN, decimals=2, width=90),
+        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 70, _K_WORDS),
         Column(
-            "Advised", verdict.k_of("recommended_num_speculative_tokens", MODEL), "short", 0, 80, _K_WORDS
+            "Advised", verdict.k_of("recommended_num_speculative_tokens", MODEL), "short", 0, 75, _K_WORDS
         ),
-        Column("TPOT", vllm.time_per_output_token(MODEL, "5m"), "s", 1, 75),
-        Column("Alerts", alerts(), decimals=0, width=65),
+        Column("TPOT", vllm.time_per_output_token(MODEL, "5m"), "s", 1, 65),
+        Column("Alerts", alerts(), decimals=0, width=60),
     ],
     hidden=links.CHOSEN,
     overrides=[

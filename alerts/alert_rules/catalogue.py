@@ -30,7 +30,7 @@ _PUBLISHED_RULE = """
 | cheap drafters (EAGLE, MTP, n-gram, ...) | their [break-even](cost-profiles.md#thresholds-by-method) | their break-even |
 | any method, with `--threshold published` | 1.2 | 0.50 |
 
-A payoff that is measured or calibrated may silence it. A modelled one is a guess and may not, whatever its interval: if it is 1 or more,
+A payoff that is measured or calibrated may silence it, if its interval excludes 1. Any other is a guess and may not: if it is 1 or more,
 the ticket has it with its range (1.24, 0.87 to 1.74) and asks to measure (`action="measure"`), without `action="disable"`.
 """
 

@@ -160,7 +160,12 @@ def _measure() -> Alert:
         )
         for bound, words in (("low", ", {} to "), ("high", "{}"))
     )
-    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high})")
+    loses = cause(
+        f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{LOOK_BACK}]))",
+        PERCENT,
+        "; it loses with a probability of {}",
+    )
+    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high}{loses})")
     return Alert(
         name="Disable",
         severity="warning",
@@ -171,10 +176,11 @@ def _measure() -> Alert:
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
             f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
-            f"otherwise{guess}, and nothing is measured or calibrated."
+            f"otherwise{guess}, and is not certain."
         ),
         action=(
-            "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; then this alert decides or ends."
+            "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
+            "Then this alert decides or ends."
         ),
         value=_JUDGED,
         threshold=_LIMITS,

@@ -37,11 +37,11 @@ _K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 #: A day is compared with the day before only if the load is at most this many times as high.
 _SAME_LOAD = f"and ({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))"
-_MEASURED, _PROFILE = "model:vllm_specdec_measured_speedup:min", "model:vllm_specdec_cost_profile:engines"
-#: Both must be measured, or estimated with the same cost profile.
+_BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
+#: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
-    f"unless (count_over_time({_MEASURED}[1h]) unless count_over_time({_MEASURED}[1h] offset 1d))\n"
-    f"unless (count_over_time({_MEASURED}[1h] offset 1d) unless count_over_time({_MEASURED}[1h]))\n"
+    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
+    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
 _ERRORS = 'sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m]))'
@@ -97,20 +97,23 @@ def groups() -> tuple[Group, ...]:
     severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
     limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
     held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
+    not_thin = f"({enough('model', '5m')})"
+    not_thin_by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
-        f"({severe}\nor {held} and on ({MODEL}) {firing})\n"
+        f"({severe}\nor {held} and on ({MODEL}) {firing} unless on ({MODEL}) {not_thin})\n"
         f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
         f"or {METHOD_SPEEDUP} {limit}\n"
         f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
-        f"and on ({MODEL}, method) {firing}",
+        f"and on ({MODEL}, method) {firing}\n"
+        f"unless on ({MODEL}, method) {not_thin_by_method}",
         "severe_speedup",
         "5m",
         "5m",
         "10m",
-        "Users get tokens far slower than without speculation: this pages. A modelled speedup counts only "
-        "if its whole interval is below 1. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
+        "Users get tokens far slower than without speculation: this pages. A speedup counts only "
+        "if its whole interval is below 1, whatever its basis. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
         "that one fault is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"

@@ -266,7 +266,11 @@ def _advice() -> Iterator[Record]:
     yield Record(
         "model:vllm_specdec_cost_profile:engines",
         f"count by ({MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
-        why="Engines by the cost profile of their estimate.",
+        why="Engines by the cost profile of their estimate, and by the basis of their speedup.",
+    )
+    yield Record(
+        "model:vllm_specdec_basis:engines",
+        f"count by ({MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
     )
 
 
@@ -275,9 +279,16 @@ _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_s
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS, _SPENT = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
-_MEASURED, _CALIBRATED, _MODELLED = (
+_MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
     f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{LOOK_BACK}]))'
-    for basis in ("measured", "calibrated", "modelled")
+    for basis in ("measured", "calibrated", "observed", "modelled")
+)
+#: Whether an interval includes 1, and what a measurement says, decided or not.
+_UNKNOWN = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1'
+_ANY_MEASURED = (
+    f'sum without (window) (last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{LOOK_BACK}]))'
+    " or sum without (basis, window) "
+    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", window="5m"}}[{LOOK_BACK}]))'
 )
 
 
@@ -318,14 +329,15 @@ def _of_each_engine() -> Iterator[Record]:
     yield Record(
         _REPLICA,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
-        f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0",
+        f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
+        f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
         why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
-        "over the engine's own time of a step for each token it gives.",
+        "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
     )
     yield Record(
         _ENGINE,
-        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_CALIBRATED}\nor\n{_MODELLED}",
-        why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, a model. "
+        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}",
+        why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, own steps, a model. "
         "Absent while it is not known whether speculation pays.",
     )
 
@@ -376,16 +388,15 @@ def _over_hours() -> Iterator[Record]:
 
 def _guesses() -> Iterator[Record]:
     look = LOOK_BACK
-    guess = 'last_over_time(vllm_specdec_estimated_speedup{basis="modelled", window="5m"}'
-    unknown = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{look}]) == 1'
+    estimated = f'last_over_time(vllm_specdec_estimated_speedup{{window="5m"}}[{look}])'
     yield Record(
         _GUESSED,
-        f"min by ({MODEL}) (\n"
-        f"  (sum without (basis, window) ({guess}[{look}])) and ignoring (verdict) ({unknown})\n"
-        f"  or {_MODELLED}) unless {_REPLICA}\n"
-        ")",
-        why="An estimate that is neither measured nor calibrated, whatever its interval: a guess. It disables nothing and does not "
-        "silence the published rule.",
+        f"min by ({MODEL}) ((\n"
+        f"  ({_ANY_MEASURED} or max without (basis, window) ({estimated})) and ignoring (verdict) ({_UNKNOWN})\n"
+        f"  or {_OBSERVED} or {_MODELLED}\n"
+        f") unless {_REPLICA})",
+        why="A guess: an estimate that is neither measured nor calibrated, whatever its interval, or any speedup whose interval "
+        "includes 1. It disables nothing and does not silence the published rule.",
     )
     yield Record(
         PROVEN_SPEEDUP,

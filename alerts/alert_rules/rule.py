@@ -194,7 +194,7 @@ SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The same of each method of a model that has several, as in an A/B test.
 METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
-#: The same where it is measured or calibrated on every engine.
+#: The same where it is measured or calibrated, and its interval excludes 1, on every engine.
 PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
 RESTARTS = "model:vllm_specdec_restarts:count2h"

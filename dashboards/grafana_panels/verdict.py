@@ -27,7 +27,7 @@ VERDICTS = {
 _STATES = {"bypassed": 3, "active": 6, "warming_up": 7, "idle": 8, "off": 9}
 
 #: The weakest basis of several engines is the lowest.
-BASES = {1: ("modelled", GREY), 2: ("calibrated", GREY), 3: ("measured", GREY)}
+BASES = {1: ("modelled", GREY), 2: ("observed", GREY), 3: ("calibrated", GREY), 4: ("measured", GREY)}
 QUALITIES = {
     1: ("▼ poor", VERMILION),
     2: ("● fair", AMBER),

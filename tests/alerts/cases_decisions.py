@@ -95,11 +95,21 @@ DISABLE_CASES: Table = {
     "a-guess-says-otherwise-until-it-is-measured": (
         engines(
             (
-                replace(REJECTED, minutes=45, speedup=None, guess=1.24, interval=(0.87, 1.74)),
+                replace(REJECTED, minutes=45, speedup=None, guess=1.24, interval=(0.87, 1.74), loss=0.12),
                 replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
             )
         ),
         {40: GUESS, 125: DISABLE},
+    ),
+    "a-measurement-whose-interval-includes-1-is-a-guess": (
+        engines(
+            (
+                replace(
+                    REJECTED, minutes=60, speedup=None, guess=1.02, interval=(0.98, 1.06), basis="measured"
+                ),
+            )
+        ),
+        {50: GUESS},
     ),
     # Also with an interval wholly above 1, and in a night that is too thin to judge.
     "an-estimate-above-1-is-a-guess-by-day-and-by-night": (

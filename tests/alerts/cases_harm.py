@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .case import Table, Worlds, cases, never
+from vllm_specdec_exporter.economics.cost import Basis
+
+from .case import Table, Worlds, cases, never, silent
 from .histories import engines, replica
 from .world import MODEL, Phase, World, idle
 
@@ -46,6 +48,7 @@ LOSING = Phase(50, speedup=0.95, running=64)
 TICKET = "warning model"
 THIN, BUSY = (Phase(20, drafts=8, speedup=None), Phase(12, speedup=0.8, running=64))
 GUESSED = {"cost_profile": "unknown"}
+UNDECIDED = Phase(60, speedup=None, guess=0.8, interval=(0.6, 1.08), basis="measured", running=64)
 
 HARMFUL_CASES: Table = {
     "far-slower-than-plain-pages-within-minutes": (
@@ -69,6 +72,18 @@ HARMFUL_CASES: Table = {
         engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
         {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
     ),
+    # With enough drafts it is not thin traffic that makes it unknown.
+    "a-page-ends-when-the-interval-includes-1": (
+        engines((Phase(30), replace(SEVERE, minutes=20, basis="measured"), UNDECIDED)),
+        {45: "critical model", 58: "critical model", **dict.fromkeys(range(68, 110, 5), "")},
+    ),
+    **{
+        f"no-harm-while-the-interval-includes-1-{basis}": (
+            engines((Phase(20), replace(UNDECIDED, minutes=90, basis=basis))),
+            silent(20, 109),
+        )
+        for basis in Basis
+    },
     "one-method-of-two-collapses": (
         ab_test(gaining=3, losing=1),
         {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
@@ -128,6 +143,7 @@ def one_of_ten_regresses() -> World:
     _days(world, "few-drafts-yesterday", Phase(1, drafts=80), SLOWER)
     _days(world, "new", None, SLOWER)
     _days(world, "measured-today", Phase(1), replace(SLOWER, basis="measured"))
+    _days(world, "observed-today", Phase(1), replace(SLOWER, basis="observed"))
     _days(world, "measured-yesterday", Phase(1, basis="measured"), SLOWER)
     _days(world, "another-profile", Phase(1, info={"cost_profile": "eagle3"}), SLOWER)
     _days(world, "hardly-slower", Phase(1), replace(SLOWER, speedup=1.4))

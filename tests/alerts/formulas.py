@@ -172,11 +172,14 @@ def engines() -> dict[str, Values]:
     """Return what is known of K, of load, of positions, of peers, and of advice."""
     actions: Values = defaultdict(float)
     profiles: Values = defaultdict(float)
+    bases: Values = defaultdict(float)
     peers = {}
     for engine in ENGINES:
         if engine.phase.action in ("disable", "switch_method"):
             actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1
         profiles[_key(engine.labels, MODEL, **engine.phase.info)] += 1
+        if engine.phase.speedup is not None:
+            bases[_key(engine.labels, MODEL, basis=engine.phase.basis)] += 1
         own = _key(engine.labels, MODEL)
         others = [one for one in ENGINES if one is not engine and _key(one.labels, MODEL) == own]
         if (length := _length(others)) is not None:
@@ -186,6 +189,7 @@ def engines() -> dict[str, Values]:
         f"engine:{NAME}_peers_mean_acceptance_length:ratio_rate1h": peers,
         f"model:{NAME}_recommendation:engines": actions,
         f"model:{NAME}_cost_profile:engines": profiles,
+        f"model:{NAME}_basis:engines": bases,
     }
 
 
@@ -207,7 +211,9 @@ def speedups() -> dict[str, Values]:
     ratio = {key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()}
     drafts = _by("model", lambda group: _total(group, "drafts"))
     certain = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
-    guesses = [one for one in JUDGED if one.phase.basis == "modelled" and not one.phase.step_seconds]
+    guesses = [
+        one for one in JUDGED if one.phase.basis in ("observed", "modelled") and not one.phase.step_seconds
+    ]
     guessed = _by("model", lambda group: min(one.speedup or 0 for one in group), guesses)
     replicas = [one for one in JUDGED if one.phase.step_seconds]
     # At what load and K speculation was beneficial, and at what load it lost.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import pytest
+
 from alerts.fleet import END, build
 from alerts.formulas import all_values, text
 from alerts.lint import read_bundle, records
 from alerts.promtool import History, Query, verify
 from alerts.world import MODEL, Phase, World, idle
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.economics.cost import Basis
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,11 +104,42 @@ def test_a_model_with_several_methods_is_judged_by_method(tmp_path: Path) -> Non
     _verify(tmp_path, world, *queries, known)
 
 
-def test_a_guess_is_an_estimate_also_where_its_interval_includes_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize("basis", Basis)
+def test_a_speedup_whose_interval_includes_1_is_a_guess_whatever_its_basis(
+    basis: Basis, tmp_path: Path
+) -> None:
     world = World()
-    world.engine(Phase(20, speedup=None, guess=1.24))
-    world.engine(Phase(20, speedup=None, guess=1.3), instance="10.0.0.2:9850")
+    world.engine(Phase(20, speedup=None, guess=1.24, basis=basis))
+    world.engine(Phase(20, speedup=None, guess=1.3, basis=basis), instance="10.0.0.2:9850")
     _recorded(tmp_path, world, 18, guessed_speedup__min=1.24)
+
+
+@pytest.mark.parametrize(("basis", "guess"), [("observed", 1.5), ("calibrated", None)])
+def test_an_observed_speedup_is_a_guess_and_a_calibrated_one_is_not(
+    basis: str, guess: float | None, tmp_path: Path
+) -> None:
+    world = World()
+    world.engine(Phase(20, speedup=1.5, basis=basis))
+    known = {LLAMA: 1.5}
+    queries = [
+        _query(18, "model:vllm_specdec_guessed_speedup:min", {} if guess is None else known),
+        _query(18, "model:vllm_specdec_proven_speedup:ratio_rate5m", known if guess is None else {}),
+    ]
+    _verify(tmp_path, world, *queries)
+
+
+@pytest.mark.parametrize(("basis", "decides"), [("measured", False), ("calibrated", True)])
+def test_replicas_without_speculation_decide_no_measurement_that_is_open(
+    basis: str, decides: bool, tmp_path: Path
+) -> None:
+    world = World()
+    # A plain step of 8 requests takes 0.028 s; a step with drafts as long, for 2 tokens.
+    world.engine(
+        Phase(20, acceptance=(0.6, 0.4), speedup=None, guess=1.05, basis=basis, step_seconds=0.028, running=8)
+    )
+    world.engine(idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850")
+    speedup = Query(18, "round(model:vllm_specdec_speedup:ratio_rate5m)", {LLAMA: 2.0} if decides else {})
+    _verify(tmp_path, world, speedup)
 
 
 def test_the_objective_weighs_times_by_their_drafts(tmp_path: Path) -> None:

@@ -46,8 +46,9 @@ class Phase:
     plain_tokens: float = 0  # generated tokens per minute outside of drafts
     speedup: float | None = 1.6  # of all output; None where it is unknown
     basis: str = "modelled"  # where it comes from
-    #: The modelled speedup whose interval includes 1, so that `speedup` is not known.
+    #: The speedup whose interval includes 1, so that `speedup` is not known.
     guess: float | None = None
+    loss: float | None = None  # the probability that the speedup is below 1
     interval: tuple[float, float] | None = None  # low and high end of the interval of the speedup
     activity: str = "active"  # the engine's state
     action: str = "keep"  # what the exporter advises
@@ -241,7 +242,11 @@ class World:
                 self.put(f"vllm_specdec_{name}", {**own, **more}, minute, [value] * phase.minutes)
 
         gauge("info", 1, **{"method": "eagle3", "dialect": "vllm-v1", **phase.info})
-        gauge("estimated_speedup", phase.guess, basis="modelled", window="5m")
+        if phase.basis == "measured":
+            gauge("measured_speedup", phase.guess, window="5m")
+        else:
+            gauge("estimated_speedup", phase.guess, basis=phase.basis, window="5m")
+        gauge("loss_probability", phase.loss)
         for bound, value in zip(("low", "high"), phase.interval or (), strict=False):
             gauge("speedup_interval", value, bound=bound)
         gauge("num_speculative_tokens", None if phase.activity == "off" else len(phase.acceptance))

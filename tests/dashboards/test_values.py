@@ -150,10 +150,16 @@ def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
     )
 
 
-def test_the_present_batch_is_marked(harmful: World) -> None:
-    """More than 128 requests run on each pod, and less than 256."""
-    rows = panel(harmful, "deep-dive: Advised K by batch size").rows("batch_size")
-    assert [size for (size,), cells in rows.items() if "Now" in cells] == ["256"]
+def test_the_present_batch_is_marked(healthy: World) -> None:
+    """The rows of each pod's requests."""
+    rows = panel(healthy, "deep-dive: Advised K by batch size", **chosen(LLAMA)).rows("batch_size")
+    running = [
+        samples[-1]
+        for _, samples in healthy.scraped.select("vllm_specdec_requests_running", model_name=LLAMA)
+    ]
+    sizes = sorted(int(size) for (size,) in rows)
+    expected = {next(size for size in sizes if size >= one) for one in running}
+    assert {int(size) for (size,), cells in rows.items() if "Now" in cells} == expected
 
 
 def test_the_heatmap_counts_every_draft_once(healthy: World) -> None:
