@@ -146,8 +146,13 @@ def test_payoff_goes_by_the_speedup_that_the_clients_saw(story: Story, drafter: 
     speedup = measured["speedup"]
     assert speedup == pytest.approx(per_token(story.plain) / per_token(trial.told), rel=0.05)
     assert measured["requests"] == len(trial.told)
+    assert payoff["basis"] == "measured"
+    assert payoff["speedup_low"] <= speedup <= payoff["speedup_high"]
+    if payoff["speedup_low"] <= 1 <= payoff["speedup_high"]:
+        assert payoff["verdict"] == "unknown"
+        return
     verdict = "harmful" if speedup < 1 else "marginal" if speedup <= 1.2 else "beneficial"
-    assert (payoff["basis"], payoff["speedup"], payoff["verdict"]) == ("measured", speedup, verdict)
+    assert (payoff["speedup"], payoff["verdict"]) == (speedup, verdict)
 
 
 def test_a_good_drafter_pays_and_a_poor_one_pays_far_less(story: Story) -> None:
@@ -157,10 +162,9 @@ def test_a_good_drafter_pays_and_a_poor_one_pays_far_less(story: Story) -> None:
     """
     good, poor = (story.trials[drafter] for drafter in DRAFTERS)
     assert good.engine["payoff"]["verdict"] == "beneficial"
-    assert poor.engine["payoff"]["speedup"] < good.engine["payoff"]["speedup"] / 1.5
+    assert poor.window["measured"]["speedup"] < good.window["measured"]["speedup"] / 1.5
     assert poor.window["mean_acceptance_length"] < good.window["mean_acceptance_length"]
-    for basis in ("estimate", "measured"):
-        assert poor.window[basis]["speedup"] < good.window[basis]["speedup"]
+    assert poor.window["estimate"]["speedup"] < good.window["estimate"]["speedup"]
     advised = [trial.engine["advice"] for trial in (good, poor)]
     ks = [advice["num_speculative_tokens"] for advice in advised]
     assert None not in ks, [advice["reason"] for advice in advised]
