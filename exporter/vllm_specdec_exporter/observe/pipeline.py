@@ -72,9 +72,10 @@ def process_reading(
     for as_read in reading.engines:
         earlier = states.get(as_read.key, EngineState()).of_process(reading.process)
         engine, earlier = with_rising_totals(as_read, earlier, time)
-        baseline = None if server.mismatch(engine.key.model_name, settings) else settings.baseline
+        mismatch = server.mismatch(engine.key.model_name, settings)
+        baseline = None if mismatch else settings.baseline
         state = earlier.add_sample(_sample(engine, time), keep, engine.defects, baseline)
-        polled = PolledEngine(engine, state, time, settings, server)
+        polled = PolledEngine(engine, state, time, settings, server, mismatch)
         judgement, advice = judge(polled.case, state.current_advice, time, settings.judged.seconds)
         after[engine.key] = replace(state, current_advice=advice)
         results.append(_result(polled, judgement))
@@ -106,6 +107,7 @@ class PolledEngine:
     time: float  # of the poll, in seconds
     settings: Settings
     server: PolledServer
+    mismatch: str  # why the baseline does not fit its model, empty if it does
 
     @property
     def model_name(self) -> str:
@@ -184,7 +186,6 @@ class PolledEngine:
         """All that the judgement looks at."""
         settings, server, state, judged = self.settings, self.server, self.state, self.judged
         reading, speculation, model_name = server.reading, settings.speculation, self.model_name
-        mismatch = server.mismatch(model_name, settings)
         return Case(
             activity=self.activity,
             measures=judged,
@@ -206,8 +207,8 @@ class PolledEngine:
             shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
             speculative=reading.speculative,
             defects=state.latest_defects,
-            mismatch=mismatch,
-            unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
+            mismatch=self.mismatch,
+            unmeasured=_why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
         )
 
