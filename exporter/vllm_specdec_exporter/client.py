@@ -68,11 +68,9 @@ def get_metrics(
     address = f"{url.rstrip('/')}/api/v1/snapshot?{urllib.parse.urlencode(query)}"
     if not address.startswith(("http://", "https://")):
         raise SnapshotError(f"{url!r} is not an http or https address")
-    # Without the proxy of the environment: the exporter is usually in the same network.
-    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
         request = urllib.request.Request(address, headers=dict(headers or {}))  # noqa: S310 - checked above
-        with urllib.request.build_opener(*handlers).open(request, timeout=timeout) as answer:
+        with _opener(tls).open(request, timeout=timeout) as answer:
             body = answer.read()
     except urllib.error.HTTPError as error:
         raise SnapshotError(f"{url} answered {error.code}: {_reason(error.read())}") from error
@@ -85,10 +83,8 @@ def get_metrics(
 
 
 def _reason(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace").strip()
+    document = _document(body)
+    return str(document["error"]) if "error" in document else body[:200].decode("utf-8", "replace").strip()
 
 
 #: Bytes that are read of a response: the exporter's own has at most ten reasons of some hundred bytes.
@@ -143,11 +139,9 @@ def push_request(
         "Content-Type": "application/json",
         "User-Agent": "vllm-specdec-exporter-client",
     }
-    # Without the proxy of the environment: the exporter is usually in the same network.
-    handlers = (_NoRedirects(), urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
     try:
         post = urllib.request.Request(address, body, headers)  # noqa: S310 - `_address` checks the scheme
-        with urllib.request.build_opener(*handlers).open(post, timeout=timeout) as response:
+        with _opener(tls, _NoRedirects()).open(post, timeout=timeout) as response:
             return _warnings(url, response.read(_MAX_RESPONSE))
     except urllib.error.HTTPError as error:
         with error:
@@ -158,6 +152,14 @@ def push_request(
     except (OSError, http.client.HTTPException) as error:
         reason = " ".join(str(getattr(error, "reason", error)).split())
         raise PushFailedError(f"{url} cannot be reached: {reason[:_MAX_REASON]}") from error
+
+
+def _opener(
+    tls: ssl.SSLContext | None, *handlers: urllib.request.BaseHandler
+) -> urllib.request.OpenerDirector:
+    """Return one without the proxy of the environment: the exporter is usually in the same network."""
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(*handlers, urllib.request.ProxyHandler({}), https)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -80,9 +80,10 @@ def process_reading(
     for as_read in reading.engines:
         earlier = states.get(as_read.key, EngineState()).of_process(reading.process)
         engine, earlier = with_rising_totals(as_read, earlier, time)
-        baseline = None if server.mismatch(engine.key.model_name, settings) else settings.baseline
+        mismatch = server.mismatch(engine.key.model_name, settings)
+        baseline = None if mismatch else settings.baseline
         state = earlier.add_sample(_sample(engine, time), keep, engine.defects, baseline)
-        polled = PolledEngine(engine, state, time, settings, server)
+        polled = PolledEngine(engine, state, time, settings, server, mismatch)
         judgement, advice = judge(polled.case, state.current_advice, time, settings.judged.seconds)
         after[engine.key] = replace(state, current_advice=advice)
         results.append(_result(polled, judgement))
@@ -114,6 +115,12 @@ class PolledEngine:
     time: float  # of the poll, in seconds
     settings: Settings
     server: PolledServer
+    mismatch: str  # why the baseline does not fit its model, empty if it does
+
+    @property
+    def model_name(self) -> str:
+        """The served name."""
+        return self.engine.key.model_name
 
     @property
     def drafting(self) -> Drafting:
@@ -139,7 +146,7 @@ class PolledEngine:
         profile = deployed(
             settings.costs,
             settings.speculation,
-            self.engine.key.model_name,
+            self.model_name,
             server.reading.dialect,
             server.version,
             self.drafting.method,
@@ -195,8 +202,7 @@ class PolledEngine:
     def case(self) -> Case:
         """All that the judgement looks at."""
         settings, server, state, judged = self.settings, self.server, self.state, self.judged
-        reading, speculation, model_name = server.reading, settings.speculation, self.engine.key.model_name
-        mismatch = server.mismatch(model_name, settings)
+        reading, speculation, model_name = server.reading, settings.speculation, self.model_name
         return Case(
             activity=self.activity,
             measures=judged,
@@ -218,8 +224,8 @@ class PolledEngine:
             shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
             speculative=reading.speculative,
             defects=state.latest_defects,
-            mismatch=mismatch,
-            unmeasured=_why_unmeasured(judged, settings) if judged and not mismatch else "",
+            mismatch=self.mismatch,
+            unmeasured=_why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
         )
 

@@ -82,7 +82,7 @@ def judge(
 def _group(
     key: GroupKey, group: GroupStats, whole: GroupStats, thresholds: Thresholds, load: BatchCost | None
 ) -> GroupWindow:
-    ratio, drafts = group.acceptance_ratio, group.counted_drafts
+    ratio = group.acceptance_ratio
     rejected = whole.draft_tokens - whole.accepted_tokens
     return GroupWindow(
         temperature=key.temperature,
@@ -92,7 +92,7 @@ def _group(
         acceptance_ratio=ratio,
         p10=group.quantile(0.1),
         p50=group.quantile(0.5),
-        mean_acceptance_length=1 + group.accepted_tokens / drafts if drafts else None,
+        mean_acceptance_length=group.mean_acceptance_length,
         outcome=outcome_of(ratio, thresholds),
         losing_requests_ratio=group.share(Outcome.LOSES),
         rejected_ratio=(group.draft_tokens - group.accepted_tokens) / rejected if rejected else None,
@@ -103,11 +103,10 @@ def _group(
 
 def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
     """Return the estimated speedup of the requests of a group at the current load."""
-    drafts = group.counted_drafts
-    if load is None or not drafts:
+    length = group.mean_acceptance_length
+    if load is None or length is None:
         return None
-    length, drafted = 1 + group.accepted_tokens / drafts, group.draft_tokens / drafts
-    return estimate(length, drafted, load.batch_size, load.profile).speedup
+    return estimate(length, group.draft_tokens / group.counted_drafts, load.batch_size, load.profile).speedup
 
 
 @dataclass(frozen=True, slots=True)

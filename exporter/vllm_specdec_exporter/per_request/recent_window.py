@@ -100,6 +100,12 @@ class GroupStats(RequestCounts):
         """Accepted over drafted tokens of all requests together, 0 to 1."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens else None
 
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens emitted per draft, from 1 up; ``None`` if the drafts are not known of every request."""
+        drafts = self.counted_drafts
+        return 1 + self.accepted_tokens / drafts if drafts else None
+
     def share(self, outcome: Outcome) -> float | None:
         """Return the share of requests with this outcome, 0 to 1."""
         return self.requests[outcome] / self.count if self.count else None
