@@ -31,7 +31,7 @@ from ..measures.measures import (
     observed_step,
 )
 from .result import Deployment, EngineResult, LearnedSteps
-from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, with_rising_totals
+from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, why_unmeasured, with_rising_totals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,7 +225,7 @@ class PolledEngine:
             speculative=reading.speculative,
             defects=state.latest_defects,
             mismatch=self.mismatch,
-            unmeasured=_why_unmeasured(judged, settings) if judged and not self.mismatch else "",
+            unmeasured=why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
         )
 
@@ -272,15 +272,6 @@ def _learned(steps: EngineSteps, time: float) -> LearnedSteps:
     if isinstance(fit, str):
         return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
     return LearnedSteps(times.k, fit)
-
-
-def _why_unmeasured(measures: Measures, settings: Settings) -> str:
-    """Return why a window has no measured speedup although there is a baseline; empty without a baseline."""
-    if settings.baseline is None or measures.measured.speedup is not None:
-        return ""
-    nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
-    least = settings.thresholds.measurement_minimum_requests
-    return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
 
 
 def _activity_by_gauges(polled: PolledEngine) -> Activity | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..economics.baseline import Baseline
     from ..engines.reading import Counters, Drafting, EngineReading
     from ..measures.history import Sample
+    from ..measures.measures import Measures
 
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
@@ -245,3 +246,12 @@ def why_no_advice(engine: EngineReading, seen: Derivation) -> str:
             return "drafts have more tokens than steps: they are trees or blocks (--spec.server-info tells)"
         return "drafts are trees (top-k above 1), so their tokens have no positions"
     return ""
+
+
+def why_unmeasured(measures: Measures, settings: Settings) -> str:
+    """Return why a window has no measured speedup although there is a baseline; empty without a baseline."""
+    if settings.baseline is None or measures.measured.speedup is not None:
+        return ""
+    nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
+    least = settings.thresholds.measurement_minimum_requests
+    return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
