@@ -124,7 +124,7 @@ class Measurement:
         """Family of the method, and regime of the deployment."""
         model = self.profile().physical
         assert model is not None
-        return family(self.method), regime(model.target, model.machine)
+        return family(self.method), regime(model.target)
 
     def profile(self, overheads: Overheads | None = None) -> CostProfile:
         """Return the roofline model of the deployment, by what an operator would know of it."""
@@ -482,36 +482,32 @@ TITLES = {
     "observed": "observed: the step with drafts measured, the plain one modelled",
     "calibrated": "calibrated: step times measured",
     "generic": "generic: only the method known",
+    "best": "best: observed where the step is published, else modelled",
 }
 
 
-def reach(values: Sequence[float], digits: int = 0) -> str:
-    """Return the least and the greatest value, or the only one."""
-    shown = list(dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values))))
-    return "-".join(shown)
-
-
-def rows_by_deployment(by_method: Sequence[Estimated], by_hardware: Sequence[Estimated]) -> Iterator[str]:
-    """Yield a row of the page for each deployment: source, target, hardware and method.
-
-    The estimates are the generic ones of all measurements, and the modelled ones where hardware is known.
-    """
-    modelled_for = {id(one.row): one for one in by_hardware}
-    groups: dict[tuple[str, str, str, str], list[Estimated]] = {}
-    for one in by_method:
-        row = one.row
-        gpu = (f"{row.gpus}x" if row.gpus > 1 else "") + (row.hardware or "?")
-        source, target = row.source.split(",")[0], row.target.rpartition("/")[2]
-        cited = f"[{source}]({row.url})" if row.url else source
-        groups.setdefault((cited, target, gpu, row.method), []).append(one)
-    for key, members in groups.items():
-        rows = [one.row for one in members]
-        models = [modelled_for[id(row)] for row in rows if id(row) in modelled_for]
-        load = reach([row.k for row in rows]), reach([row.batch for row in rows])
-        measured = reach([row.length for row in rows], 2), reach([row.speedup for row in rows], 2)
-        by_model = reach([model.speedup for model in models], 2) if models else ""
-        by_kind = reach([one.speedup for one in members], 2)
-        yield f"| {' | '.join((*key, str(len(rows)), *load, *measured, by_model, by_kind))} |"
+def rows_by_kind(found: Sequence[Estimated]) -> Iterator[str]:
+    """Yield a row of the page for each kind of measurement: number, errors, and the share of each verdict."""
+    kinds: dict[str, Callable[[Measurement], str]] = {
+        "Side": lambda row: "gain" if row.speedup > 1 else "loss",
+        "Drafts": lambda row: family(row.method),
+        "Target": lambda row: row.kind[1],
+        "GPU": lambda row: row.hardware,
+        "GPUs": lambda row: "one" if row.gpus == 1 else "several",
+        "Batch": lambda row: "1" if row.batch == 1 else "2 to 8" if row.batch <= 8 else "above 8",
+        "Context": lambda row: "above 1,000" if row.context > 1000 else "to 1,000",
+        "Precision": lambda row: row.precision,
+    }
+    for title, kind in kinds.items():
+        for value in sorted({kind(one.row) for one in found}, key=lambda text: (len(text), text)):
+            members = [one for one in found if kind(one.row) == value]
+            n = summary(members)
+            beneficial, harmful = (
+                share(members, lambda one: one.low > 1),
+                share(members, lambda one: one.high < 1),
+            )
+            verdicts = f"{beneficial:.0%} | {harmful:.0%} | {n['unknown']:.0%} | {n['wrong']:.1%}"
+            yield f"| {title}: {value} | {len(members)} | {n['median']:.0%} | {verdicts} | {n['holds']:.0%} |"
 
 
 def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
@@ -530,7 +526,7 @@ def page(rows: Sequence[Measurement], parts: dict[str, list[Estimated]]) -> str:
         "INTERVALS": intervals_table(),
         "TABLE": "\n".join(table),
         "STEPS": steps_table(),
-        "ROWS": "\n".join(rows_by_deployment(parts["generic"], parts["modelled"])),
+        "KINDS": "\n".join(rows_by_kind(parts["best"])),
     }.items():
         text = text.replace(f"@{name}@", value)
     return text
@@ -554,6 +550,8 @@ def main(arguments: list[str]) -> int:
         "calibrated": calibrated(rows),
         "generic": [by_profile(row, "generic", for_method(row.method)) for row in rows],
     }
+    with_step = {id(one.row): one for one in parts["observed"]}
+    parts["best"] = [with_step.get(id(one.row), one) for one in parts["modelled"]]
     text = page(rows, parts)
     missed = misses(parts)
     if (speedups, plain) != (SPEEDUP, PLAIN):

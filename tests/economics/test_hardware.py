@@ -164,18 +164,17 @@ def test_messages_take_longer_over_pcie() -> None:
 def test_the_interval_is_by_method_and_regime() -> None:
     """And contains 1; the least tried classes are the widest."""
     errors = {
-        (method, gpus, size): modelled_error(method, parse_model(size), parse_machine(gpus)[1])
+        (method, size): modelled_error(method, parse_model(size))
         for method in ("eagle3", "deepseek_mtp", "dflash", "ngram", "draft_model")
-        for gpus in ("h100", "4xh100")
         for size in ("8B", "8B:int4", "30B-A3B")
     }
     for error in errors.values():
         assert error.speedup_low < 1 < error.speedup_high
         assert error.plain_low < 1 < error.plain_high
-    eagle = errors["eagle3", "h100", "8B"]
-    assert eagle.speedup_high < errors["deepseek_mtp", "h100", "8B"].speedup_high
-    assert eagle.speedup_high < errors["eagle3", "4xh100", "8B"].speedup_high
-    assert errors["eagle3", "h100", "30B-A3B"] == errors["eagle3", "4xh100", "8B"]
+    eagle = errors["eagle3", "8B"]
+    assert eagle.speedup_high < errors["deepseek_mtp", "8B"].speedup_high
+    assert eagle.speedup_high < errors["eagle3", "30B-A3B"].speedup_high
+    assert eagle == errors["eagle3", "8B:int4"] == errors["ngram", "8B"]
 
 
 def test_break_even_rises_with_the_batch_and_sooner_where_operations_are_scarce() -> None:
@@ -239,7 +238,7 @@ class TestDeployed:
     def test_by_the_served_name_or_the_given_size(self) -> None:
         for model, given in (("meta-llama/Llama-3.1-8B", None), ("m", "8B")):
             found = self.profile(model, given)
-            error = modelled_error("eagle3", parse_model("8B"), parse_machine("h100")[1])
+            error = modelled_error("eagle3", parse_model("8B"))
             assert (found.name, found.uncertainty) == ("h100, eagle3", error.speedup_high - 1)  # type: ignore[attr-defined]
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:

@@ -244,7 +244,7 @@ class CostProfile:
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
             return self
         if error is None:
-            modelled = modelled_error("", physical.target, physical.machine)
+            modelled = modelled_error("", physical.target)
             error = modelled.plain_low, modelled.plain_high
         prompts = step.batch * step.prompts_per_token * physical.prompt_token_seconds()
         decoding, drafting = self.times(step.drafted, step.batch)

@@ -268,26 +268,22 @@ class PhysicalModel:
 #: Methods that draft alike. Draft models, n-grams and the like, of which no measurement has its hardware, are
 #: taken with EAGLE: it also proposes token by token.
 FAMILIES = ("sequential", "mtp", "parallel")
-REGIMES = ("dense", "4bit", "spread")
+REGIMES = ("dense", "experts")
 
 #: Speedup, by `family` and `regime`; the same in both directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("sequential", "dense"): 1.29,
-    ("sequential", "4bit"): 1.29,
-    ("sequential", "spread"): 1.57,
+    ("sequential", "experts"): 1.57,
     ("mtp", "dense"): 2.11,
-    ("mtp", "4bit"): 1.41,
-    ("mtp", "spread"): 1.78,
-    ("parallel", "dense"): 2.32,
-    ("parallel", "4bit"): 2.32,
-    ("parallel", "spread"): 2.32,
+    ("mtp", "experts"): 2.11,
+    ("parallel", "dense"): 1.37,
+    ("parallel", "experts"): 2.32,
 }
 #: Time of a step without drafts, by `regime`: the least and the largest factor, over what
 #: `CostProfile.with_observed_step` gives.
 PLAIN: Mapping[str, tuple[float, float]] = {
-    "dense": (0.71, 1.11),
-    "4bit": (0.71, 1.47),
-    "spread": (0.76, 1.47),
+    "dense": (0.71, 1.17),
+    "experts": (0.76, 1.47),
 }
 
 
@@ -308,17 +304,13 @@ def family(method: str) -> str:
     return "mtp" if method == "mtp" or method.endswith("_mtp") else "sequential"
 
 
-def regime(target: Model, machine: Machine) -> str:
-    """Return `spread` for a mixture of experts or several GPUs, `4bit` for dense weights of 4 bits."""
-    if target.routed:
-        return "spread"
-    if target.precision.bytes_per_parameter < 1:
-        return "4bit"
-    return "spread" if machine.count > 1 else "dense"
+def regime(target: Model) -> str:
+    """Return `experts` for a mixture of experts, whose step depends on how many are chosen, else `dense`."""
+    return "experts" if target.routed else "dense"
 
 
-def modelled_error(method: str, target: Model, machine: Machine) -> Errors:
-    """Return the error of the model for a method on this target and these GPUs."""
-    where = regime(target, machine)
+def modelled_error(method: str, target: Model) -> Errors:
+    """Return the error of the model for a method on this target."""
+    where = regime(target)
     speedup, (low, high) = SPEEDUP[family(method), where], PLAIN[where]
     return Errors(1 / speedup, speedup, low, high)

@@ -278,7 +278,7 @@ def hardware_profile(
     if parallel and drafter.model is not None:
         drafter = replace(drafter, parallel=True)
     machine = replace(hardware.machine, unsplit=unsplit)
-    error = modelled_error("parallel" if drafter.parallel else method, target, machine)
+    error = modelled_error("parallel" if drafter.parallel else method, target)
     return replace(
         generic,
         name=f"{hardware.name}, {method}",
