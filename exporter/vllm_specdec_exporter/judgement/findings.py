@@ -286,7 +286,7 @@ def _of_acceptance(
         findings += report(
             f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
             f"fewer than {100 * rarely:.3g}% of the drafts",
-            f"Try num_speculative_tokens={worthwhile}: it would have given "
+            f"Try num_speculative_tokens={worthwhile}: it would have given at least "
             f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
             f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
         )
@@ -307,7 +307,7 @@ def _of_acceptance(
         findings += hint(
             f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
             "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
-            "by the last of them. The lengths for smaller K stay exact.",
+            "by the last of them. The lengths for smaller K stay lower bounds.",
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:

@@ -225,7 +225,7 @@ def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     speedups = {option.num_speculative_tokens: option.speedup for option in advice.options}
-    heads = "position  accepted  of those before  with K up to here: mean length"
+    heads = "position  accepted  of those before  with K up to here, at least: mean length"
     yield f"    {heads}{', speedup' if speedups else ''}"
     positions = zip(
         measures.position_acceptance_ratio,
