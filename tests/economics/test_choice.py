@@ -36,7 +36,9 @@ def spread(survival: tuple[float, ...], one: tuple[int, float], other: tuple[int
 
 class TestOptions:
     @given(conditionals, st.integers(1, 100_000))
-    def test_up_to_the_present_k_no_acceptance_is_assumed(self, conditional: list[float], drafts: int) -> None:
+    def test_up_to_the_present_k_no_acceptance_is_assumed(
+        self, conditional: list[float], drafts: int
+    ) -> None:
         """A smaller K has the length of 1 + the first position ratios, and that over its cost as speedup."""
         survival = survival_of(conditional)
         choice = choose(survival, drafts, eagle)
@@ -93,7 +95,9 @@ class TestOptions:
         assert min(missing) > 1.005
         assert choose((0.4, 0.001), 1e9, eagle).option(1).length_high == pytest.approx(1.401, abs=1e-3)
 
-    @pytest.mark.parametrize(("easy", "hard", "stay"), [(0.95, 0.7, 0.98), (0.95, 0.6, 0.95), (0.9, 0.6, 0.9)])
+    @pytest.mark.parametrize(
+        ("easy", "hard", "stay"), [(0.95, 0.7, 0.98), (0.95, 0.6, 0.95), (0.9, 0.6, 0.9)]
+    )
     def test_the_interval_holds_the_smaller_k_of_a_text_with_easy_and_hard_parts(
         self, easy: float, hard: float, stay: float
     ) -> None:

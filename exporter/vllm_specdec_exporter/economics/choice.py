@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 #: Standard error of the decline, in standard errors of a conditional ratio: it is a ratio of two.
 _DECLINE = 1.5
-#: How much more a smaller K may accept, per position that it leaves out, as a share of what is read: 10.5 % over
-#: seven is published (vLLM 48892: the same prompts have a length of 1.84 with K=1, and 1.76 read from K=8).
-#: Of a text with easy and hard parts and these position ratios, the share per position next to the present K
-#: is twice the mean over seven.
+#: How much more a smaller K may accept, per position that it leaves out, as a share of what is read: 10.5 %
+#: over seven positions is published (vLLM 48892: the same prompts have a length of 1.84 with K=1, and 1.76
+#: read from K=8). It is doubled because the share per position is larger near the present K: in a model of
+#: text with easy and hard parts that has these position ratios, twice the mean over seven.
 _UNDERESTIMATE = 2 * 0.105 / 7
 _CAUTION = 0.85  # assumed decline per position if K = 1, where no decline was observed
 
@@ -73,6 +73,12 @@ class CandidateK(Struct, frozen=True):
     def speedup_most(self) -> float:
         """The speedup with the underestimate, without the error of the sample."""
         return (self.mean_acceptance_length + self.underestimate) / self.step_cost
+
+    @property
+    def shown(self) -> str:
+        """The speedup in words, with the most that it may be."""
+        least, most = f"{self.speedup:.2f}", f"{self.speedup_most:.2f}"
+        return least if least == most else f"{least} to {most}"
 
 
 class Choice(Struct, frozen=True):

@@ -203,13 +203,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     load = f"at {batch:.1f} requests a batch"
     if action is Action.DISABLE:
         best = choice.best_drafting
-        if best.speedup >= 1:
-            return (
-                f"no K was sure to pay {load}, and the best, K={best.num_speculative_tokens}, hardly does now"
-            )
         words = (
-            f"no K {'pays' if best.speedup_most < 1 else 'is sure to pay'} {load}: the best, K={best.num_speculative_tokens}, runs "
-            f"{_range(best)} times as fast as no speculation"
+            f"no K {'pays' if best.speedup_most < 1 else 'is sure to pay'} {load}: the best, "
+            f"K={best.num_speculative_tokens}, runs {best.shown} times as fast as no speculation"
         )
         if case.profile.name == "unknown" and not case.method:
             words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
@@ -222,7 +218,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
         usual = case.thresholds.usual_mean_acceptance_length
         return (
             f"{case.method or 'the method'} usually reaches {usual:g} tokens a draft and more, here "
-            f"{now.mean_acceptance_length:.2f}, and even its best K={k} runs only {_range(then)} "
+            f"{now.mean_acceptance_length:.2f}, and even its best K={k} runs only {then.shown} "
             f"times as fast {load}: the drafter does not fit this target or traffic"
         )
     if action is Action.KEEP:
@@ -234,12 +230,6 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     if k == present - 1:
         return f"{words}: position {k} costs more than it gives"
     return f"{words}: positions {k} to {present - 1} cost more than they give"
-
-
-def _range(option: CandidateK) -> str:
-    """Return the speedup of a K, with the most that one below the present K may have."""
-    least, most = f"{option.speedup:.2f}", f"{option.speedup_most:.2f}"
-    return least if least == most else f"{least} to {most}"
 
 
 def _doubt(choice: Choice, state: HysteresisState) -> str:
