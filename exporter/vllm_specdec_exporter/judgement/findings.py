@@ -14,7 +14,7 @@ from ..economics.speculative_config import names_drafter
 from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
 from .advice import Action, Advice, for_sglang
-from .payoff import Payoff, PayoffVerdict
+from .payoff import Payoff, PayoffVerdict, how_to_know
 from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
@@ -81,12 +81,8 @@ def of_payoff(
 def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
     """Return the finding on a verdict that is unknown: which way it leans, and how to decide it."""
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
-    known = (
-        ""
-        if case.profile.physical or case.profile.basis is not Basis.MODELLED
-        else (", or name the hardware with --cost.hardware")
-    )
-    how = f"Run vllm-specdec-exporter calibrate against the server, or record a baseline{known}."
+    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
+    how = f"{how[0].upper()}{how[1:]}."
     if payoff.likely is PayoffVerdict.HARMFUL:
         return problem(
             f"speculation is likely harmful: {interval}, and it loses with a probability of "

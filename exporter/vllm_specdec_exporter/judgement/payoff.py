@@ -108,7 +108,7 @@ def _by_measurement(
                 "what is measured counts, and advice on K is corrected by it"
             )
     low, high = measured.speedup_low, measured.speedup_high
-    how = "measure for longer"
+    how = how_to_know(Basis.MEASURED, profile)
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
 
 
@@ -124,7 +124,7 @@ def _by_estimate(
     if profile.contradiction:
         reasons.append(profile.contradiction)
     basis = estimate.basis or Basis.MODELLED
-    return _judged(speedup, low, high, basis, reasons, _how_to_know(profile), thresholds)
+    return _judged(speedup, low, high, basis, reasons, how_to_know(basis, profile), thresholds)
 
 
 def _judged(
@@ -186,13 +186,14 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
     return reasons
 
 
-def _how_to_know(profile: CostProfile) -> str:
-    """Return what to do about an unknown verdict."""
+def how_to_know(basis: Basis, profile: CostProfile) -> str:
+    """Return what to do about an unknown verdict, in words."""
+    if basis is Basis.MEASURED:
+        return "measure for longer"
     if profile.basis is Basis.CALIBRATED:
-        return "run calibrate at this batch size and context"
-    if profile.physical is not None:
-        return "run calibrate against the server, or record a baseline"
-    return "give --cost.hardware, or run calibrate against the server"
+        return "run calibrate at this batch size and context, or record a baseline"
+    option = f"give {profile.lacking}, " if profile.lacking else ""
+    return f"{option}run calibrate against the server, or record a baseline"
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
