@@ -14,7 +14,7 @@ from ..economics.speculative_config import names_drafter
 from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
 from .advice import Action, Advice, for_sglang
-from .payoff import Payoff, PayoffVerdict, how_to_know
+from .payoff import Payoff, PayoffVerdict, until_known
 from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
@@ -81,14 +81,16 @@ def of_payoff(
 def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
     """Return the finding on a verdict that is unknown: which way it leans, and how to decide it."""
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
-    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
+    how = until_known(case.profile, payoff)
     how = f"{how[0].upper()}{how[1:]}."
     if payoff.likely is PayoffVerdict.HARMFUL:
         return problem(
             f"speculation is likely harmful: {interval}, and it loses with a probability of "
             f"{payoff.loss_probability:.0%}",
-            f"{how} Until then, a smaller K or none loses less.",
+            how,
         )
+    if payoff.likely is PayoffVerdict.BENEFICIAL:
+        return hint(f"speculation is likely beneficial, but that is not certain: {interval}", how)
     return hint(f"it is not known whether speculation pays: {interval}", how)
 
 

@@ -24,7 +24,6 @@ from .wording import (
     SAYS,
     TIMES,
     YELLOW,
-    action_words,
     emphasised,
     finding_lines,
     only_changes,
@@ -34,6 +33,7 @@ from .wording import (
     reason_words,
     seen_words,
     shown,
+    to_do,
     to_paste,
     verdict_words,
 )
@@ -88,7 +88,9 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
 
 def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
     verdict = verdict_words(engine.payoff)
-    word = (verdict or engine.quality.level or engine.activity.state or "unknown").upper()
+    word = verdict or engine.quality.level or engine.activity.state or "unknown"
+    name, *interval = word.split(" (")
+    word = " (".join((name.upper(), *interval))
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -99,6 +101,8 @@ def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
         words = f"{speed} ({engine.payoff.basis}), {words}"
+    elif engine.payoff.basis is not None:
+        words = f"{engine.payoff.basis}, {words}"
     lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
     yield from emphasised(lines, word, paint, _style(engine))
 
@@ -139,7 +143,7 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
 def _advice(engine: EngineResult) -> Iterator[str]:
     """Yield the advice on K, the results of the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from paragraph(f"{action_words(advice)} ({reason_words(advice)})", 14, "    advice    ")
+    yield from paragraph(f"{to_do(engine)} ({reason_words(advice)})", 14, "    advice    ")
     label = "rules"
     for rule in advice.rules:
         yield from paragraph(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")

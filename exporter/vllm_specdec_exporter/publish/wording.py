@@ -130,6 +130,13 @@ def action_words(advice: Advice) -> str:
     }[advice.action]
 
 
+def to_do(engine: EngineResult) -> str:
+    """Return what to do in words: the advised action, or `measure` while an unknown verdict allows none."""
+    unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
+    none = engine.advice.action is Action.INSUFFICIENT_DATA
+    return "measure" if unknown and none else action_words(engine.advice)
+
+
 def reason_words(advice: Advice) -> str:
     """Return the reason of the advice, without the words "no advice"."""
     return re.sub(r"^no advice( on K)?: ", "", advice.reason)
