@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..measures.measures import Measures
 
 
-_LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
+LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
 
@@ -143,7 +143,7 @@ def _judged(
 
 def leans(loss: float) -> PayoffVerdict | None:
     """Return which way an unknown verdict leans, by the probability of a loss; ``None`` to neither side."""
-    if abs(loss - 0.5) < _LEAN:
+    if abs(loss - 0.5) < LEAN:
         return None
     return PayoffVerdict.HARMFUL if loss > 0.5 else PayoffVerdict.BENEFICIAL
 
