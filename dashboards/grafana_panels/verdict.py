@@ -66,7 +66,7 @@ def of_engines(by: str) -> str:
     harmful, beneficial = (
         f"on ({MODEL}) group_left () {threshold(name)}" for name in ("harmful_speedup", "beneficial_speedup")
     )
-    judged = f"2 + 3 * (({fast}) >= bool {harmful})\n  + 2 * (({fast}) > bool {beneficial})"
+    judged = f"2 + 3 * (round({fast}, 0.01) >= bool {harmful})\n  + 2 * (({fast}) > bool {beneficial})"
     loss = total(metric("loss_probability"), by, "max")
     likely = f"3 + 3 * ({loss} < bool 0.5) and abs({loss} - 0.5) >= {LEAN}"
     states = total(coded("activity", "state", _STATES), by, "min")
