@@ -26,6 +26,7 @@ from .wording import (
     YELLOW,
     emphasised,
     finding_lines,
+    headline,
     only_changes,
     painter,
     paragraph,
@@ -87,10 +88,8 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
 
 
 def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
-    verdict = verdict_words(engine.payoff)
-    word = verdict or engine.quality.level or engine.activity.state or "unknown"
-    name, *interval = word.split(" (")
-    word = " (".join((name.upper(), *interval))
+    unjudged = engine.quality.level or engine.activity.state or "unknown"
+    word = headline(engine.payoff) or unjudged.upper()
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:

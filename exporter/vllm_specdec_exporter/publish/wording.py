@@ -77,6 +77,12 @@ def verdict_words(payoff: Payoff) -> str:
     return f"{leaning} ({low:.2f} to {high:.2f})"
 
 
+def headline(payoff: Payoff) -> str:
+    """Return the verdict in capitals, with the interval of an unknown one; empty without one."""
+    name, *interval = verdict_words(payoff).split(" (")
+    return " (".join((name.upper(), *interval))
+
+
 def wrap(text: str, indent: str, hang: int) -> list[str]:
     """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
     return textwrap.wrap(
