@@ -46,8 +46,8 @@ SEVERITIES = {1: (CRITICAL, VERMILION), 2: (WARNING, AMBER), 3: (INFO, PALE_SKY)
 #: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
 SUMS = {
     1: ("✖ DOWN", verdict.VERDICTS[1][1]),
-    **{code: verdict.VERDICTS[code] for code in range(2, 6)},
-    6: ("NO VERDICT", GREY),
+    **{code: verdict.VERDICTS[code] for code in range(2, 8)},
+    8: ("NO VERDICT", GREY),
 }
 _K_WORDS = word_mapping({verdict.MIXED: ("mixed K", GREY)})
 
@@ -93,7 +93,7 @@ first_line: list[Panel] = [
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 6))', "{{verdict}}")],
+        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 8))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,
@@ -169,7 +169,7 @@ models = joined_table(
             links.named_or_all(verdict.of_models()),
             mappings=word_mapping(verdict.VERDICTS),
             filled=True,
-            width=150,
+            width=170,
         ),
         Column("Speedup", speedup(MODEL), "suffix:×", 2, 75),
         Column("Loses", total(metric("loss_probability"), MODEL, "max"), "percentunit", 0, 60),

@@ -293,7 +293,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         + of_model(f"{_ADVISED}", COUNT, " (K = {})"),
         labels={"action": action},
         why=(
-            "The exporter's advice, which is exact for a smaller K and cautious for a larger one. Of the engines the median, "
+            "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
             "of the day all but a twentieth: if the best K changes with the load, a schedule helps and no ticket does. "
             "A gain below 5 % is shown on the status page only."
             if action == "increase_k"

@@ -6,6 +6,8 @@ the thresholds in force.
 
 from __future__ import annotations
 
+from vllm_specdec_exporter.judgement.payoff import LEAN
+
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
 from .promql import IDENTITY, MODEL, PLACE, SEEN, coded, metric, or_own_series, speedup, threshold, total
 from .variables import MODELS, TARGETS
@@ -15,16 +17,18 @@ VERDICTS = {
     0: ("✖ EXPORTER DOWN", STRAW),
     1: ("✖ vLLM DOWN", INDIGO),
     2: ("▼ HARMFUL", VERMILION),
-    3: ("BYPASSED", PLUM),
-    4: ("● MARGINAL", AMBER),
-    5: ("▲ BENEFICIAL", BLUE),
-    6: ("NOT JUDGED", GREY),
-    7: ("WARMING UP", PALE_SKY),
-    8: ("IDLE", GREY),
-    9: ("OFF", COAL),
-    10: ("NO EXPORTER", GREY),
+    3: ("▼ LIKELY HARMFUL", AMBER),
+    4: ("BYPASSED", PLUM),
+    5: ("● MARGINAL", AMBER),
+    6: ("▲ LIKELY BENEFICIAL", PALE_SKY),
+    7: ("▲ BENEFICIAL", BLUE),
+    8: ("NOT JUDGED", GREY),
+    9: ("WARMING UP", PALE_SKY),
+    10: ("IDLE", GREY),
+    11: ("OFF", COAL),
+    12: ("NO EXPORTER", GREY),
 }
-_STATES = {"bypassed": 3, "active": 6, "warming_up": 7, "idle": 8, "off": 9}
+_STATES = {"bypassed": 4, "active": 8, "warming_up": 9, "idle": 10, "off": 11}
 
 #: The weakest basis of several engines is the lowest.
 BASES = {1: ("modelled", GREY), 2: ("observed", GREY), 3: ("calibrated", GREY), 4: ("measured", GREY)}
@@ -62,10 +66,12 @@ def of_engines(by: str) -> str:
     harmful, beneficial = (
         f"on ({MODEL}) group_left () {threshold(name)}" for name in ("harmful_speedup", "beneficial_speedup")
     )
-    judged = f"2 + 2 * (({fast}) >= bool {harmful})\n  + (({fast}) > bool {beneficial})"
+    judged = f"2 + 3 * (round({fast}, 0.01) >= bool {harmful})\n  + 2 * (({fast}) > bool {beneficial})"
+    loss = total(metric("loss_probability"), by, "max")
+    likely = f"3 + 3 * ({loss} < bool 0.5) and abs({loss} - 0.5) >= {LEAN}"
     states = total(coded("activity", "state", _STATES), by, "min")
     # vLLM V0 does not show its activity: all states are 0.
-    return f"({judged})\nor {states}\nor 6 * {total(metric('info'), by, 'max')}"
+    return f"({judged})\nor ({likely})\nor {states}\nor 8 * {total(metric('info'), by, 'max')}"
 
 
 def of_models() -> str:
@@ -77,7 +83,7 @@ def of_models() -> str:
     server = f"1 + {seen} and on ({PLACE}, target) ({metric('up', TARGETS)} == 0)"
     exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
     drafts = f"vllm:spec_decode_num_drafts_total{{{MODELS}}} or sglang:spec_verify_calls_total{{{MODELS}}}"
-    alone = f"10 + 0 * {total(drafts, MODEL)}"
+    alone = f"12 + 0 * {total(drafts, MODEL)}"
     known = f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
     return or_own_series(known, alone)
 

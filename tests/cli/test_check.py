@@ -2,15 +2,18 @@
 
 import argparse
 import json
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import jsonschema
 import pytest
 
+from golden.cases import drafted, recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
 from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from support.builders import upstream
@@ -22,6 +25,7 @@ from vllm_specdec_exporter import ExporterResult, get_metrics
 from vllm_specdec_exporter.commands import check
 from vllm_specdec_exporter.commands.arguments import wants_color
 from vllm_specdec_exporter.commands.check import exit_code
+from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.publish import snapshot
 from vllm_specdec_exporter.publish import terminal_report as report
 
@@ -60,7 +64,7 @@ CASES = {
         FAIR,
         0,
         ("LIKELY BENEFICIAL (0.",),
-        ("hint: it is not known whether speculation pays: ", "--cost.hardware"),
+        ("hint: speculation is likely beneficial, but that is not certain: ", "Give --cost.hardware, run"),
         ("--cost.profile", "auto"),
     ),
     "fair": Case(
@@ -151,6 +155,52 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     (target,) = snapshot.decode(outcome.out.encode()).targets
     assert target.failure is not None
     assert (target.up, target.failure.reason) == (False, "refused")
+
+
+# --- what the verdict rests on
+
+
+_SIZED = ("--cost.hardware", "4xh100", "--spec.config", _CONFIG)
+_GOOD, _FAIR, _BAD = (0.9, 0.7, 0.4), (0.5, 0.2, 0.05), (0.1, 0.01, 0.001)
+#: As `calibrate` writes it.
+_PROFILE = """
+profiles:
+  mine: {unit: milliseconds, basis: calibrated, batches: [1, 16], contexts: [500, 2000], uncertainty: 0.09,
+         target: {fixed: 12, per_request: 0.1}, draft: {fixed: 2, per_position: 3}}
+"""
+#: By golden report: what the server answers, the flags, and a file that the last of them names.
+BASES: dict[str, tuple[Sequence[Reply | bytes], tuple[str, ...], str]] = {
+    "modelled": ((drafted(1e3, 8, _GOOD), drafted(2e4, 8, _GOOD)), _SIZED, ""),
+    "observed": ((drafted(1e3, 8, _FAIR, 75.0), drafted(2e4, 8, _FAIR, 1500.0)), _SIZED, ""),
+    "likely-harmful": ((drafted(1e3, 8, _BAD), drafted(2e4, 8, _BAD)), _SIZED, ""),
+    "calibrated": (
+        (drafted(1e3, 8, _GOOD), drafted(2e4, 8, _GOOD)),
+        ("--spec.config", _CONFIG, "--cost.file"),
+        _PROFILE,
+    ),
+    "measured": (
+        FAIR,
+        ("--spec.config", '{"method": "ngram"}', "--baseline.file"),
+        encode(recorded_baseline()).decode(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_report_for_each_basis(name: str, tmp_path: Path) -> None:
+    """`UPDATE_GOLDEN=1 pytest tests/cli` writes the files anew; read them as somebody who is on call."""
+    replies, flags, text = BASES[name]
+    if text:
+        (tmp_path / "file").write_text(text)
+        flags += (str(tmp_path / "file"),)
+    with ReplayServer(replies, version="0.32.0") as server, without_waiting(check):
+        outcome = run_here("check", server.url, "--for", "1m", *flags)
+    assert outcome.err == ""
+    now = outcome.out.replace(server.url, "http://vllm:8000")
+    path = Path(__file__).parent / "bases" / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(now, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == now
 
 
 # --- the exit code

@@ -161,7 +161,7 @@ def test_a_demo_that_ends_by_itself_tells_how_it_stands_and_what_to_try(tmp_path
     assert len(summaries) >= 3
     assert [line for line in summaries if not line.startswith("[healthy] ")] == []
     assert re.match(
-        r"\[healthy\] (HARMFUL|MARGINAL|BENEFICIAL) \d\.\d\dx, [a-z][^,]+, "
+        r"\[healthy\] ((HARMFUL|MARGINAL|BENEFICIAL) \d\.\d\dx|LIKELY BENEFICIAL \(\d.+\d\)), [a-z][^,]+, "
         r"acceptance (poor|fair|healthy|optimal), \d+%, mean acceptance length \d\.\d\d$",
         summaries[-1],
     )

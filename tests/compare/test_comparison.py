@@ -281,8 +281,19 @@ def test_the_gain_is_of_speculation_also_where_the_reference_speculates() -> Non
     )
 
 
-def test_no_gain_is_called_none() -> None:
-    assert "neither gains nor loses" in gain_of(side("on", 0.02, **DRAFTING), side("off")).text
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.02, "neither gains nor loses at this load"),
+        (0.0197, "likely gains at this load"),
+        (0.0203, "likely loses at this load"),
+    ],
+)
+def test_a_gain_that_is_not_sure_has_a_direction(seconds: float, words: str) -> None:
+    """Where the interval includes 1, the probability of a loss tells which way it leans."""
+    gain = gain_of(side("on", seconds, **DRAFTING), side("off"))
+    assert gain.low < 1 < gain.high
+    assert f"speculation (on) {words}, as far as the sample shows: " in gain.text
 
 
 def test_the_estimate_counts_the_tokens_that_came_without_drafts() -> None:

@@ -12,8 +12,16 @@ from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_
 from vllm_specdec_exporter.economics.baseline_match import Measured
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice, correction
+from vllm_specdec_exporter.judgement.hysteresis import (
+    AdvisedK,
+    Evidence,
+    HysteresisState,
+    PendingChange,
+    apply_hysteresis,
+)
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, judge_payoff
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
@@ -255,6 +263,38 @@ class TestStanding:
         assert resting.advice.num_speculative_tokens is None
 
         assert polled(server, GOOD, 60).advice.action is before.action
+
+
+@pytest.mark.parametrize(
+    ("costs", "held", "advised"),
+    [
+        # K=1 reads 0.994, and may have 1.033: worth a trial, where 1.022 would not be.
+        ((1.0, 1.78, 2.6, 3.4, 4.2), 4, 1),
+        ((1.0, 1.8, 2.6, 3.4, 4.2), 4, 0),
+        # A lower bound that is better is enough; K=4 must be better than the most that K=1 may have.
+        ((1.0, 1.0, 2.0, 2.3, 2.6), 4, 1),
+        ((1.0, 1.27, 2.0, 2.3, 2.15), 1, 1),
+        ((1.0, 1.27, 2.0, 2.3, 1.9), 1, 4),
+        # A larger K is no better than the present one is, if a smaller one may be better than both.
+        ((1.0, 1.2123, 2.0, 2.3, 2.1, 2.2), 4, 4),
+        ((1.0, 1.3, 2.0, 2.3, 2.1, 2.2), 4, 5),
+    ],
+)
+def test_a_smaller_k_counts_as_a_lower_bound(costs: tuple[float, ...], held: int, advised: int) -> None:
+    """With K=4, K=1 reads 1.77 tokens a draft and may have 1.84."""
+    survival = (0.77, 0.55, 0.42, 0.33)
+    evidence = Evidence(
+        survival=survival,
+        drafts=1e7,
+        counters=Counters(drafts=1e7, accepted_tokens_per_position=tuple(1e7 * s for s in survival)),
+        cost=lambda k: (*costs, *(9.0,) * 4)[k],
+        settled=True,
+        varying=False,
+        only_smaller=False,
+        thresholds=Thresholds(),
+    )
+    before = HysteresisState(AdvisedK(held), PendingChange(0.0, 0.0, (0.0,) * 4))
+    assert apply_hysteresis(evidence, before, 600.0, 300.0).advised == AdvisedK(advised)
 
 
 class TestMethod:

@@ -13,8 +13,10 @@ from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import encode
-from vllm_specdec_exporter.economics.cost import thresholds_for
+from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import deployed, fit
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
+from vllm_specdec_exporter.judgement.payoff import how_to_know
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.configuration import load
 
@@ -99,6 +101,26 @@ class TestHardware:
             ({"cost.hardware": "h100", "cost.model": f"{tmp_path}/none.json"}, "cannot be read"),
         ):
             assert reason in refused(flags), flags
+
+    def test_what_is_advised_to_find_out_was_not_given_yet(self, tmp_path: Path) -> None:
+        """The hardware alone does not price a step if the size of the model or the drafter is not known."""
+        hardware, sized = {"cost.hardware": "h100"}, {"cost.hardware": "h100", "cost.model": "8B"}
+        own = {"cost.file": str(tmp_path / "cost.yml")}
+        (tmp_path / "cost.yml").write_text(ONE)
+        for flags, method, first in (
+            ({}, "eagle", "give --cost.hardware, run"),
+            (hardware, "eagle", "give --cost.model, run"),
+            (sized, "", "give --spec.config, run"),
+            (sized, "draft_model", "give --cost.draft-size-ratio, run"),
+            (sized, "eagle", "run"),
+            (sized, "new", "run"),
+            ({**own, **hardware}, "eagle", "run"),
+        ):
+            found = settings({**flags, **({"spec.config": spec(method=method)} if method else {})})
+            profile = deployed(found.costs, parse_speculation(spec(method=method)), "a-model")
+            said = how_to_know(Basis.MODELLED, profile)
+            assert said == f"{first} calibrate against the server, or record a baseline", flags
+        assert how_to_know(Basis.MEASURED, profile) == "measure for longer"
 
 
 class TestFile:

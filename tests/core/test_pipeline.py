@@ -61,7 +61,7 @@ class TestResult:
         assert (other.judged_window, other.activity.reason) == ("10s", "40 drafts in the last 10s")
         assert result.quality.level is QualityLevel.OPTIMAL
         assert [finding.text for finding in result.findings] == [
-            "it is not known whether speculation pays: 0.43 to 2.67 times as fast, modelled",
+            "speculation is likely beneficial, but that is not certain: 0.43 to 2.67 times as fast, modelled",
             "the method is not known, and the costs of a draft model of 1:9 are assumed",
         ]
         assert "mean acceptance length deviation 0.00 <= 0.2" in result.quality.reasons

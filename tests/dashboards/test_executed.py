@@ -37,11 +37,13 @@ MISSING = {
     "states": {
         "Exporter 10.0.124.6:9850 is down: see its log.",
         "vLLM of 10.0.148.5:9850 is down: see its log.",
+        "Speedup unknown: run calibrate.",
     },
 }
 VERDICTS = {
     QWEN: "BENEFICIAL",
     "org/loses": "HARMFUL",
+    "org/leans": "LIKELY HARMFUL",
     "org/bypassed": "BYPASSED",
     "org/warming-up": "WARMING UP",
     "org/idle": "IDLE",
@@ -157,6 +159,7 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
     assert {words[code]: count for code, count in tile.values().items()} == {
         "✖ DOWN": 2,
         "▼ HARMFUL": 1,
+        "▼ LIKELY HARMFUL": 1,
         "BYPASSED": 1,
         "▲ BENEFICIAL": 1,
         "NO VERDICT": 3,
@@ -183,7 +186,7 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
-    assert alone["overview: Models by verdict"].values() == {"6": 3}
+    assert alone["overview: Models by verdict"].values() == {"8": 3}
     # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for each draft.
     mean = 1.0632
     glm = rows.pop((GLM,))

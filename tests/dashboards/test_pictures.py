@@ -81,7 +81,10 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     """The count of a verdict, a row of a model, and what to do without an exporter."""
     states = drawn[Scene("states", "overview")].panel("Models by verdict")
     # From bad to good, as in the table below.
-    assert states.lines[::2] == ("✖ DOWN", "▼ HARMFUL", "BYPASSED", "▲ BENEFICIAL", "NO VERDICT")
+    assert states.lines[::2] == (
+        *("✖ DOWN", "▼ HARMFUL", "▼ LIKELY HARMFUL"),
+        *("BYPASSED", "▲ BENEFICIAL", "NO VERDICT"),
+    )
     harmful, nothing = (drawn[Scene(world, "overview")] for world in ("harmful", "no-exporter"))
     assert harmful.panel("Models by verdict").lines == ("▼ HARMFUL", "1")
     assert harmful.panel("Time won or lost, 24 h").lines[0] == "lost"

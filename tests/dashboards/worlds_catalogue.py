@@ -110,10 +110,12 @@ def _states(_: Path) -> tuple[Pod, ...]:
         "server-down": then(GOOD, Phase(15, None), hours=1),
         "exporter-down": (all_the_time(GOOD, 1),),
         "loses": (all_the_time(traffic(acceptance=(0.10, 0.05, 0.05), clients=30), 1),),
+        "leans": (all_the_time(traffic(acceptance=(0.25, 0.05, 0.02), clients=4), 1),),
     }
     more: dict[str, dict[str, Any]] = {
         "off": {"config": ""},
         "exporter-down": {"scraped": lambda minutes: minutes > 20},
+        "leans": {"flags": {"cost.file": None}},
     }
     return (
         *(

@@ -1,6 +1,7 @@
-"""The choice of K: exact up to the present one, cautious beyond, and sure of what it is sure of."""
+"""The choice of K: a lower bound below the present one, cautious beyond, and sure of what it is sure of."""
 
 import math
+import random
 import statistics
 from itertools import accumulate, pairwise
 
@@ -35,7 +36,9 @@ def spread(survival: tuple[float, ...], one: tuple[int, float], other: tuple[int
 
 class TestOptions:
     @given(conditionals, st.integers(1, 100_000))
-    def test_up_to_the_present_k_nothing_is_assumed(self, conditional: list[float], drafts: int) -> None:
+    def test_up_to_the_present_k_no_acceptance_is_assumed(
+        self, conditional: list[float], drafts: int
+    ) -> None:
         """A smaller K has the length of 1 + the first position ratios, and that over its cost as speedup."""
         survival = survival_of(conditional)
         choice = choose(survival, drafts, eagle)
@@ -72,6 +75,54 @@ class TestOptions:
             assert option.length_high <= 1 + option.num_speculative_tokens
             assert option.speedup_low <= option.speedup + 1e-9
             assert option.speedup <= option.speedup_high + 1e-9
+
+    def test_a_smaller_k_read_from_a_larger_one_is_a_lower_bound(self) -> None:
+        """Its interval holds what the same prompts gave with that K: 1.84, where K=8 reads 1.76 (vLLM 48892).
+
+        Between smaller and present K the present one gets the more tokens out of a draft, so its length
+        limits that of the smaller one.
+        """
+        survival = (0.756, 0.601, 0.497, 0.411, 0.353, 0.298, 0.26, 0.222)
+        choice = choose(survival, 1e9, lambda k: 1 + k / 10)
+        one, present = choice.option(1), choice.option(8)
+
+        assert one.mean_acceptance_length == pytest.approx(1.756)
+        assert one.length_low == pytest.approx(1.756, abs=1e-3)
+        assert 1.84 < one.length_high < 1.95
+        assert one.speedup_high == pytest.approx(one.length_high / 1.1)
+        assert present.length_high == pytest.approx(present.length_low, abs=1e-3)
+        missing = [option.length_high / option.mean_acceptance_length for option in choice.options[1:8]]
+        assert min(missing) > 1.005
+        assert choose((0.4, 0.001), 1e9, eagle).option(1).length_high == pytest.approx(1.401, abs=1e-3)
+
+    @pytest.mark.parametrize(
+        ("easy", "hard", "stay"), [(0.95, 0.7, 0.98), (0.95, 0.6, 0.95), (0.9, 0.6, 0.9)]
+    )
+    def test_the_interval_holds_the_smaller_k_of_a_text_with_easy_and_hard_parts(
+        self, easy: float, hard: float, stay: float
+    ) -> None:
+        """The same text, drafted with each K: whether a place would be accepted does not depend on K."""
+        chance = random.Random(1)
+        at_easy, accepted = True, []
+        for _ in range(200_000):
+            at_easy = at_easy if chance.random() < stay else not at_easy
+            accepted.append(chance.random() < (easy if at_easy else hard))
+
+        def drafted(k: int) -> tuple[float, ...]:
+            counts, drafts, place = [0] * k, 0, 0
+            while place < len(accepted) - k:
+                length = next((i for i in range(k) if not accepted[place + i]), k)
+                for position in range(length):
+                    counts[position] += 1
+                drafts, place = drafts + 1, place + length + 1
+            return tuple(count / drafts for count in counts)
+
+        lengths = {k: 1 + sum(drafted(k)) for k in range(1, 8)}
+        for present in (2, 4, 8):
+            choice = choose(drafted(present), 100_000, eagle)
+            for k in range(1, present):
+                option = choice.option(k)
+                assert option.mean_acceptance_length < lengths[k] < option.length_high, (present, k)
 
     def test_what_a_further_position_adds_and_how_unsure_that_is_by_hand(self) -> None:
         """The lesser conditional ratio keeps falling; its error recurs, that of the fall adds up."""
@@ -142,6 +193,15 @@ class TestSample:
         assert choice.surely_better(2, 3) is sure
         assert not choice.surely_better(3, 2)
         assert not choice.surely_better(2, 2)
+
+    def test_a_larger_k_must_beat_the_most_that_a_smaller_one_may_have(self) -> None:
+        """K=3 reads 1 % faster than K=2, whose length may be 3 % longer than it reads."""
+        choice = choose((0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.56)[k], reach=3)
+
+        assert choice.option(3).speedup > 1.005 * choice.option(2).speedup
+        assert not choice.surely_better(3, 2)
+        cheaper = choose((0.8, 0.6, 0.5), 1e9, lambda k: (1.0, 1.2, 1.3, 1.5)[k], reach=3)
+        assert cheaper.surely_better(3, 2)
 
 
 def test_the_clustering_is_what_the_records_of_a_real_server_show() -> None:

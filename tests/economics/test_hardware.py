@@ -242,7 +242,7 @@ class TestDeployed:
             assert (found.name, found.uncertainty) == ("h100, eagle3", error.speedup_high - 1)  # type: ignore[attr-defined]
 
     def test_an_unknown_model_or_drafter_leaves_the_generic_profile(self) -> None:
-        assert self.profile("m") == BUILTIN["eagle3"]
+        assert self.profile("m") == replace(BUILTIN["eagle3"], lacking="--cost.model")
         assert self.profile("m", "8B", method="draft_model", draft_model="some/draft").name == "eagle3"  # type: ignore[attr-defined]
 
     def test_parallel_drafting_is_read(self) -> None:

@@ -1,7 +1,7 @@
 """Recorded answers of servers, run through the pure pipeline: the inputs of the golden files."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -228,30 +228,39 @@ def _with(values: dict[str, float]) -> str:
 
 def _learned() -> tuple[Answer, ...]:
     """Steps of 10 ms and 1 ms for each of 2 to 16 requests; two of three drafted tokens are accepted."""
-    totals = dict.fromkeys(("observed", "seconds"), 0.0)
+    observed = seconds = 0.0
     answers = []
     for poll in range(13):
         batch = (2, 4, 8, 16)[poll // 3 % 4]
         if poll:
-            totals["observed"] += 100 * batch
-            totals["seconds"] += 100 * batch * (0.010 + 0.001 * batch)
-        observed = totals["observed"]
-        values = {
-            "spec_decode_num_drafts_total": observed,
-            "spec_decode_num_draft_tokens_total": 3 * observed,
-            "spec_decode_num_accepted_tokens_total": 2 * observed,
-            "generation_tokens_total": 3 * observed,
-            "num_requests_running": batch,
-            "inter_token_latency_seconds_count": observed,
-            "inter_token_latency_seconds_sum": totals["seconds"],
-        }
-        body = _with(values)
-        for position, share in enumerate((0.9, 0.7, 0.4)):
-            body = re.sub(
-                rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$', rf"\g<1> {share * observed!r}", body
-            )
-        answers.append(Answer(5.0 * poll, body.encode()))
+            observed += 100 * batch
+            seconds += 100 * batch * (0.010 + 0.001 * batch)
+        answers.append(Answer(5.0 * poll, drafted(observed, batch, (0.9, 0.7, 0.4), seconds)))
     return tuple(answers)
+
+
+def drafted(drafts: float, batch: float, survival: Sequence[float], seconds: float = 0.0) -> bytes:
+    """Return an answer of vLLM after so many drafts of three tokens, a step each.
+
+    `survival` is the share of drafts in which each position was accepted, `seconds` the sum of the times of
+    the steps; without it, no step is timed.
+    """
+    accepted = sum(survival) * drafts
+    values = {
+        "spec_decode_num_drafts_total": drafts,
+        "spec_decode_num_draft_tokens_total": 3 * drafts,
+        "spec_decode_num_accepted_tokens_total": accepted,
+        "generation_tokens_total": drafts + accepted,
+        "num_requests_running": batch,
+        "inter_token_latency_seconds_count": drafts if seconds else 0.0,
+        "inter_token_latency_seconds_sum": seconds,
+    }
+    body = _with(values)
+    for position, share in enumerate(survival):
+        body = re.sub(
+            rf'(?m)^(vllm:\w+per_pos_total.*"{position}"\}}) \S+$', rf"\g<1> {share * drafts!r}", body
+        )
+    return body.encode()
 
 
 def _decayed() -> tuple[Answer, ...]:

@@ -45,13 +45,17 @@ def config(tmp_path: Path) -> Callable[..., str]:
 
 
 def test_gpu_is_the_hardware_that_serve_is_given() -> None:
-    """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in the table."""
-    for size, gpus in (("8B", 1), ("70B", 4)):
+    """Steps cost what `--cost.hardware` and `--cost.model` say, for every batch size in the table.
+
+    A context that is given counts as that of every request, for the cost as for the memory.
+    """
+    for size, gpus, context in (("8B", 1, None), ("70B", 4, None), ("8B", 1, 32_000)):
         words = ("--target-params", size, "--gpu", "h100", "--gpus", str(gpus), "--method", "eagle3")
+        words += () if context is None else ("--context", str(context))
         document = document_of(*words, "--num-speculative-tokens", "3")
         spec = parse_speculation('{"method": "eagle3", "num_speculative_tokens": 3}')
         flags = {"cost.hardware": f"{gpus}xh100", "cost.model": size, "spec.config": spec.document}
-        profile = deployed(load(flags, {}).settings.costs, spec, "")
+        profile = deployed(load(flags, {}).settings.costs, spec, "").at_context(context)
         assert profile.physical is not None
         costs = {row["batch"]: row["step_cost"] for row in document["speedup"]["rows"]}
         assert costs == {batch: pytest.approx(profile.step_cost(3, batch)) for batch in costs}
@@ -100,7 +104,9 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
 def test_the_documented_ways_out_are_real(config: Callable[..., str]) -> None:
     """Shorter requests or a smaller cache make the documented batch fit."""
     for change in (("--context", "4096"), ("--kv-precision", "fp8")):
-        assert plan(*words_of("llama-70b-8b", config), *change).out.split()[0] == "USE", change
+        document = document_of(*words_of("llama-70b-8b", config), *change)
+        assert document["memory"]["after"]["fits"], change
+        assert document["conclusion"] != "leave_off", change
 
 
 def test_the_published_arithmetic_is_in_the_json() -> None:

@@ -24,7 +24,7 @@ import yaml
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
-from ..publish.wording import action_words
+from ..publish.wording import headline, to_do
 from ..serve.shutdown import Interruption
 from .arguments import add_flag, seconds_of
 from .simulate.simulation import SCENARIOS
@@ -298,10 +298,9 @@ def _summary(exporter: Program) -> str:
 
 def _line(engine: EngineResult) -> str:
     parts = [str(engine.activity.state or "unknown")]
-    if engine.payoff.verdict is not None and engine.payoff.speedup is not None:
-        parts[0] = (
-            f"{engine.payoff.verdict.upper()} {engine.payoff.speedup:.2f}x, {action_words(engine.advice)}"
-        )
+    if engine.payoff.verdict is not None:
+        speedup = "" if engine.payoff.speedup is None else f" {engine.payoff.speedup:.2f}x"
+        parts[0] = f"{headline(engine.payoff)}{speedup}, {to_do(engine)}"
     if engine.quality.level is not None:
         parts.append(f"acceptance {engine.quality.level}")
     measures = engine.window(engine.judged_window)

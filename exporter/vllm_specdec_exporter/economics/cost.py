@@ -128,6 +128,7 @@ class CostProfile:
     cheap: bool = False
     provenance: str = ""  # source of the numbers
     physical: PhysicalModel | None = None  # the model of known hardware, used instead of `target` and `draft`
+    lacking: str = ""  # the option that the model of the hardware lacks; empty if there is none
     #: The least and the largest cost over the estimated one; by default as `uncertainty` says.
     errors: tuple[float, float] | None = None
     #: Why the engine's own steps contradict the model of them, empty if they do not: a larger K is then not

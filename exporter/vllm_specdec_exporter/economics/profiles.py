@@ -33,6 +33,7 @@ _KNOWN = frozenset(f.name for f in fields(CostProfile)) - {
     "correction",
     "load",
     "physical",
+    "lacking",
     "max_batch",
 } | {"unit"}
 #: Values of the keys that are neither numbers nor texts.
@@ -222,7 +223,8 @@ def deployed(
     if printed and not method and costs.by_method is not None and costs.profile == BUILTIN["unknown"]:
         method, own = printed, {profile.name: profile for profile in costs.by_method}
         costs = replace(costs, profile=meant_for(method, own))
-    if costs.hardware is not None and BUILTIN.get(costs.profile.name) == costs.profile:
+    builtin = BUILTIN.get(costs.profile.name) == costs.profile
+    if costs.hardware is not None and builtin:
         physical = hardware_profile(
             costs.profile,
             costs.hardware,
@@ -239,7 +241,17 @@ def deployed(
     ratio = costs.size_ratio
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
-    return replace(fit(costs.profile, ratio), max_batch=_MAX_BATCH.get(dialect))
+    lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
+    return replace(fit(costs.profile, ratio), max_batch=_MAX_BATCH.get(dialect), lacking=lacking)
+
+
+def _lacking(hardware: Hardware | None, method: str, target_model: str) -> str:
+    """Return the option without which there is no model of the hardware, empty if none would help."""
+    if hardware is None:
+        return "--cost.hardware"
+    if hardware.target is None and model_in_name(target_model) is None:
+        return "--cost.model"
+    return {"": "--spec.config", "draft_model": "--cost.draft-size-ratio"}.get(method, "")
 
 
 def hardware_profile(

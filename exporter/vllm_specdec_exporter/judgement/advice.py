@@ -203,13 +203,9 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
     load = f"at {batch:.1f} requests a batch"
     if action is Action.DISABLE:
         best = choice.best_drafting
-        if best.speedup >= 1:
-            return (
-                f"no K was sure to pay {load}, and the best, K={best.num_speculative_tokens}, hardly does now"
-            )
         words = (
-            f"no K pays {load}: the best, K={best.num_speculative_tokens}, runs "
-            f"{best.speedup:.2f} times as fast as no speculation"
+            f"no K {'pays' if best.speedup_most < 1 else 'is sure to pay'} {load}: the best, "
+            f"K={best.num_speculative_tokens}, runs {best.shown} times as fast as no speculation"
         )
         if case.profile.name == "unknown" and not case.method:
             words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
@@ -222,12 +218,13 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
         usual = case.thresholds.usual_mean_acceptance_length
         return (
             f"{case.method or 'the method'} usually reaches {usual:g} tokens a draft and more, here "
-            f"{now.mean_acceptance_length:.2f}, and even its best K={k} runs only {then.speedup:.2f} "
+            f"{now.mean_acceptance_length:.2f}, and even its best K={k} runs only {then.shown} "
             f"times as fast {load}: the drafter does not fit this target or traffic"
         )
     if action is Action.KEEP:
         return f"K={k} runs {now.speedup:.2f} times as fast {load}"
-    words = f"K={k} runs {then.speedup:.2f} times as fast {load}, K={present} {now.speedup:.2f} times"
+    least = "at least " if then.underestimate else ""
+    words = f"K={k} runs {least}{then.speedup:.2f} times as fast {load}, K={present} {now.speedup:.2f} times"
     if action is Action.INCREASE_K:
         return f"{words}; positions from {present} on are extrapolated cautiously, so try it and look again"
     if k == present - 1:

@@ -14,7 +14,7 @@ from ..economics.speculative_config import names_drafter
 from ..engines.reading import SGLANG, VLLM
 from .activity import ActivityState
 from .advice import Action, Advice, for_sglang
-from .payoff import Payoff, PayoffVerdict
+from .payoff import Payoff, PayoffVerdict, until_known
 from .quality import Quality, QualityLevel
 
 if TYPE_CHECKING:
@@ -81,18 +81,16 @@ def of_payoff(
 def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
     """Return the finding on a verdict that is unknown: which way it leans, and how to decide it."""
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
-    known = (
-        ""
-        if case.profile.physical or case.profile.basis is not Basis.MODELLED
-        else (", or name the hardware with --cost.hardware")
-    )
-    how = f"Run vllm-specdec-exporter calibrate against the server, or record a baseline{known}."
+    how = until_known(case.profile, payoff)
+    how = f"{how[0].upper()}{how[1:]}."
     if payoff.likely is PayoffVerdict.HARMFUL:
         return problem(
             f"speculation is likely harmful: {interval}, and it loses with a probability of "
             f"{payoff.loss_probability:.0%}",
-            f"{how} Until then, a smaller K or none loses less.",
+            how,
         )
+    if payoff.likely is PayoffVerdict.BENEFICIAL:
+        return hint(f"speculation is likely beneficial, but that is not certain: {interval}", how)
     return hint(f"it is not known whether speculation pays: {interval}", how)
 
 
@@ -286,7 +284,7 @@ def _of_acceptance(
         findings += report(
             f"the last {len(positions) - worthwhile} of K={len(positions)} positions are accepted in "
             f"fewer than {100 * rarely:.3g}% of the drafts",
-            f"Try num_speculative_tokens={worthwhile}: it would have given "
+            f"Try num_speculative_tokens={worthwhile}: it would have given at least "
             f"{measures.mean_acceptance_length_at[worthwhile - 1]:.2f} of the present "
             f"{measures.mean_acceptance_length_at[-1]:.2f} tokens a draft.",
         )
@@ -307,7 +305,7 @@ def _of_acceptance(
         findings += hint(
             f"drafts hold {measures.mean_draft_length:.1f} of K={len(positions)} tokens on average",
             "Position ratios divide by all drafts and so understate the deep positions: do not choose K "
-            "by the last of them. The lengths for smaller K stay exact.",
+            "by the last of them. The lengths for smaller K stay lower bounds.",
         )
     # Low coverage limits the gain, whatever the acceptance.
     if covered is not None and covered < thresholds.low_coverage_ratio:

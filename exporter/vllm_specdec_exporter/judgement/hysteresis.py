@@ -154,12 +154,19 @@ def _wanted(evidence: Evidence, choice: Choice, held: AdvisedK) -> AdvisedK:
 def _beats(evidence: Evidence, choice: Choice, k: int, held: int) -> bool:
     if k == held:
         return False
-    this, that = choice.option(k), choice.option(held)
+    this, that, gain = choice.option(k), choice.option(held), evidence.thresholds.advice_minimum_gain
+    smaller = choice.options[1 : choice.drafted]
     if k == 0:
-        return choice.best_drafting.speedup_high < evidence.thresholds.harmful_speedup
+        # A smaller K is worth a trial if it may gain as much as one that was never drafted must.
+        harmful, best = evidence.thresholds.harmful_speedup, choice.best_drafting
+        return best.speedup_high - (best.speedup_most - best.speedup) < harmful and all(
+            option.speedup_most < (1 + _FARTHER * gain) * harmful for option in smaller
+        )
+    if this.extrapolated and any(option.speedup_most > this.speedup for option in smaller):
+        return False
     part = _FARTHER if this.extrapolated else _SHORTER if held - k > 1 else 1.0
-    needed = evidence.thresholds.advice_minimum_gain * part
-    return this.speedup >= (1 + needed) * that.speedup and choice.surely_better(k, held)
+    rival = that.speedup if k < held else that.speedup_most
+    return this.speedup >= (1 + gain * part) * rival and choice.surely_better(k, held)
 
 
 def _misfit(choice: Choice, k: int, held: AdvisedK, evidence: Evidence) -> bool:

@@ -12,7 +12,7 @@ from ..economics.cost import Basis
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
 from .findings import Finding, find
-from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff
+from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff, until_known
 from .quality import Quality, judge_quality
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def judge(
     if payoff.verdict is PayoffVerdict.UNKNOWN and payoff.basis is Basis.MODELLED and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
-        why = "no advice on K: what a step costs on this machine is not known"
+        why = f"no advice on K, which rests on the same modelled cost: {until_known(case.profile, payoff)}"
         advice = replace(advice, advice=Advice(reason=why, rules=rules))
     else:
         advice = update_advice(advice, corrected, time, window_seconds)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..measures.measures import Measures
 
 
-_LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
+LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
 
@@ -51,6 +51,8 @@ class Payoff(Struct, frozen=True):
         speedup_high: upper end of its interval, also if `unknown`.
         basis: where the speedup comes from.
         loss_probability: the probability that the speedup is below 1, by its interval, 0 to 1.
+        likely: which way an `unknown` verdict leans, `harmful` or `beneficial`; ``None`` for other verdicts
+            and where it leans to neither side.
         reasons: how the speedup was found, in words.
     """
 
@@ -60,16 +62,8 @@ class Payoff(Struct, frozen=True):
     speedup_high: float | None = None
     basis: Basis | None = None
     loss_probability: float | None = None
+    likely: PayoffVerdict | None = None
     reasons: tuple[str, ...] = ()
-
-    @property
-    def likely(self) -> PayoffVerdict | None:
-        """Which way an `unknown` verdict leans, ``None`` for any other and where it leans to neither side."""
-        if self.verdict is not PayoffVerdict.UNKNOWN or self.loss_probability is None:
-            return None
-        if abs(self.loss_probability - 0.5) < _LEAN:
-            return None
-        return PayoffVerdict.HARMFUL if self.loss_probability > 0.5 else PayoffVerdict.BENEFICIAL
 
 
 def judge_payoff(
@@ -108,7 +102,7 @@ def _by_measurement(
                 "what is measured counts, and advice on K is corrected by it"
             )
     low, high = measured.speedup_low, measured.speedup_high
-    how = "measure for longer"
+    how = how_to_know(Basis.MEASURED, profile)
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
 
 
@@ -124,7 +118,7 @@ def _by_estimate(
     if profile.contradiction:
         reasons.append(profile.contradiction)
     basis = estimate.basis or Basis.MODELLED
-    return _judged(speedup, low, high, basis, reasons, _how_to_know(profile), thresholds)
+    return _judged(speedup, low, high, basis, reasons, how_to_know(basis, profile), thresholds)
 
 
 def _judged(
@@ -137,17 +131,24 @@ def _judged(
     thresholds: Thresholds,
 ) -> Payoff:
     """Return the payoff of a speedup of all output; an interval that includes 1 decides nothing."""
-    loss = _loss_probability(speedup, low, high)
+    loss = loss_probability(speedup, low, high)
     if low <= 1 <= high:
         reasons.append(
             "the interval includes 1, so it is not known whether speculation pays (it loses with a "
             f"probability of {loss:.0%}): {how_to_know}"
         )
-        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, tuple(reasons))
-    return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, tuple(reasons))
+        return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, leans(loss), tuple(reasons))
+    return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, None, tuple(reasons))
 
 
-def _loss_probability(speedup: float, low: float, high: float) -> float:
+def leans(loss: float) -> PayoffVerdict | None:
+    """Return which way an unknown verdict leans, by the probability of a loss; ``None`` to neither side."""
+    if abs(loss - 0.5) < LEAN:
+        return None
+    return PayoffVerdict.HARMFUL if loss > 0.5 else PayoffVerdict.BENEFICIAL
+
+
+def loss_probability(speedup: float, low: float, high: float) -> float:
     """Return the probability that the speedup is below 1, of a log-normal distribution with this interval.
 
     The deviation is that of the side on which 1 lies; of the other one where this end is cut off, as for a
@@ -186,13 +187,21 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
     return reasons
 
 
-def _how_to_know(profile: CostProfile) -> str:
-    """Return what to do about an unknown verdict."""
+def how_to_know(basis: Basis, profile: CostProfile) -> str:
+    """Return what to do about an unknown verdict, in words."""
+    if basis is Basis.MEASURED:
+        return "measure for longer"
     if profile.basis is Basis.CALIBRATED:
-        return "run calibrate at this batch size and context"
-    if profile.physical is not None:
-        return "run calibrate against the server, or record a baseline"
-    return "give --cost.hardware, or run calibrate against the server"
+        return "run calibrate at this batch size and context, or record a baseline"
+    option = f"give {profile.lacking}, " if profile.lacking else ""
+    return f"{option}run calibrate against the server, or record a baseline"
+
+
+def until_known(profile: CostProfile, payoff: Payoff) -> str:
+    """Return what to do about this unknown verdict, and until it is decided, in words."""
+    how = how_to_know(payoff.basis or Basis.MODELLED, profile)
+    harmful = payoff.likely is PayoffVerdict.HARMFUL
+    return f"{how}; until then, a smaller K or none loses less" if harmful else how
 
 
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:

@@ -120,7 +120,8 @@ class Measures(Struct, frozen=True):
             were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,
             shorter ones are left out. ``None`` if no draft got to i.
         expected_tokens_per_step: 1 + the sum of the position ratios.
-        mean_acceptance_length_at: at index i, the mean acceptance length with K = i + 1.
+        mean_acceptance_length_at: at index i, the mean acceptance length with K = i + 1; a lower bound below
+            the present K.
         mean_draft_length: draft tokens per draft, 0 to K.
         position_decay_ratio: geometric mean of the conditional ratios after position 0, 0 to 1.
         coverage_ratio: share of the generated tokens that drafts emitted, 0 to 1.
@@ -331,7 +332,7 @@ def _where_drafted(delta: Delta) -> tuple[float | None, ...]:
 
 
 def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the mean acceptance length for every K from 1 up."""
+    """Return the mean acceptance length for every K from 1 up, a lower bound for all but the last."""
     lengths, total = [], 1.0
     for ratio in survival:
         total += ratio

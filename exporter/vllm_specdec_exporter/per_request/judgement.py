@@ -133,7 +133,7 @@ def ends_early(requests: ModelRequests) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SmallerK:
-    """Lengths with a K up to the current one."""
+    """Lengths with a K up to the current one; a smaller one accepts at least this (`economics.choice`)."""
 
     num_speculative_tokens: int  # the K
     draft_length: float  # mean drafted tokens per draft

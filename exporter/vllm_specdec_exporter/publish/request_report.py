@@ -208,7 +208,8 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
     options = every_k(model)
     batches = costs.batches if costs else ()
     choices = [choice_at(model, costs.profile, batch) for batch in batches] if costs else []
-    heads = ["K", "drafted", "accepted", "tokens a draft", *(f"speedup at {batch:g}" for batch in batches)]
+    heads = ["K", "drafted", "accepted", "tokens a draft, at least"]
+    heads += [f"speedup at {batch:g}" for batch in batches]
     rows = []
     for option in options:
         k, accepted = option.num_speculative_tokens, option.acceptance_length

@@ -24,9 +24,9 @@ from .wording import (
     SAYS,
     TIMES,
     YELLOW,
-    action_words,
     emphasised,
     finding_lines,
+    headline,
     only_changes,
     painter,
     paragraph,
@@ -34,6 +34,7 @@ from .wording import (
     reason_words,
     seen_words,
     shown,
+    to_do,
     to_paste,
     verdict_words,
 )
@@ -87,8 +88,8 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
 
 
 def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
-    verdict = verdict_words(engine.payoff)
-    word = (verdict or engine.quality.level or engine.activity.state or "unknown").upper()
+    unjudged = engine.quality.level or engine.activity.state or "unknown"
+    word = headline(engine.payoff) or unjudged.upper()
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
@@ -99,6 +100,8 @@ def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
         words = f"{speed} ({engine.payoff.basis}), {words}"
+    elif engine.payoff.basis is not None:
+        words = f"{engine.payoff.basis}, {words}"
     lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
     yield from emphasised(lines, word, paint, _style(engine))
 
@@ -139,7 +142,7 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
 def _advice(engine: EngineResult) -> Iterator[str]:
     """Yield the advice on K, the results of the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from paragraph(f"{action_words(advice)} ({reason_words(advice)})", 14, "    advice    ")
+    yield from paragraph(f"{to_do(engine)} ({reason_words(advice)})", 14, "    advice    ")
     label = "rules"
     for rule in advice.rules:
         yield from paragraph(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")
@@ -225,7 +228,7 @@ def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     speedups = {option.num_speculative_tokens: option.speedup for option in advice.options}
-    heads = "position  accepted  of those before  with K up to here: mean length"
+    heads = "position  accepted  of those before  with K up to here, at least: mean length"
     yield f"    {heads}{', speedup' if speedups else ''}"
     positions = zip(
         measures.position_acceptance_ratio,

@@ -77,6 +77,12 @@ def verdict_words(payoff: Payoff) -> str:
     return f"{leaning} ({low:.2f} to {high:.2f})"
 
 
+def headline(payoff: Payoff) -> str:
+    """Return the verdict in capitals, with the interval of an unknown one; empty without one."""
+    name, *interval = verdict_words(payoff).split(" (")
+    return " (".join((name.upper(), *interval))
+
+
 def wrap(text: str, indent: str, hang: int) -> list[str]:
     """Return text as lines of a terminal: the first indented by `indent`, the others by `hang` blanks."""
     return textwrap.wrap(
@@ -128,6 +134,13 @@ def action_words(advice: Advice) -> str:
         Action.SWITCH_METHOD: "try another method",
         Action.INSUFFICIENT_DATA: "no advice",
     }[advice.action]
+
+
+def to_do(engine: EngineResult) -> str:
+    """Return what to do in words: the advised action, or `measure` while an unknown verdict allows none."""
+    unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
+    none = engine.advice.action is Action.INSUFFICIENT_DATA
+    return "measure" if unknown and none else action_words(engine.advice)
 
 
 def reason_words(advice: Advice) -> str:

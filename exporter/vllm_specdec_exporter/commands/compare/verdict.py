@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...economics.speedup import of_all
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
+from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from .side import PER_TOKEN
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 #: Largest factor between equal loads.
 TOLERANCE = 1.25
+_LEANING = {PayoffVerdict.HARMFUL: "likely loses", PayoffVerdict.BENEFICIAL: "likely gains"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,13 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
     elif high < 1:
         words = f"speculation ({on.name}) loses: {times(speedup.value)}x {where} ({_range(speedup)})"
     else:
-        words = f"speculation ({on.name}) neither gains nor loses {where}, as far as the sample shows"
+        loss = loss_probability(speedup.value, low, high)
+        likely = leans(loss)
+        leaning = _LEANING[likely] if likely else "neither gains nor loses"
+        words = (
+            f"speculation ({on.name}) {leaning} {where}, as far as the sample shows: {times(low)} to "
+            f"{times(high)}x, and it loses with a probability of {loss:.0%}"
+        )
     estimate = on.estimated_speedup
     if estimate is None or estimate.value <= 0:
         return Gain(on.name, speedup, low, high, None, None, words)

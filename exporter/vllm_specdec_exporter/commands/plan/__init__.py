@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--draft-model NAME": "What vLLM shall load as drafter, for the configuration to paste.",
         "--gpu NAME": "The GPU, such as h100: its memory, and the speedup to expect on it.",
         "--gpu-memory SIZE": "Memory of one GPU with its unit: 80GB is 80e9 bytes, 80GiB 80 x 2^30.",
-        "--context TOKENS": "Tokens that a request holds, prompt and answer together.",
+        "--context TOKENS": "Tokens of a request, prompt and answer together. Default of the speedup: 1,000.",
         "--batch N": "Requests at the same time.",
         "--kv-precision NAME": "Of keys and values. Default: 16 bits; fp32 for a target in fp32.",
         "--num-speculative-tokens K": "Default: what is typical of the method.",

@@ -73,7 +73,7 @@ class Plan:
 def make_plan(question: Question) -> Plan:
     """Return everything that paper can tell about `question`."""
     method, target, draft, load = question.method, question.target, question.draft, question.load
-    profile = choose_profile(method, target, draft, question.hardware)
+    profile = choose_profile(method, target, draft, question.hardware).at_context(load.context)
     k = question.k or for_method(method.name).typical_k
     kv_bytes = question.kv_precision.bytes_per_parameter
     memory = account(target, draft, method.drafter, question.gpus, load, kv_bytes)

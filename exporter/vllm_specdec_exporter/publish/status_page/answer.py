@@ -151,10 +151,10 @@ def _every_k(view: View) -> Html:
     measures, options = view.judged, view.engine.advice.options
     if measures is None or not measures.mean_acceptance_length_at:
         return h.section(title, missing(view), **place)
-    words = "Tokens per draft are exact up to the present K."
+    words = "A K below the present one has at least these tokens per draft."
     if options:
         words += (
-            " The interval is that of the sample; the cost profile "
+            " The interval is that of the sample and of this bound; the cost profile "
             f"{view.engine.deployment.cost_profile} can be off by more."
         )
         if measures.measured.speedup is not None:

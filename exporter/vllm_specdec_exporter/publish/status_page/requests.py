@@ -225,7 +225,8 @@ def _every_k(model: ModelRequests, anchor: str, last: str) -> Html:
         )
         for option in options
     )
-    title, heads = "What a smaller K would have given", ("K", "Drafted", "Accepted", "Tokens per draft")
+    title = "What a smaller K would have given at least"
+    heads = ("K", "Drafted", "Accepted", "Tokens per draft")
     return h.table_section(title, heads, rows, anchor=anchor, beside=last, class_="numbers")
 
 

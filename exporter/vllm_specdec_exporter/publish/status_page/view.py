@@ -15,10 +15,11 @@ from urllib.parse import urlencode
 from ...judgement.activity import ActivityState
 from ...judgement.advice import Action
 from ...judgement.findings import Severity
+from ...judgement.payoff import PayoffVerdict
 from ...measures.measures import LIFETIME
 from .. import markup as h
 from ..markup import Html, element
-from ..wording import action_words, reason_words, verdict_words
+from ..wording import reason_words, to_do, verdict_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -207,11 +208,11 @@ def _why_not_judged(engine: EngineResult) -> str:
 
 
 def advice_pill(engine: EngineResult) -> Html:
-    """Return the advice as a pill, or a dash with the reason."""
-    advice = engine.advice
-    if advice.action is Action.INSUFFICIENT_DATA:
+    """Return what to do as a pill, or a dash with the reason why there is no advice."""
+    unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
+    if engine.advice.action is Action.INSUFFICIENT_DATA and not unknown:
         return h.none(advice_reason(engine))
-    return h.pill(advice.action.value, action_words(advice))
+    return h.pill(engine.advice.action.value, to_do(engine))
 
 
 def advice_reason(engine: EngineResult) -> str:
