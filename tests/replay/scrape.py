@@ -45,9 +45,11 @@ ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.EN
 Labels = tuple[tuple[str, str], ...]
 
 
-def settings(method: str = "eagle3", k: int = 3) -> Settings:
+def settings(method: str = "eagle3", k: int = 3, error: float = 0.15) -> Settings:
     """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
-    profile = replace(for_method(method), basis=Basis.CALIBRATED, uncertainty=0.15)
+    # What is measured, is so with one draft model.
+    profile = for_method(method, for_method(method).typical_size_ratio or None)
+    profile = replace(profile, basis=Basis.CALIBRATED, uncertainty=error)
     return Settings(
         windows=(WINDOW,),
         judged=WINDOW,

@@ -86,7 +86,7 @@ def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_doe
     assert mean(good, tpot) < 0.6 * mean(none, tpot)
     assert mean(bad, tpot) > 1.1 * mean(none, tpot)
     assert mean(good, itl) == pytest.approx(mean(bad, itl), rel=0.2)
-    # An H100 reads the 16 GB of the weights in 4.8 ms; its steps, with prompts in some, take about twice that.
+    # An H100 reads the 16 GB of the weights in 4.8 ms; steps, some with prompts, take twice that.
     assert 0.0048 < mean(none, itl) < 0.011 < mean(good, itl) < 0.019
 
 
