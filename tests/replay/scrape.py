@@ -34,13 +34,16 @@ _USED = {
     "activity",
     "payoff",
     "speedup",
+    "speedup_interval",
+    "loss_probability",
+    "estimated_speedup",
     "recommended_num_speculative_tokens",
     "recommendation",
     "estimated_speedup_at",
     "requests_running",
     "requests_waiting",
 }
-ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.ENGINE and row.name in _USED)
+ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.name in _USED)
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -158,7 +161,10 @@ class Replica:
         self, storage: Storage, result: pipeline.EngineResult, target: dict[str, str], minute: int
     ) -> None:
         own = {**target, "model_name": result.model_name, "engine": result.engine}
+        carriers = {Scope.ENGINE: [(own, result)]}
+        carriers[Scope.WINDOW] = [({**own, "window": one.window}, one) for one in result.windows]
         for row in ROWS:
-            for values, value in row.samples(result):
-                labels = {**own, **dict(zip(row.labels, values, strict=True))}
-                storage.put(f"vllm_specdec_{row.name}", labels, minute, value)
+            for of, carrier in carriers.get(row.scope, ()):
+                for values, value in row.samples(carrier):
+                    labels = {**of, **dict(zip(row.labels, values, strict=True))}
+                    storage.put(f"vllm_specdec_{row.name}", labels, minute, value)
