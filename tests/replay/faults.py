@@ -11,6 +11,8 @@ import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
+from vllm_specdec_exporter.economics.hardware import parse_machine
+from vllm_specdec_exporter.economics.profiles import Hardware
 from vllm_specdec_exporter.observe.pipeline import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
@@ -100,9 +102,27 @@ def _others(**changes: object) -> Change:
 
 
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
+#: Default installs: the time of a step is modelled, or the server's own.
+_MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
 
 FAULTS: tuple[Fault, ...] = (
     Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 12, settings=_DRAFT_MODEL),
+    Fault(
+        "collapse-by-a-modelled-step",
+        "Harmful",
+        "critical",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_MODELLED,
+    ),
+    Fault(
+        "collapse-by-an-observed-step",
+        "Harmful",
+        "critical",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_OBSERVED,
+    ),
     Fault(
         "collapse-of-a-cheap-drafter",
         "Collapsed",
@@ -192,4 +212,7 @@ def _before(fault: Fault) -> Conditions:
         return Conditions(acceptance=(0.84, 0.70, 0.55))
     if fault.settings is _NGRAM:
         return Conditions(acceptance=(0.60, 0.50, 0.30))
+    if fault.settings is _OBSERVED:
+        # Reading the weights takes 10.4 ms of it.
+        return Conditions(step_seconds=0.0225)
     return Conditions()

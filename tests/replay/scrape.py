@@ -10,7 +10,7 @@ import numpy as np
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
-from vllm_specdec_exporter.economics.profiles import CostSettings
+from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
@@ -48,11 +48,17 @@ ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.name in _USED)
 Labels = tuple[tuple[str, str], ...]
 
 
-def settings(method: str = "eagle3", k: int = 3, error: float = 0.15) -> Settings:
-    """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
+def settings(
+    method: str = "eagle3", k: int = 3, error: float = 0.15, hardware: Hardware | None = None
+) -> Settings:
+    """Return the settings of an exporter with `--spec.config`, with one window of 5 minutes.
+
+    It is calibrated, unless it is told the hardware.
+    """
     # What is measured, is so with one draft model.
     profile = for_method(method, for_method(method).typical_size_ratio or None)
-    profile = replace(profile, basis=Basis.CALIBRATED, uncertainty=error)
+    if hardware is None:
+        profile = replace(profile, basis=Basis.CALIBRATED, uncertainty=error)
     return Settings(
         windows=(WINDOW,),
         judged=WINDOW,
@@ -63,7 +69,7 @@ def settings(method: str = "eagle3", k: int = 3, error: float = 0.15) -> Setting
             method=method,
             num_speculative_tokens=k,
         ),
-        costs=CostSettings(profile),
+        costs=CostSettings(profile, hardware=hardware),
     )
 
 
