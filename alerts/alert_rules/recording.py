@@ -348,9 +348,9 @@ def _of_each_engine() -> Iterator[Record]:
     )
     yield Record(
         _ENGINE,
-        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}\nor\n{_PROBABLE}",
+        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_PROBABLE}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}",
         why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, own steps, a model. "
-        "Absent while it is not known whether speculation pays, unless it probably loses.",
+        "Absent while it is not known whether speculation pays, unless it probably loses: that replaces the estimate before at once.",
     )
 
 
