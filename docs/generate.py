@@ -13,7 +13,7 @@ from command_reference import commands, table
 
 from vllm_specdec_exporter.commands.simulate.phases import PHASES, PhaseParameters
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
-from vllm_specdec_exporter.commands.simulate.speculation import Traffic
+from vllm_specdec_exporter.commands.simulate.speculation import HARDWARE, METHOD, MODEL_SIZE, Traffic
 from vllm_specdec_exporter.config import thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
@@ -237,8 +237,9 @@ def simulator() -> Iterator[str]:
     yield (
         "`vllm-specdec-exporter simulate` serves the `/metrics` of a vLLM that does not exist, for demos, "
         "scale and rare cases. Acceptance is sampled draft by draft; families, labels and HELP lines are "
-        "those of a real vLLM 0.32. See `simulate --help` for its flags; the built-in scenarios are "
-        f"{_codes(SCENARIOS)}."
+        "those of a real vLLM 0.32, and steps take as long as the roofline model says for "
+        f"`--cost.hardware {HARDWARE} --cost.model {MODEL_SIZE}` and {METHOD}. See `simulate --help` for its "
+        f"flags; the built-in scenarios are {_codes(SCENARIOS)}."
     )
     yield _SIMULATE
     yield "A scenario of your own is a YAML file for `--scenario.file`:"

@@ -112,8 +112,9 @@ def groups() -> tuple[Group, ...]:
         "5m",
         "5m",
         "10m",
-        "Users get tokens far slower than without speculation: this pages. A speedup counts only "
-        "if its whole interval is below 1, whatever its basis. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
+        "Users get tokens far slower than without speculation: this pages. A speedup counts "
+        "if its whole interval is below 1, or a loss is at least as probable as probable_loss_probability: of twenty such "
+        "pages, at most one is wrong. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
         "that one fault is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"

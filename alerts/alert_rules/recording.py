@@ -10,6 +10,7 @@ from .rule import (
     CERTAIN_SPEEDUP,
     ENGINE,
     EXPORTER_JOB,
+    KNOWN_SPEEDUP,
     LONG_INTERVAL,
     LOOK_BACK,
     METHOD_SPEEDUP,
@@ -61,6 +62,7 @@ THRESHOLDS = (
     "disable_acceptance_ratio",
     "break_even_acceptance_ratio",
     "severe_speedup",
+    "probable_loss_probability",
     "harmful_speedup",
     "beneficial_speedup",
     "wasted_verification_ratio",
@@ -277,6 +279,8 @@ def _advice() -> Iterator[Record]:
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
+#: The speedup of each engine that is unknown, but in all probability a loss.
+_PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS, _SPENT = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
 _MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
@@ -335,10 +339,18 @@ def _of_each_engine() -> Iterator[Record]:
         "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
     )
     yield Record(
+        _PROBABLE,
+        f"exp(avg without (bound) (ln(last_over_time(vllm_specdec_speedup_interval[{look}]))))\n"
+        f"and ignoring (verdict) ({_UNKNOWN})\n"
+        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({MODEL}) group_left () "
+        f"{threshold('probable_loss_probability')})",
+        why="The middle of an interval that includes 1, where speculation loses in all probability.",
+    )
+    yield Record(
         _ENGINE,
-        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}",
+        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_PROBABLE}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}",
         why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, own steps, a model. "
-        "Absent while it is not known whether speculation pays.",
+        "Absent while it is not known whether speculation pays, unless it probably loses: that replaces the estimate before at once.",
     )
 
 
@@ -402,6 +414,12 @@ def _guesses() -> Iterator[Record]:
         PROVEN_SPEEDUP,
         f"{CERTAIN_SPEEDUP}\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
+    )
+    yield Record(
+        KNOWN_SPEEDUP,
+        f"{SPEEDUP}\nor\n"
+        f"(last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
+        why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
     )
     yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({_MEASURED})")
     yield Record(

@@ -199,9 +199,7 @@ PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
 RESTARTS = "model:vllm_specdec_restarts:count2h"
 #: Now or, where traffic is too thin for that, within the last hour, or else over the last day.
-KNOWN_SPEEDUP = (
-    f"({SPEEDUP} or last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d)"
-)
+KNOWN_SPEEDUP = "model:vllm_specdec_known_speedup:last1d"
 #: The exception for speculation that is beneficial, whatever the acceptance.
 UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
 

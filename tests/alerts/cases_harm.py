@@ -48,7 +48,7 @@ LOSING = Phase(50, speedup=0.95, running=64)
 TICKET = "warning model"
 THIN, BUSY = (Phase(20, drafts=8, speedup=None), Phase(12, speedup=0.8, running=64))
 GUESSED = {"cost_profile": "unknown"}
-UNDECIDED = Phase(60, speedup=None, guess=0.8, interval=(0.6, 1.08), basis="measured", running=64)
+UNDECIDED = Phase(60, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=0.94, basis="measured", running=64)
 
 HARMFUL_CASES: Table = {
     "far-slower-than-plain-pages-within-minutes": (
@@ -84,6 +84,11 @@ HARMFUL_CASES: Table = {
         )
         for basis in Basis
     },
+    # Its interval touches 1, but hardly anything is accepted.
+    "a-probable-loss-pages": (
+        engines((Phase(30), replace(UNDECIDED, minutes=30, loss=0.96), Phase(30))),
+        {33: "", 40: "critical model", 59: "critical model", 75: ""},
+    ),
     "one-method-of-two-collapses": (
         ab_test(gaining=3, losing=1),
         {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},

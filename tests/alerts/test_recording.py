@@ -25,6 +25,8 @@ EXPECTED = {name: values for name, values in all_values().items() if name in REC
 BY_HAND = {
     *(f"method:vllm_specdec_certain_{ratio}:ratio_rate5m" for ratio in ("acceptance", "speedup")),
     "engine:vllm_specdec_method:info",
+    "engine:vllm_specdec_probable_loss:last3m",
+    "model:vllm_specdec_known_speedup:last1d",
     "model:vllm_specdec_restarts:count2h",
     "instance:vllm_specdec_tap_unconnected:ratio_rate5m",
 }
@@ -124,6 +126,24 @@ def test_an_observed_speedup_is_a_guess_and_a_calibrated_one_is_not(
     queries = [
         _query(18, "model:vllm_specdec_guessed_speedup:min", {} if guess is None else known),
         _query(18, "model:vllm_specdec_proven_speedup:ratio_rate5m", known if guess is None else {}),
+    ]
+    _verify(tmp_path, world, *queries)
+
+
+@pytest.mark.parametrize(("loss", "counts"), [(0.96, True), (0.94, False)])
+def test_an_unknown_speedup_that_probably_loses_counts_as_the_middle_of_its_interval(
+    loss: float, counts: bool, tmp_path: Path
+) -> None:
+    """Nor does it leave the gain of an hour ago, as thin traffic does: nothing is said of now."""
+    world = World()
+    world.engine(Phase(20), Phase(20, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=loss))
+    world.engine(Phase(20), Phase(20, drafts=2, speedup=None), model="thin", instance="10.0.0.2:9850")
+    found = {LLAMA: math.sqrt(0.6 * 1.08)} if counts else {}
+    thin = {LLAMA.replace(MODEL, "thin"): 1.6}
+    queries = [
+        _query(38, "model:vllm_specdec_speedup:ratio_rate5m", found),
+        _query(38, "model:vllm_specdec_known_speedup:last1d", {**found, **thin}),
+        Query(38, "count(engine:vllm_specdec_probable_loss:last3m)", {"{}": 1.0} if counts else {}),
     ]
     _verify(tmp_path, world, *queries)
 

@@ -11,6 +11,8 @@ import numpy as np
 
 from replay.scrape import Replica, Storage, settings
 from replay.traffic import Conditions, healthy, shifted, wandering
+from vllm_specdec_exporter.economics.hardware import parse_machine
+from vllm_specdec_exporter.economics.profiles import Hardware
 from vllm_specdec_exporter.observe.pipeline import Settings
 
 MODEL = "meta-llama/Llama-3.3-70B-Instruct"
@@ -82,7 +84,10 @@ def _large_batch(now: Conditions, _since: int, _replica: int) -> Conditions:
 
 
 def _seldom(now: Conditions, since: int, _replica: int) -> Conditions:
-    """Losing a little for most of the time, never for long enough for anything else to last."""
+    """Losing a little for most of the time, never for long enough for anything else to last.
+
+    Only a precise calibration can tell.
+    """
     return replace(now, acceptance=(0.46, 0.25, 0.1)) if since % 20 < 12 else now
 
 
@@ -97,9 +102,27 @@ def _others(**changes: object) -> Change:
 
 
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
+#: Default installs: the time of a step is modelled, or the server's own.
+_MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
 
 FAULTS: tuple[Fault, ...] = (
     Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 12, settings=_DRAFT_MODEL),
+    Fault(
+        "collapse-by-a-modelled-step",
+        "Harmful",
+        "critical",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_MODELLED,
+    ),
+    Fault(
+        "collapse-by-an-observed-step",
+        "Harmful",
+        "critical",
+        _all(acceptance=(0.02, 0.01, 0.01)),
+        12,
+        settings=_OBSERVED,
+    ),
     Fault(
         "collapse-of-a-cheap-drafter",
         "Collapsed",
@@ -154,7 +177,7 @@ FAULTS: tuple[Fault, ...] = (
         begins=80,
     ),
     Fault("k-too-small", "KChangeAdvised", "warning", _with_k(0.80), 1500, world="long", begins=80),
-    Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120),
+    Fault("losing-now-and-then", "ObjectiveBurning", "warning", _seldom, 120, settings=settings(error=0.04)),
     Fault("quantized-rollout", "AcceptanceDropped", "warning", _quantized, 110, world="long"),
     Fault("erosion", "SpeedupRegressed", "warning", _erosion, 200, world="long"),
 )
@@ -189,4 +212,7 @@ def _before(fault: Fault) -> Conditions:
         return Conditions(acceptance=(0.84, 0.70, 0.55))
     if fault.settings is _NGRAM:
         return Conditions(acceptance=(0.60, 0.50, 0.30))
+    if fault.settings is _OBSERVED:
+        # Reading the weights takes 10.4 ms of it.
+        return Conditions(step_seconds=0.0225)
     return Conditions()

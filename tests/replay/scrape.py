@@ -10,7 +10,7 @@ import numpy as np
 from replay.traffic import Conditions, Engine
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
-from vllm_specdec_exporter.economics.profiles import CostSettings
+from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline
@@ -34,20 +34,31 @@ _USED = {
     "activity",
     "payoff",
     "speedup",
+    "speedup_interval",
+    "loss_probability",
+    "estimated_speedup",
     "recommended_num_speculative_tokens",
     "recommendation",
     "estimated_speedup_at",
     "requests_running",
     "requests_waiting",
 }
-ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.scope is Scope.ENGINE and row.name in _USED)
+ROWS: tuple[Metric, ...] = tuple(row for row in METRICS if row.name in _USED)
 
 Labels = tuple[tuple[str, str], ...]
 
 
-def settings(method: str = "eagle3", k: int = 3) -> Settings:
-    """Return the settings of a calibrated exporter with `--spec.config`, with one window of 5 minutes."""
-    profile = replace(for_method(method), basis=Basis.CALIBRATED, uncertainty=0.15)
+def settings(
+    method: str = "eagle3", k: int = 3, error: float = 0.15, hardware: Hardware | None = None
+) -> Settings:
+    """Return the settings of an exporter with `--spec.config`, with one window of 5 minutes.
+
+    It is calibrated, unless it is told the hardware.
+    """
+    # What is measured, is so with one draft model.
+    profile = for_method(method, for_method(method).typical_size_ratio or None)
+    if hardware is None:
+        profile = replace(profile, basis=Basis.CALIBRATED, uncertainty=error)
     return Settings(
         windows=(WINDOW,),
         judged=WINDOW,
@@ -58,7 +69,7 @@ def settings(method: str = "eagle3", k: int = 3) -> Settings:
             method=method,
             num_speculative_tokens=k,
         ),
-        costs=CostSettings(profile),
+        costs=CostSettings(profile, hardware=hardware),
     )
 
 
@@ -156,7 +167,10 @@ class Replica:
         self, storage: Storage, result: pipeline.EngineResult, target: dict[str, str], minute: int
     ) -> None:
         own = {**target, "model_name": result.model_name, "engine": result.engine}
+        carriers = {Scope.ENGINE: [(own, result)]}
+        carriers[Scope.WINDOW] = [({**own, "window": one.window}, one) for one in result.windows]
         for row in ROWS:
-            for values, value in row.samples(result):
-                labels = {**own, **dict(zip(row.labels, values, strict=True))}
-                storage.put(f"vllm_specdec_{row.name}", labels, minute, value)
+            for of, carrier in carriers.get(row.scope, ()):
+                for values, value in row.samples(carrier):
+                    labels = {**of, **dict(zip(row.labels, values, strict=True))}
+                    storage.put(f"vllm_specdec_{row.name}", labels, minute, value)

@@ -85,7 +85,8 @@ def test_nothing_fires_before_a_fault() -> None:
 
 #: Faults that hurt users or leave nobody watching; the others must not page.
 _PAGES = {
-    *("collapse", "collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
+    *("collapse", "collapse-by-a-modelled-step", "collapse-by-an-observed-step"),
+    *("collapse-of-a-cheap-drafter", "slow-decay", "disable-by-the-rule"),
     "no-k-pays-in-large-batches",
     *("exporters-die", "exporters-vanish", "servers-time-out", "unknown-metrics", "polls-hang"),
 }
@@ -102,7 +103,7 @@ def test_only_harm_and_lost_monitoring_page() -> None:
 
 
 #: Notifications of all faults, on a quiet machine.
-NOTIFIED = 27
+NOTIFIED = 29
 
 
 def test_a_fault_is_one_notification() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from vllm_specdec_exporter.economics.statistics import CLUSTERING
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Steps
 
 #: Steps a minute of one request; a draft each.
 STEPS = 60 * 30
@@ -26,6 +26,7 @@ class Conditions:
     #: Chance at each position, given acceptance of all positions before; its length is K.
     acceptance: tuple[float, ...] = (0.80, 0.72, 0.66)
     drafted: float = 1.0  # share of the steps that have a draft
+    step_seconds: float = 0.0  # time of a step; 0 where the server does not say
     waiting: float = 0.0  # requests in the queue
     kv_cache: float = 0.4  # used share of the KV cache
     restart: bool = False  # whether the engine has just been started
@@ -48,6 +49,7 @@ class Engine:
     draft_tokens: float = 0.0
     positions: list[float] = field(default_factory=list)
     generated: float = 0.0
+    steps: Steps = Steps(0.0, 0.0)
 
     def advance(self, now: Conditions, minutes: float = 1.0) -> EngineReading:
         """Let some time pass, and return what the server says at its end."""
@@ -66,6 +68,9 @@ class Engine:
         self.drafts += drafts
         self.draft_tokens += drafts * len(now.acceptance)
         self.generated += steps + accepted
+        told = steps if now.step_seconds else 0.0
+        before = self.steps.step_seconds or 0.0, self.steps.step_observations or 0.0
+        self.steps = Steps(before[0] + told * now.step_seconds, before[1] + told)
         return EngineReading(
             self.key,
             Counters(
@@ -76,6 +81,7 @@ class Engine:
                 generation_tokens=self.generated,
             ),
             Load(now.running, now.waiting, now.kv_cache),
+            steps=self.steps,
         )
 
     def _clustered(self, drafts: int, chance: float) -> int:

@@ -86,6 +86,8 @@ def test_time_per_output_token_depends_on_acceptance_but_inter_token_latency_doe
     assert mean(good, tpot) < 0.6 * mean(none, tpot)
     assert mean(bad, tpot) > 1.1 * mean(none, tpot)
     assert mean(good, itl) == pytest.approx(mean(bad, itl), rel=0.2)
+    # An H100 reads the 16 GB of the weights in 4.8 ms; steps, some with prompts, take twice that.
+    assert 0.0048 < mean(none, itl) < 0.011 < mean(good, itl) < 0.019
 
 
 def test_an_overloaded_engine_queues_and_preempts() -> None:
@@ -124,7 +126,7 @@ def test_time_passes_in_any_portions() -> None:
         for _ in range(round(42 / step)):
             engine.advance(step, conditions)
         assert engine.now == pytest.approx(42, abs=0.3)
-        assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 2150, rel=0.15)
+        assert engine.measurements.get("generation_tokens") == pytest.approx(42 * 3450, rel=0.15)
 
 
 # --- drafts

@@ -19,6 +19,8 @@ def calibrated_file() -> str:
     document = tomllib.loads(shipped.read_text("utf-8"))
     for profile in document["profiles"].values():
         profile |= {"basis": "calibrated", "uncertainty": 0.15}
+        if ratio := profile.get("typical_size_ratio"):  # what is measured, is so with one draft model
+            profile["size_ratio"] = ratio
     folder = tempfile.mkdtemp(prefix="calibrated-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "profiles.yaml"

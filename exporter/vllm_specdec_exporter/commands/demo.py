@@ -28,6 +28,7 @@ from ..publish.wording import headline, to_do
 from ..serve.shutdown import Interruption
 from .arguments import add_flag, seconds_of
 from .simulate.simulation import SCENARIOS
+from .simulate.speculation import HARDWARE, METHOD, MODEL_SIZE
 
 if TYPE_CHECKING:
     import argparse
@@ -39,7 +40,10 @@ _HOST = "127.0.0.1"
 #: Factor by which the durations in alert rules are divided: an alert fires after a minute, not after ten.
 _SPEEDUP = 10
 #: The exporter's flags for what is simulated.
-_SIMULATED = ("--spec.config", '{"method": "eagle3"}', "--cost.hardware", "h100", "--cost.model", "8B")
+_SIMULATED = (
+    *("--spec.config", json.dumps({"method": METHOD})),
+    *("--cost.hardware", HARDWARE, "--cost.model", MODEL_SIZE),
+)
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _MIN_INTERVAL = 0.5

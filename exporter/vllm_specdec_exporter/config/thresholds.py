@@ -105,6 +105,9 @@ class Thresholds:
     severe_speedup: float = _from_zero(
         0.9, "alerts: people are paged below this speedup, and get a ticket below harmful_speedup"
     )
+    probable_loss_probability: float = _ratio(
+        0.95, "alerts: a speedup that is unknown counts as a loss from this probability of one on"
+    )
     collapsed_acceptance_ratio: float = _ratio(
         0.05, "alerts: speculation has silently collapsed below this acceptance ratio"
     )

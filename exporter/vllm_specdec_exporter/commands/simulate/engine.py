@@ -1,6 +1,7 @@
 """One simulated engine: the steps of its batch, and the values that servers publish about them."""
 
 import math
+from functools import lru_cache
 from random import Random
 
 from .families import Measurements
@@ -24,6 +25,7 @@ class Engine:
         self.config = config
         self._rng = rng
         self._scheduler = Scheduler(config, rng)
+        self._decoding_seconds = lru_cache(maxsize=1024)(config.decoding_seconds)
         self._until = 0.0
         self._thinking_since = 0.0
         self.measurements.set("engine_sleep_state", 1, "awake")
@@ -65,16 +67,11 @@ class Engine:
         return True
 
     def _step_seconds(self, conditions: Conditions, prefill_tokens: int = 0) -> float:
-        config, drafts = self.config, conditions.drafts
-        k = self.num_speculative_tokens or 0
-        tokens = len(self._scheduler.running) * (1.0 + drafts.mean_draft_tokens(k))
-        drafted_positions = k if drafts.draft_probability else 0
-        return (
-            config.base_seconds
-            + config.token_seconds * tokens
-            + config.draft_position_seconds * drafted_positions
-            + config.prefill_token_seconds * prefill_tokens
-        )
+        drafted = conditions.drafts.mean_draft_tokens(self.num_speculative_tokens or 0)
+        traffic = conditions.traffic
+        context = traffic.prompt_tokens + traffic.output_tokens / 2
+        decoding = self._decoding_seconds(len(self._scheduler.running), drafted, context)
+        return decoding + self.config.prefill_token_seconds * prefill_tokens
 
     def _prefill(self, admitted: list[SimulatedRequest], conditions: Conditions) -> None:
         """Execute one step that prefills admitted requests and decodes the others."""

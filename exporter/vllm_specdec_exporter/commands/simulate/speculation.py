@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from ...economics.hardware import DraftModel as Drafter
+from ...economics.hardware import PhysicalModel, parse_machine, usual_drafter
+from ...economics.model import parse_model
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
@@ -168,13 +172,18 @@ def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, d
         totals.accepted_per_position[position] += survivors
 
 
+#: What is simulated, as `--cost.hardware`, `--cost.model` and the method in `--spec.config` name it.
+HARDWARE, MODEL_SIZE, METHOD = "h100", "8B", "eagle3"
+_TARGET = parse_model(MODEL_SIZE)
+_PHYSICAL = PhysicalModel(parse_machine(HARDWARE)[1], _TARGET, usual_drafter(METHOD, _TARGET) or Drafter())
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """The fixed properties of an engine.
 
-    A step reads all weights once for any batch; every computed token takes time, draft tokens included; and
-    the drafter proposes its tokens one after another. So the time per output token falls as more draft tokens
-    are accepted, and at large batches rejected tokens cost more than speculation gains.
+    Its steps take as long as the roofline model of the hardware says. So the time per output token falls as
+    more draft tokens are accepted, and at large batches rejected tokens cost more than speculation gains.
     """
 
     max_num_seqs: int = 256
@@ -182,10 +191,18 @@ class EngineConfig:
     kv_cache_tokens: int = 65_536
     block_size: int = 16
     max_model_len: int = 8192  # maximum sequence length in tokens; bucket bounds depend on it
-    base_seconds: float = 0.018  # time for reading the weights
-    token_seconds: float = 4e-5  # time per decoded token of the batch, verified drafts included
-    draft_position_seconds: float = 0.0008  # time per drafted position
-    prefill_token_seconds: float = 4e-5  # time per prompt token that is not in the prefix cache
+    prefill_token_seconds: float = _PHYSICAL.prompt_token_seconds()  # of a prompt token that is not cached
+
+    def decoding_seconds(self, running: int, drafted: float, context: float) -> float:
+        """Return the time of a step without prompts.
+
+        `drafted` are tokens for each of the `running` requests, which attend to `context` tokens each.
+        """
+        batch = max(1, running)
+        if not drafted:
+            return _PHYSICAL.plain_seconds(batch, context)
+        verifying = _PHYSICAL.verification_seconds(drafted, batch, context)
+        return verifying + _PHYSICAL.draft_seconds(max(1.0, drafted), batch, context)
 
 
 # No simulation needs a mean above these.
