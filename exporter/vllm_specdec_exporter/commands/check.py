@@ -120,9 +120,11 @@ def exit_code(result: ExporterResult) -> int:
     return next((code for code in (PROBLEM, UNKNOWN, FINE) if code in codes), UNKNOWN)
 
 
-async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
+async def observe(
+    upstream: UpstreamConfig, settings: Settings, duration: float, polls: int = _SAMPLES
+) -> ExporterResult:
     """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
-    target, interval = upstream.targets[0], duration / _SAMPLES
+    target, interval = upstream.targets[0], duration / polls
     try:
         client = Upstream(target, upstream)
     except ValueError as error:

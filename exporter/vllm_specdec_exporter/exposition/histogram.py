@@ -100,3 +100,9 @@ class Histogram:
             below = count
         square += (self.count - below) * (self.bounds[-1] - mean) ** 2
         return math.sqrt(square / self.count)
+
+    @property
+    def spread(self) -> float | None:
+        """The deviation over the mean; ``None`` where it is not known."""
+        deviation, mean = self.deviation, self.mean
+        return deviation / mean if deviation is not None and mean else None

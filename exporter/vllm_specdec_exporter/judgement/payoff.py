@@ -109,6 +109,8 @@ def _by_measurement(
             )
     low, high = measured.speedup_low, measured.speedup_high
     how = "measure for longer"
+    if (measured.baseline_share or 0.0) > 0.5:  # most of the interval is the baseline's
+        how = "record the baseline for longer, with --append"
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
 
 
