@@ -180,10 +180,10 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
 
 
 def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -> None:
-    """40 requests, 10 at a time, are four blocks; 30 of them are three observations without blocks."""
+    """40 requests, 10 at a time, are four blocks; 20 of them are two observations without blocks."""
     even = [(10.0, 10.0), (12.0, 10.0)] * 4
     assert over_time(even, 40.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 40), 3.0)
-    assert over_time(even, 30.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 3), 2.0)
+    assert over_time(even, 20.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 2), 1.0)
     assert over_time([], 5.0, 10.0, None) == Uncertainty(2.0, 1.0)
     slow = [(10.0, 10.0)] * 4 + [(14.0, 10.0)] * 4
     pairs = 4 / 3 * 4 * 4.0**2 / 96**2

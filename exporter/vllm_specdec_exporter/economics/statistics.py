@@ -29,7 +29,7 @@ CLUSTERING = 4.3
 MINIMUM_REQUESTS = 30  # requests below which two servers are not compared
 #: Blocks of time of a sample. More are too short for a load that changes slowly (in simulations, in 10 s).
 MAX_BLOCKS = 8
-MIN_BLOCKS = 4  # fewer hardly show how much they differ, and their pairs not at all
+MIN_BLOCKS = 3  # fewer hardly show how much they differ
 MAX_REACH = math.log(100)  # of the logarithm of a ratio: beyond it, nothing is known for any purpose
 
 #: 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
@@ -108,7 +108,7 @@ def over_time(
         blocks = _pairs(blocks)
     if len(blocks) < MIN_BLOCKS:
         return Uncertainty(square / together, max(1.0, together - 1))
-    lengths = [blocks, _pairs(blocks)] if len(blocks) > MIN_BLOCKS else [blocks]
+    lengths = [blocks, _pairs(blocks)] if len(blocks) > MIN_BLOCKS + 1 else [blocks]
     scales = [Uncertainty(_variance_of_ratio(parts), len(parts) - 1.0) for parts in lengths]
     return max(*scales, Uncertainty(square / requests, len(blocks) - 1.0), key=lambda one: one.variance)
 

@@ -103,6 +103,14 @@ class Histogram:
 
     @property
     def spread(self) -> float | None:
-        """The deviation over the mean; ``None`` where it is not known."""
-        deviation, mean = self.deviation, self.mean
-        return deviation / mean if deviation is not None and mean else None
+        """Standard deviation over the mean, both as if observations were uniform within each bucket.
+
+        In buckets that are wide for the values, the exact mean would make it too large. ``None`` as above.
+        """
+        if self.deviation is None:
+            return None
+        steps = zip((0.0, *self.counts), (*self.counts, self.count), strict=True)
+        places = (*((lower + upper) / 2 for lower, upper in pairwise((0.0, *self.bounds))), self.bounds[-1])
+        middle = sum((now - below) * x for (below, now), x in zip(steps, places, strict=True)) / self.count
+        square = self.deviation**2 - (self.sum / self.count - middle) ** 2
+        return math.sqrt(max(0.0, square)) / middle

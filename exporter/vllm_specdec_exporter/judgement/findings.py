@@ -87,6 +87,8 @@ def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
         else (", or name the hardware with --cost.hardware")
     )
     how = f"Run vllm-specdec-exporter calibrate against the server, or record a baseline{known}."
+    if payoff.basis is Basis.MEASURED:
+        how = "Wait for more requests at this load, or record a baseline for longer (--append)."
     if payoff.likely is PayoffVerdict.HARMFUL:
         return problem(
             f"speculation is likely harmful: {interval}, and it loses with a probability of "
