@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from itertools import pairwise, zip_longest
+from itertools import pairwise, repeat, zip_longest
+from operator import sub
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from ..exposition.histogram import Histogram
 from .statistics import Uncertainty, over_time, reach_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .baseline import Baseline, LoadBucket
 
@@ -55,7 +56,6 @@ class Measured(Struct, frozen=True):
         requests: requests behind it.
         baseline_tokens_per_second: throughput of the baseline at the same loads.
         latency_ratios: quantiles now over the baseline's.
-        baseline_share: share of the interval's variance that is of the baseline's own sample, 0 to 1.
     """
 
     speedup: float | None = None
@@ -64,7 +64,6 @@ class Measured(Struct, frozen=True):
     requests: float | None = None
     baseline_tokens_per_second: float | None = None
     latency_ratios: tuple[LatencyRatio, ...] = ()
-    baseline_share: float | None = None
 
 
 class BaselineComparison(Struct, frozen=True):
@@ -182,17 +181,14 @@ def measured_speedup(
         ratios += _quantiles(name, now, then)
         if name == "time_per_output_token" and now.sum > 0:
             speedup = then.sum / now.sum
-            own, known = _uncertainties(first, last, between, now, then)
             # A step grows at most in proportion to its batch, so another load counts by its distance.
             apart = 1 + max(0.0, last.load_distance - first.load_distance) / now.count
-            reach = math.exp(reach_of(own, *known)) * apart
-            total = own.variance + sum(part.variance for part in known)
+            reach = math.exp(reach_of(*_uncertainties(first, last, between, now, then))) * apart
             measured = replace(
                 measured,
                 speedup=speedup,
                 speedup_low=speedup / reach,
                 speedup_high=speedup * reach,
-                baseline_share=1 - own.variance / total if total > 0 else None,
                 requests=now.count,
             )
     if measured.speedup is not None and seconds > 0:
@@ -225,8 +221,8 @@ def _uncertainties(
     between: Sequence[BaselineComparison | None],
     now: Histogram,
     then: Histogram,
-) -> tuple[Uncertainty, list[Uncertainty]]:
-    """Return how well the ratio is known by the present sample, and by each bucket of the baseline."""
+) -> Iterator[Uncertainty]:
+    """Yield how well the ratio is known by the present sample, and by each bucket of the baseline."""
     points = [first, *(one for one in between if one is not None and one.baseline is last.baseline), last]
     blocks = []
     for earlier, later in pairwise(points):
@@ -235,14 +231,11 @@ def _uncertainties(
             for side in ("latencies", "baseline_latencies")
         )
         blocks.append((there.sum, here.sum))
-    own = over_time(blocks, now.count, (last.load - first.load) / now.count, now.spread)
-    known = []
+    yield over_time(blocks, now.count, (last.load - first.load) / now.count, now.spread)
     buckets = last.baseline.buckets if last.baseline else ()
-    for bucket, before, after in zip_longest(buckets, first.shares, last.shares, fillvalue=None):
-        per_token = bucket.latencies.time_per_output_token if bucket else None
-        requests = (after or 0.0) - (before or 0.0)
-        if bucket is not None and per_token is not None and per_token.mean and requests > 0:
-            part = bucket.uncertainty
-            share = requests * per_token.mean / then.sum
-            known.append(Uncertainty(share**2 * part.variance, part.freedom))
-    return own, known
+    shares = map(sub, last.shares, first.shares or repeat(0.0))
+    for bucket, requests in zip(buckets, shares, strict=False):
+        if requests > 0:
+            known, per_token = bucket.uncertainty, bucket.latencies.time_per_output_token
+            share = requests * ((per_token and per_token.mean) or 0.0) / then.sum
+            yield Uncertainty(share**2 * known.variance, known.freedom)

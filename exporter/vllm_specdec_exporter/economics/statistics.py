@@ -39,7 +39,6 @@ _T = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 Z_EXACT = 1.959964  # `Z` with more digits
-_MANY = 1000  # degrees of freedom from which Student's t is the normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +102,20 @@ def over_time(
     """
     square = 1.0 if spread is None else spread**2
     together = requests / max(1.0, load)
-    blocks = [block for block in blocks if any(block)]
-    while MIN_BLOCKS <= len(blocks) > together:
-        blocks = _pairs(blocks)
+    blocks = at_most(together, [block for block in blocks if any(block)])
     if len(blocks) < MIN_BLOCKS:
         return Uncertainty(square / together, max(1.0, together - 1))
-    lengths = [blocks, _pairs(blocks)] if len(blocks) > MIN_BLOCKS + 1 else [blocks]
-    scales = [Uncertainty(_variance_of_ratio(parts), len(parts) - 1.0) for parts in lengths]
+    lengths = blocks, at_most(len(blocks) - 1, blocks) if len(blocks) > MIN_BLOCKS + 1 else blocks
+    scales = (Uncertainty(_variance_of_ratio(parts), len(parts) - 1.0) for parts in lengths)
     return max(*scales, Uncertainty(square / requests, len(blocks) - 1.0), key=lambda one: one.variance)
 
 
-def _pairs(blocks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    return [
-        (math.fsum(part for part, _ in two), math.fsum(whole for _, whole in two))
-        for two in (blocks[i : i + 2] for i in range(0, len(blocks), 2))
-    ]
+def at_most(number: float, blocks: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return the blocks of time, added up in pairs until there are at most `number` of them, or one."""
+    while len(blocks) > max(1.0, number):
+        pairs = (blocks[i : i + 2] for i in range(0, len(blocks), 2))
+        blocks = [(math.fsum(a for a, _ in two), math.fsum(b for _, b in two)) for two in pairs]
+    return tuple(blocks)
 
 
 def _variance_of_ratio(clusters: Sequence[tuple[float, float]]) -> float:
@@ -132,18 +130,14 @@ def _variance_of_ratio(clusters: Sequence[tuple[float, float]]) -> float:
 def reach_of(*parts: Uncertainty) -> float:
     """Return the half-width of the 95 % interval of the logarithm of a product of independent parts."""
     total = math.fsum(part.variance for part in parts)
-    return min(MAX_REACH, _t(_freedom(parts)) * math.sqrt(total))
+    return min(MAX_REACH, t_quantile(_freedom(parts)) * math.sqrt(total))
 
 
 def _freedom(parts: Iterable[Uncertainty]) -> float:
-    known = [part for part in parts if part.variance > 0]
-    total = math.fsum(part.variance for part in known)
+    """Return the degrees of freedom of a sum, by Satterthwaite (1946)."""
+    known = list(parts)
     each = math.fsum(part.variance**2 / part.freedom for part in known)
-    return total**2 / each if each > 0 else math.inf
-
-
-def _t(freedom: float) -> float:
-    return Z_EXACT if freedom > _MANY else t_quantile(max(1, int(freedom)))
+    return math.fsum(part.variance for part in known) ** 2 / each if each > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +217,7 @@ def _together(one: float | None, other: float | None) -> float | None:
 def _around(value: float, error: float | None, freedom: float = math.inf) -> Interval:
     if error is None:
         return Interval(value)
-    reach = _t(freedom) * error
+    reach = t_quantile(freedom) * error
     return Interval(value, value - reach, value + reach)
 
 
@@ -302,14 +296,14 @@ def wilson(ratio: float, number: float) -> tuple[float, float]:
     return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
-def t_quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t.
+def t_quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t for 1 degree of freedom or more, up to infinity.
 
     From a table up to 30 degrees of freedom, then by the first terms of its expansion around the normal one
     (Abramowitz and Stegun, 26.7.5).
     """
     if freedom <= len(_T):
-        return _T[freedom - 1]
+        return _T[int(freedom) - 1]
     return (
         Z_EXACT
         + (Z_EXACT**3 + Z_EXACT) / (4 * freedom)

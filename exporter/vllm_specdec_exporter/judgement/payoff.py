@@ -108,9 +108,7 @@ def _by_measurement(
                 "what is measured counts, and advice on K is corrected by it"
             )
     low, high = measured.speedup_low, measured.speedup_high
-    how = "measure for longer"
-    if (measured.baseline_share or 0.0) > 0.5:  # most of the interval is the baseline's
-        how = "record the baseline for longer, with --append"
+    how = "measure for longer, or record the baseline for longer (--append)"
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
 
 

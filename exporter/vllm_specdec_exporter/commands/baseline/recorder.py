@@ -6,12 +6,12 @@ soon after the last draft are left out, because they were partly decoded with dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS, BaselineError, LoadBucket
 from ...economics.baseline_match import increase
-from ...economics.statistics import MAX_BLOCKS
+from ...economics.statistics import MAX_BLOCKS, at_most
 from ...engines.reading import Latencies
 from ...measures.history import counters_reset, running_between
 
@@ -28,28 +28,17 @@ class _Sums:
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
-    #: Requests and their seconds per output token, by the number of the block of time.
-    blocks: dict[int, tuple[float, float]] = field(default_factory=dict)
-
-    def in_pairs(self) -> _Sums:
-        """Return them with two blocks made one."""
-        return replace(self, blocks=_added({}, ((i // 2, block) for i, block in self.blocks.items())))
+    blocks: list[tuple[float, float]] = field(default_factory=list)  # of each interval, as in the file
 
 
 class Recorder:
-    """Sorts the increases between samples of an engine by load, without `settle` seconds after a draft.
-
-    Blocks of time get twice as long whenever there are more than twice `MAX_BLOCKS` of them, so that the same
-    number shows how a recording of any length scatters.
-    """
+    """Sorts the increases between samples of an engine by load, without `settle` seconds after a draft."""
 
     def __init__(self, settle: float = 30.0) -> None:
         self._settle = settle
         self._buckets: dict[int, _Sums] = {}
         self._previous: Sample | None = None
         self._drafted_at: float | None = None
-        self._begun: float | None = None
-        self._block_seconds = 0.0  # length of a block; 0 before the first interval
         self.speculating_seconds = 0.0  # time that was left out because of drafts
         self.idle_seconds = 0.0  # time without generated tokens
 
@@ -73,18 +62,9 @@ class Recorder:
             return
         finished = increase(previous.latencies, sample.latencies)
         if finished is not None:
-            number, per_token = self._block(previous.time, seconds), finished.time_per_output_token
+            per_token = finished.time_per_output_token
             block = (per_token.count, per_token.sum) if per_token else (0.0, 0.0)
-            self._add(load, seconds, tokens, finished, [(number, block)])
-
-    def _block(self, time: float, seconds: float) -> int:
-        """Return the number of the block of an interval that begins at `time`."""
-        if self._begun is None:
-            self._begun, self._block_seconds = time, seconds
-        while (number := int((time - self._begun) / self._block_seconds)) >= 2 * MAX_BLOCKS:
-            self._block_seconds *= 2
-            self._buckets = {place: sums.in_pairs() for place, sums in self._buckets.items()}
-        return number
+            self._add(load, seconds, tokens, finished, [block])
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -94,10 +74,8 @@ class Recorder:
         """Add buckets of another engine or recording; BaselineError if their histograms have others."""
         for bucket in buckets:
             load, latencies = bucket.requests_running, bucket.latencies
-            begin = max((i for sums in self._buckets.values() for i in sums.blocks), default=-1) + 1
-            blocks = enumerate(bucket.blocks, begin)
             try:
-                self._add(load, bucket.seconds, bucket.generation_tokens, latencies, blocks)
+                self._add(load, bucket.seconds, bucket.generation_tokens, latencies, bucket.blocks)
             except ValueError as error:
                 raise BaselineError(
                     f"recorded with other histogram buckets, so it cannot be added to ({error})"
@@ -109,7 +87,7 @@ class Recorder:
         seconds: float,
         tokens: float,
         latencies: Latencies,
-        blocks: Iterable[tuple[int, tuple[float, float]]],
+        blocks: Iterable[tuple[float, float]],
     ) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
         place = next((i for i, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
@@ -119,7 +97,7 @@ class Recorder:
             seconds=sums.seconds + seconds,
             generation_tokens=sums.generation_tokens + tokens,
             latencies=_plus(sums.latencies, latencies),
-            blocks=_added(sums.blocks, blocks),
+            blocks=[*sums.blocks, *blocks],
         )
 
     @property
@@ -136,7 +114,7 @@ class Recorder:
                 generation_tokens=sums.generation_tokens,
                 requests=requests,
                 latencies=sums.latencies,
-                blocks=tuple(block for _, block in sorted(sums.blocks.items()) if block[0]),
+                blocks=at_most(2 * MAX_BLOCKS, sums.blocks),
             )
             for _, sums in sorted(self._buckets.items())
             if (requests := _finished(sums.latencies))
@@ -167,13 +145,3 @@ def _plus(sums: Latencies, more: Latencies) -> Latencies:
         before, added = getattr(sums, name), getattr(more, name)
         together[name] = before.plus(added) if before and added else (added or before)
     return Latencies(**together)
-
-
-def _added(
-    sums: dict[int, tuple[float, float]], more: Iterable[tuple[int, tuple[float, float]]]
-) -> dict[int, tuple[float, float]]:
-    together = dict(sums)
-    for number, (requests, seconds) in more:
-        earlier = together.get(number, (0.0, 0.0))
-        together[number] = (earlier[0] + requests, earlier[1] + seconds)
-    return together

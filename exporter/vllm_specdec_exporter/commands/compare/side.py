@@ -258,10 +258,7 @@ def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
 
 
 def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
-    """Return the latencies of each name combined: mean and deviation exactly, quantiles only of one.
-
-    Engines share their traffic, so their errors count as if they always went the same way.
-    """
+    """Return the latencies of each name combined: the mean exactly, deviation and quantiles only of one."""
     by_name: dict[str, list[Latency]] = {}
     for latency in latencies:
         if latency.requests > 0:
@@ -272,15 +269,9 @@ def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
 def _together(parts: Sequence[Latency]) -> Latency:
     requests = math.fsum(part.requests for part in parts)
     mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
-    deviation = None
-    if all(part.deviation_seconds is not None for part in parts):
-        square = math.fsum(
-            part.requests * ((part.deviation_seconds or 0.0) ** 2 + (part.mean_seconds - mean) ** 2)
-            for part in parts
-        )
-        deviation = math.sqrt(square / requests)
-    error = freedom = None
-    if all(part.error_seconds is not None for part in parts):
-        error = math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts) / requests
-        freedom = min(part.error_freedom or 1.0 for part in parts)
-    return Latency(parts[0].name, requests, mean, deviation, error_seconds=error, error_freedom=freedom)
+    if any(part.error_seconds is None for part in parts):
+        return Latency(parts[0].name, requests, mean)
+    # Engines share their traffic, so their errors count as if they always went the same way.
+    error = math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts) / requests
+    freedom = min(part.error_freedom or 1.0 for part in parts)
+    return Latency(parts[0].name, requests, mean, error_seconds=error, error_freedom=freedom)

@@ -98,13 +98,9 @@ def read(source: ResultSource) -> ExporterResult:
 
 
 async def watch(
-    sources: Iterable[ResultSource],
-    upstream: UpstreamConfig,
-    settings: Settings,
-    seconds: float,
-    polls: int = 1,
+    sources: Iterable[ResultSource], upstream: UpstreamConfig, settings: Settings, seconds: float
 ) -> dict[ResultSource, ExporterResult]:
     """Observe the sources that are servers for some seconds, at the same time; with 0, poll each once."""
     upstreams = {s: replace(upstream, targets=(s.target,)) for s in sources if s.target is not None}
-    results = await asyncio.gather(*(observe(one, settings, seconds, polls) for one in upstreams.values()))
+    results = await asyncio.gather(*(observe(one, settings, seconds) for one in upstreams.values()))
     return dict(zip(upstreams, results, strict=True))
