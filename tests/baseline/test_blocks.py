@@ -54,7 +54,7 @@ def served(rng: random.Random, seconds: float, factor: float, slots: int = 8) ->
                 taken[slot] = 0.0
                 if slot < idle:
                     continue
-                left[slot] = size[slot] = rng.uniform(100, 300)
+                left[slot] = size[slot] = rng.uniform(40, 120)
             left[slot] -= steps
             taken[slot] += TICK
             generated += steps
@@ -91,10 +91,10 @@ def width(found: Measured) -> float:
 
 
 def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
-    """Both samples count: of baselines of five and of thirty minutes, against a window of five."""
+    """Both samples count: of baselines of three and of thirty minutes, against a window of five."""
     tries, held = 100, [0, 0]
     for seed in range(tries):
-        for number, minutes in enumerate((5, 30)):
+        for number, minutes in enumerate((3, 30)):
             rng = random.Random(seed)
             found = measures(served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))).measured
             held[number] += abs(math.log(found.speedup / 1.25)) <= width(found)
