@@ -108,7 +108,7 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: 
         )
         await page.evaluate("scrollTo(0, 300)")
         site.result = PAGES["poor"]
-        await page.wait_for("document.title === 'harmful – vllm-specdec-exporter'")
+        await page.wait_for("document.title === 'unknown – vllm-specdec-exporter'")
         await page.wait_for("scrollY === 300")
         assert await page.evaluate("document.querySelector('[aria-expanded=true]') !== null"), "still open"
         assert set(page.requests) == {site.address, f"{site.address}?open=rubric"}
