@@ -299,11 +299,13 @@ def wilson(ratio: float, number: float) -> tuple[float, float]:
 def t_quantile(freedom: float) -> float:
     """Return the 97.5 % quantile of Student's t for 1 degree of freedom or more, up to infinity.
 
-    From a table up to 30 degrees of freedom, then by the first terms of its expansion around the normal one
-    (Abramowitz and Stegun, 26.7.5).
+    From a table below 30 degrees of freedom, interpolated by their inverse, then by the first terms of its
+    expansion around the normal one (Abramowitz and Stegun, 26.7.5).
     """
-    if freedom <= len(_T):
-        return _T[int(freedom) - 1]
+    if freedom < len(_T):
+        below = int(freedom)
+        share = (1 / below - 1 / freedom) * below * (below + 1)
+        return _T[below - 1] + share * (_T[below] - _T[below - 1])
     return (
         Z_EXACT
         + (Z_EXACT**3 + Z_EXACT) / (4 * freedom)
