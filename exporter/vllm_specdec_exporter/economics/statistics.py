@@ -303,7 +303,7 @@ def t_quantile(freedom: float) -> float:
     expansion around the normal one (Abramowitz and Stegun, 26.7.5).
     """
     if freedom < len(_T):
-        below = int(freedom)
+        below = max(1, int(freedom))  # rounding may take 1 below 1
         share = (1 / below - 1 / freedom) * below * (below + 1)
         return _T[below - 1] + share * (_T[below] - _T[below - 1])
     return (
