@@ -85,6 +85,7 @@ REFUSED: dict[str, tuple[bytes, ...]] = {
         *(with_bucket(seconds=bad) for bad in (0, -1, NAN)),
         *(with_bucket(generation_tokens=bad) for bad in (-1, INF)),
         with_bucket(requests=NAN),
+        with_bucket(blocks=[[1, -0.1]]),
     ),
     "time_per_output_token at 3.5 running requests is no histogram": (
         *(with_histogram(counts=bad) for bad in ([1, 2, 2], [2, 1, 2, 2], [-1, 1, 2, 2], [0, 1, 2, 9])),
@@ -104,6 +105,10 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(why: str) -> None:
             decode(body)
         assert str(raised.value).startswith(why), body
         assert "\n" not in str(raised.value)
+
+
+def test_a_file_of_an_older_version_has_no_blocks() -> None:
+    assert decode(changed(lambda d: [one.pop("blocks") for one in d["buckets"]])) == GOOD
 
 
 def test_a_file_that_cannot_be_read_is_refused() -> None:

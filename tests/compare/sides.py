@@ -30,7 +30,11 @@ def latencies(
     """Latencies of requests of so many tokens; the quantiles are of no distribution."""
 
     def one(name: str, mean: float) -> Latency:
-        return Latency(name, requests, mean, spread * mean, 0.9 * mean, 1.8 * mean, 2.5 * mean)
+        deviation = spread * mean
+        error = deviation / requests**0.5
+        return Latency(
+            *(name, requests, mean, deviation, 0.9 * mean, 1.8 * mean, 2.5 * mean, error, requests - 1)
+        )
 
     first = 0.05
     return (
@@ -56,7 +60,11 @@ def measures(
     found = () if per_token is None else latencies(per_token, requests, tokens=tokens, spread=spread)
     if end_to_end is not None:
         found = tuple(
-            Latency(item.name, item.requests, end_to_end, spread * end_to_end)
+            Latency(
+                *(item.name, requests, end_to_end),
+                error_seconds=spread * end_to_end / requests**0.5,
+                error_freedom=requests - 1,
+            )
             if item.name == "end_to_end"
             else item
             for item in found

@@ -1,11 +1,8 @@
 """Sides: from a snapshot to what is compared, with several engines, models and servers."""
 
-import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, SPAN, engine, measures, side, snapshot_of
 from support.copies import replace
@@ -95,18 +92,16 @@ def test_an_idle_engine_does_not_count() -> None:
     assert found.latency("time_per_output_token") == side("A", **DRAFTING).latency("time_per_output_token")
 
 
-@given(st.lists(st.lists(st.floats(0.001, 10), min_size=2, max_size=20), min_size=2, max_size=4))
-def test_pooled_mean_and_deviation_are_those_of_all_requests(groups: list[list[float]]) -> None:
-    def of(values: list[float]) -> Latency:
-        mean = math.fsum(values) / len(values)
-        deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
-        return Latency("end_to_end", len(values), mean, deviation)
-
-    (pooled,) = pool_latencies(of(values) for values in groups)
-    whole = of([value for values in groups for value in values])
-    assert pooled.requests == whole.requests
-    assert pooled.mean_seconds == pytest.approx(whole.mean_seconds)
-    assert pooled.deviation_seconds == pytest.approx(whole.deviation_seconds, abs=1e-6)
+def test_errors_of_engines_that_share_their_traffic_add_up() -> None:
+    parts = [
+        Latency("end_to_end", requests, mean, error_seconds=error, error_freedom=freedom)
+        for requests, mean, error, freedom in ((300.0, 1.0, 0.1, 7.0), (100.0, 2.0, 0.3, 3.0))
+    ]
+    assert pool_latencies(parts) == (
+        Latency("end_to_end", 400.0, 1.25, error_seconds=pytest.approx(0.15), error_freedom=3.0),
+    )
+    (older,) = pool_latencies([*parts, Latency("end_to_end", 10.0, 1.0, 0.5)])
+    assert older.error_seconds is None
 
 
 def test_engines_are_pooled_by_their_drafts_also_beside_one_that_does_not_draft() -> None:

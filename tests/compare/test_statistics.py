@@ -17,9 +17,6 @@ from vllm_specdec_exporter.economics.statistics import (
     difference_of_ratios,
     ratio_of_means,
 )
-from vllm_specdec_exporter.engines.reading import Latencies
-from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.measures.history import Latency, summarise
 
 
 @st.composite
@@ -55,17 +52,16 @@ def test_acceptance_stays_within_its_bounds(one: Acceptance) -> None:
 # --- by hand
 
 
-@pytest.mark.parametrize("sample", [SampleMean(1.0, 0.5, 29), SampleMean(1.0, None, 1000)])
-def test_a_sample_that_is_too_small_or_of_unknown_spread_has_no_interval(sample: SampleMean) -> None:
-    enough = SampleMean(2.0, 0.5, 1000)
+def test_a_sample_of_unknown_error_has_no_interval() -> None:
+    sample, enough = SampleMean(1.0), SampleMean(2.0, 0.02)
     assert sample.interval == Interval(1.0)
     assert ratio_of_means(sample, enough) == Interval(0.5)
     assert difference_of_means(enough, sample) == Interval(1.0)
 
 
 def test_no_ratio_to_nothing() -> None:
-    assert ratio_of_means(SampleMean(0.0, 0.0, 100), SampleMean(1.0, 0.1, 100)) is None
-    assert ratio_of_means(SampleMean(1.0, 0.1, 100), SampleMean(0.0, 0.0, 100)) is None
+    assert ratio_of_means(SampleMean(0.0, 0.0), SampleMean(1.0, 0.01)) is None
+    assert ratio_of_means(SampleMean(1.0, 0.01), SampleMean(0.0, 0.0)) is None
 
 
 # --- a known truth, many times over
@@ -77,10 +73,11 @@ def _drawn(rng: random.Random, mean: float, count: int) -> SampleMean:
     """A sample of a skewed distribution, as latencies are, with a standard deviation of half its mean."""
     values = [rng.gammavariate(4.0, mean / 4.0) for _ in range(count)]
     found = sum(values) / count
-    return SampleMean(found, math.sqrt(sum((v - found) ** 2 for v in values) / count), count)
+    error = math.sqrt(sum((v - found) ** 2 for v in values) / (count - 1) / count)
+    return SampleMean(found, error, count - 1)
 
 
-@pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100)])
+@pytest.mark.parametrize(("here", "there"), [(60, 60), (40, 200), (300, 100), (8, 8)])
 def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> None:
     """That of a ratio and that of a difference."""
     rng, held = random.Random(20), [0, 0]
@@ -113,27 +110,3 @@ def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_re
         moments = accumulate((10 / 15, 11 / 16, 12 / 17), lambda one, other: one * other)
         held += (found.low or 0.0) <= 1 + sum(moments) <= (found.high or 0.0)
     assert 0.92 <= held / tries <= 0.99
-
-
-def test_what_the_buckets_of_vllm_tell_of_the_spread_is_enough_for_an_interval() -> None:
-    """Real buckets are coarse: the interval may grow by that, never lose its hold on the truth."""
-    bounds = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
-    rng, held, tries = random.Random(23), 0, 500
-
-    def bucketed(mean: float, count: int) -> Latency:
-        values = [rng.gammavariate(9.0, mean / 9.0) for _ in range(count)]
-        counts = tuple(float(sum(v <= bound for v in values)) for bound in bounds)
-        empty = Histogram(bounds, (0.0,) * len(bounds))
-        (found,) = summarise(
-            Latencies(time_per_output_token=empty),
-            Latencies(time_per_output_token=Histogram(bounds, counts, float(count), sum(values))),
-        )
-        return found
-
-    for _ in range(tries):
-        one, other = bucketed(0.03, 80), bucketed(0.02, 80)
-        found = ratio_of_means(
-            *(SampleMean(s.mean_seconds, s.deviation_seconds, s.requests) for s in (one, other))
-        )
-        held += (found.low or 0.0) <= 1.5 <= (found.high or 0.0)
-    assert held / tries >= 0.94

@@ -94,6 +94,15 @@ class TestPayoff:
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
+    @pytest.mark.parametrize("method", ["eagle3", ""])
+    def test_near_break_even_a_model_without_the_hardware_decides_nothing(self, method: str) -> None:
+        """A third of first tokens accepted, six requests in the batch: 0.95 times, and neither way."""
+        settings = settings_for(for_method(method), method, 4, Basis.MODELLED)
+        positions = expected(survival_of((0.34, 0.6, 0.6, 0.5)), 25_000)
+        payoff = judged(settings, positions, 25_000, 6.0).payoff
+        assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, None)
+        assert payoff.speedup_low < 0.7 < 1.4 < payoff.speedup_high
+
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
         seen = measures(0.9)

@@ -5,7 +5,8 @@ import pytest
 from support.builders import counters, sample
 from support.copies import replace
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.measures.history import Sample, defects
+from vllm_specdec_exporter.measures.history import Sample
+from vllm_specdec_exporter.observe.state import defects
 
 START = sample(0, 0, [0, 0])
 

@@ -124,7 +124,8 @@ class TestSummary:
         )
         between = of(0.3, 0.3)
 
-        numbers = (0.3, between.deviation, *(between.quantile(q) for q in (0.5, 0.95, 0.99)))
+        error = between.deviation / 2**0.5  # of two requests, each with no other
+        numbers = (0.3, between.deviation, *(between.quantile(q) for q in (0.5, 0.95, 0.99)), error, 1.0)
         assert summarise(before, after) == (
             Latency("time_to_first_token", 2.0, *(pytest.approx(number) for number in numbers)),
         )

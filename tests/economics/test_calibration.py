@@ -120,12 +120,12 @@ TRUTHS = {
 }
 
 
-@pytest.mark.parametrize("grid", [((1, 2, 4, 8), (80.0, 2080.0)), ((1, 4), (80.0,))])
+@pytest.mark.parametrize("grid", [((1, 4, 8), (80.0, 2080.0)), ((1, 4), (80.0,))])
 @pytest.mark.parametrize("method", TRUTHS)
 def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
     method: str, grid: tuple[tuple[int, ...], tuple[float, ...]]
 ) -> None:
-    """Noise of a tenth and of a fifth, three repeats: in at most 7 % of the runs, and no loss seems a gain.
+    """Noise of a tenth and of a fifth, three repeats: in at most 5 % of the runs, and no loss seems a gain.
 
     The truth is 0.85 times as fast. With two batch sizes a quarter of the runs missed it, at a tenth.
     """
@@ -160,16 +160,23 @@ def test_the_interval_misses_the_truth_as_seldom_as_it_claims(
             missed += not found.speedup_low <= 0.85 <= found.speedup_high
             gains += found.speedup_low > 1
         assert runs > 90
-        assert missed <= 0.07 * runs
+        assert missed <= 0.05 * runs
         assert gains == 0
 
 
 def test_few_step_times_are_refused_with_what_to_add() -> None:
-    """A line through two points has no residual, which is no error of 0."""
+    """A line through two points has no residual, which is no error of 0.
+
+    In the second grid drafts cost 3 plain steps at a batch of 2, and half of one at 8: no profile holds both,
+    however often that is measured.
+    """
     rows = [StepTime(batch, k, step(k, batch) if k else plain(batch)) for batch in (1, 4) for k in (0, 4)]
-    said = refusal(CalibrationError, calibrate, rows, "ngram")
-    assert "4 step times cannot carry 4 coefficients" in said
-    assert "more batch sizes (--concurrency), or each more often (--repeats)" in said
+    falling = [StepTime(2, 0, 0.1), StepTime(8, 0, 0.2), StepTime(2, 4, 0.3), StepTime(8, 4, 0.1)]
+    for few in (rows, falling):
+        said = refusal(CalibrationError, calibrate, few, "ngram")
+        assert "4 step times cannot carry 4 coefficients" in said
+        assert "more batch sizes (--concurrency), or each more often (--repeats)" in said
+    assert "took 0.50 times as long" in refusal(CalibrationError, calibrate, falling * 3, "ngram")
 
 
 def test_each_direction_of_plain_steps_has_its_own_message() -> None:

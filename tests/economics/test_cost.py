@@ -181,9 +181,12 @@ MISTAKES: list[tuple[object, str]] = [
     (None, ": a mapping is expected; known keys: basis, batches, cheap, context_tokens, "),
     ({}, ": target is missing; its key fixed is the time of a step"),
     ({"target": {}}, ": target.fixed is missing: the time of a step, whatever its batch"),
-    (
-        {"target": {"fixed": 1}, "basis": "calibrated", "uncertainty": 3.12},
-        ": uncertainty is 3.12; allowed if it is calibrated: up to 0.5, because beyond it the measurement ",
+    *(
+        (
+            {"target": {"fixed": 1}, "basis": "calibrated", "uncertainty": wide},
+            f": uncertainty is {wide}; allowed if it is calibrated: up to 0.5, because beyond it ",
+        )
+        for wide in (3.12, 0.53)
     ),
     ({"target": {"fixed": 0}}, ": target.fixed is 0; allowed: above 0"),
     *(

@@ -166,6 +166,17 @@ async def test_a_dry_run_says_how_much_would_be_sent_and_sends_nothing(server: F
     assert server.paths == []
 
 
+async def test_a_method_that_no_server_has_is_refused_before_anything_is_sent(server: FakeServer) -> None:
+    for method, code in (("foo", 2), ("deepseek_mtp", 0)):
+        outcome = await calibrate(server.url, "--plain-url", server.url, "--method", method, "--dry-run")
+        assert outcome.code == code
+    assert (
+        '--method "foo": allowed: dflash, draft_model, '
+        in (await calibrate(server.url, "--plain-url", server.url, "--method", "foo")).err
+    )
+    assert server.paths == []
+
+
 async def test_a_context_that_the_server_does_not_take_ends_it_at_once(server: FakeServer) -> None:
     async def long(_number: int, body: dict[str, Any]) -> web.Response | None:
         words = len(str(body["messages"]).split())

@@ -1,6 +1,12 @@
-"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on other prompts."""
+"""`calibrate` beside a real vLLM: the calibrated speedup against clients' clocks, on other prompts.
+
+On a busy machine it may refuse the measurements. That is an outcome too: it is right where the clients' own
+clocks scatter, and a failure where they do not.
+"""
 
 import json
+import math
+import re
 import statistics
 import threading
 import time
@@ -42,6 +48,12 @@ DRAFTERS = {
     "as-large-as-its-target": Case("deep", 2, 0.1, 16),
 }
 ROUNDS = 4
+#: Scatter of clients' speedups, as a logarithm, up to which `calibrate` must give a profile.
+QUIET = 0.05
+#: What it says of measurements that give no profile, with exit code 1.
+REFUSALS = (
+    r"cannot carry|does not rise with|rises more steeply|times as long as steps without|% only;|no line"
+)
 #: Prompts that `calibrate` does not send.
 PROMPTS = REPETITIVE_PROMPTS[2:4]
 
@@ -61,19 +73,33 @@ class Clocked:
         return statistics.median(self.speedups)
 
     @property
+    def scatter(self) -> float:
+        """Standard deviation of the logarithm of a speedup."""
+        return statistics.stdev(map(math.log, self.speedups))
+
+    @property
     def error(self) -> float:
-        """Three standard errors of the difference of two medians: `calibrate` used the same clock."""
-        return 3 * 2**0.5 * 1.25 * statistics.stdev(self.speedups) / len(self.speedups) ** 0.5
+        """Three standard errors of the median, as a logarithm."""
+        return 3 * 1.25 * self.scatter / len(self.speedups) ** 0.5
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A server with speculation, its profile, and by batch size what clients saw."""
+    """A server with speculation, its profile unless that was refused, and by batch size what clients saw."""
 
     server: VllmServer
     file: Path
-    profile: CostProfile
+    profile: CostProfile | None
+    said: str  # on standard error
     clocked: dict[int, Clocked]
+
+    def refused(self) -> bool:
+        """Return whether no profile was written; fails where there was no reason, or it was not said."""
+        if self.profile is None:
+            noise = {batch: one.scatter for batch, one in self.clocked.items()}
+            assert re.search(REFUSALS, self.said), self.said
+            assert max(noise.values()) > QUIET, (noise, self.said)
+        return self.profile is None
 
 
 def clock(plain: VllmServer, drafting: VllmServer, batch: int, case: Case) -> Clocked:
@@ -115,17 +141,22 @@ def trials(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             *("--concurrency", "1,4", "--context", "0", "--out", str(file), "--quiet"),
             within=300,
         )
-        assert done.code == 0, done.err
-        (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
+        assert (done.code, file.exists()) in ((0, True), (1, False)), done.err
+        profile = None
+        if file.exists():
+            (profile,) = parse_profiles(yaml.safe_load(file.read_text("utf-8"))).values()
         clocked = {batch: clock(plain, server, batch, case) for batch in BATCHES}
-        found[name] = Trial(server, file, profile, clocked)
+        found[name] = Trial(server, file, profile, done.err, clocked)
     return found
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial], name: str) -> None:
-    """At every batch size within a tenth and on the same side of 1, beyond what the clocks leave open."""
+    """At every batch size within the profile's own uncertainty, beyond what the clocks leave open."""
     trial = trials[name]
+    if trial.refused():
+        return
+    assert trial.profile is not None
     assert trial.profile.basis is Basis.CALIBRATED
     estimates = {}
     for batch, clocked in trial.clocked.items():
@@ -136,19 +167,25 @@ def test_calibrated_speedup_is_the_one_that_clients_see(trials: dict[str, Trial]
         plain, _ = trial.profile.times(k, clocked.plain_batch)
         _, drafting = trial.profile.times(k, clocked.drafting_batch)
         estimates[batch] = (length * plain / drafting, clocked.speedup, clocked.error)
-    print(name, estimates)
+    print(name, trial.profile.uncertainty, estimates)
     for estimated, true, error in estimates.values():
-        within = 0.1 * true + error
-        assert estimated == pytest.approx(true, abs=within), estimates
-        assert abs(true - 1) <= within or (estimated > 1) is (true > 1), estimates
+        within = math.log1p(trial.profile.uncertainty) + error
+        assert abs(math.log(estimated / true)) <= within, estimates
 
 
 def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
     trials: dict[str, Trial],
 ) -> None:
-    """With --spec.config alone the payoff is unknown; after `calibrate` it is harmful, as clients see it."""
+    """With --spec.config alone the payoff is unknown; after `calibrate` it is harmful, as clients see it.
+
+    Where the uncertainty of the profile leaves that open, it is likely harmful.
+    """
     trial = trials["as-large-as-its-target"]
     assert all(clocked.speedup < 1 for clocked in trial.clocked.values())
+    if trial.refused():
+        return
+    assert trial.profile is not None
+    certain = max(one.speedup for one in trial.clocked.values()) * (1 + trial.profile.uncertainty) ** 2 < 1
     # The name says nothing of its size.
     config = json.dumps({"method": "draft_model", "model": "some/draft", "num_speculative_tokens": 2})
     with ThreadPoolExecutor(3) as pool:
@@ -162,7 +199,8 @@ def test_drafter_as_large_as_its_target_is_unknown_and_harmful_once_calibrated(
         try:
             unknown, harmful = (one.result() for one in checks)
             assert unknown["verdict"] == "unknown", unknown
-            assert harmful["verdict"] == "harmful", harmful
+            assert harmful["verdict"] == "harmful" or not certain, harmful
+            assert harmful["loss_probability"] > 0.5, harmful
         finally:
             stop.set()
             load.result()

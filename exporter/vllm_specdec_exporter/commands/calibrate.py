@@ -10,6 +10,7 @@ server's counters.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from dataclasses import replace
@@ -22,6 +23,7 @@ import yaml
 from ..config.options import ConfigError
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import MAX_UNCERTAINTY, Basis
+from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
 from .arguments import (
     add_flag,
@@ -109,6 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, write the profile, print what it means, and return the exit code."""
+    if args.method and meant_for(args.method) is BUILTIN["unknown"]:
+        known = sorted(method for profile in BUILTIN.values() for method in profile.methods)
+        raise ConfigError(f"--method {json.dumps(args.method)}: allowed: {', '.join(known)}, *_mtp")
     if not args.plain_url and not drafts_without_model(args.method):
         raise ConfigError(
             "--plain-url is missing: with a draft model, steps with K=0 still cost its first pass. Without "

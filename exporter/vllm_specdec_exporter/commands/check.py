@@ -20,6 +20,7 @@ from .. import __version__
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError, add_flags, gather
 from ..config.values import format_duration, mask_url, parse_target
+from ..economics.statistics import MAX_BLOCKS
 from ..judgement.activity import ActivityState
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
@@ -52,8 +53,8 @@ OPTIONS = tuple(
 #: Those that also apply to --exporter.
 _OF_EXPORTER = ("vllm.ca-file", "vllm.cert-file", "vllm.key-file", "vllm.insecure-skip-verify")
 
-#: Number of polls: two are enough for values, more detect a server with failures.
-_SAMPLES = 6
+#: Number of polls: two are enough for values, more show how these scatter, one for each block of time.
+_SAMPLES = MAX_BLOCKS
 #: A window is at least a second; `serve` is for more than an hour.
 _MIN_DURATION, _MAX_DURATION, _DEFAULT_DURATION = 1.0, 3600.0, "10s"
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
+from .statistics import Uncertainty, over_time
 
 FORMAT = "vllm-specdec-baseline/1"  # format of the file; the number rises with incompatible changes
 #: Upper bound of each load bucket, in running requests; the last bucket has no bound.
@@ -39,6 +40,18 @@ class LoadBucket:
     generation_tokens: float  # tokens generated meanwhile
     requests: float  # requests that finished meanwhile
     latencies: Latencies  # of those requests
+    #: Requests and their seconds per output token in each block of time, in order; empty in older files.
+    blocks: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def uncertainty(self) -> Uncertainty:
+        """How well the mean time per output token is known.
+
+        Without blocks, as in older files, requests that ran together count as one.
+        """
+        found = self.latencies.time_per_output_token or Histogram()
+        seconds = tuple((seconds, requests) for requests, seconds in self.blocks)
+        return over_time(seconds, max(1.0, found.count), self.requests_running, found.spread)
 
     @property
     def generation_tokens_per_second(self) -> float:
@@ -140,7 +153,7 @@ def _check(baseline: Baseline) -> None:
             histogram: Histogram | None = getattr(bucket.latencies, name)
             if histogram is not None and not _sound(histogram):
                 raise BaselineError(f"{name} at {bucket.requests_running:g} running requests is no histogram")
-        numbers = (bucket.seconds, bucket.generation_tokens, bucket.requests)
+        numbers = (bucket.seconds, bucket.generation_tokens, bucket.requests, *chain(*bucket.blocks))
         if not all(0 <= number < math.inf for number in numbers) or bucket.seconds == 0:
             raise BaselineError(f"impossible values at {bucket.requests_running:g} running requests")
     for name in LATENCIES:

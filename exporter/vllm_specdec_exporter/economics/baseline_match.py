@@ -8,6 +8,9 @@ interval by interval instead of on average.
 from __future__ import annotations
 
 import contextlib
+import math
+from itertools import pairwise, repeat, zip_longest
+from operator import sub
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,9 +18,11 @@ from msgspec.structs import replace
 
 from ..engines.reading import Latencies
 from ..exposition.histogram import Histogram
-from .statistics import Z
+from .statistics import Uncertainty, over_time, reach_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from .baseline import Baseline, LoadBucket
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -45,7 +50,8 @@ class Measured(Struct, frozen=True):
 
     Attributes:
         speedup: mean time per output token of the baseline over the present one.
-        speedup_low: lower end of its 95 % interval, widened by the distance of the loads.
+        speedup_low: lower end of its 95 % interval, by both samples in blocks of time, widened by the
+            distance of the loads.
         speedup_high: upper end.
         requests: requests behind it.
         baseline_tokens_per_second: throughput of the baseline at the same loads.
@@ -67,6 +73,9 @@ class BaselineComparison(Struct, frozen=True):
     baseline_latencies: Latencies = Latencies()  # of as many requests in the baseline, at the same loads
     #: Sum over requests of the relative distance between their load and the baseline's.
     load_distance: float = 0.0
+    load: float = 0.0  # sum over requests of their load
+    #: Requests by the bucket of the baseline that they are compared with, in parts between two.
+    shares: tuple[float, ...] = ()
     baseline_tokens: float = 0.0  # tokens that the baseline would have generated in the compared intervals
     seconds: float = 0.0  # length of these intervals
     baseline: Baseline | None = None  # the baseline; sums restart with another one
@@ -103,13 +112,17 @@ class BaselineComparison(Struct, frozen=True):
                 then[name] = (then[name] or Histogram()).plus(expected, latency.count / expected.count)
         throughput = sum(weight * bucket.generation_tokens_per_second for weight, bucket in parts)
         seen = sum(weight * bucket.requests_running for weight, bucket in parts)
-        per_token = finished.time_per_output_token
+        requests = finished.time_per_output_token.count if finished.time_per_output_token else 0.0
+        weights = {id(bucket): weight for weight, bucket in parts}
+        buckets = self.baseline.buckets if self.baseline else ()
+        added = (requests * weights.get(id(bucket), 0.0) for bucket in buckets)
         return replace(
             self,
+            load=self.load + requests * load,
+            shares=tuple(map(sum, zip_longest(self.shares, added, fillvalue=0.0))),
             latencies=Latencies(**now),
             baseline_latencies=Latencies(**then),
-            load_distance=self.load_distance
-            + (per_token.count if per_token else 0.0) * (max(load, seen) / min(load, seen) - 1),
+            load_distance=self.load_distance + requests * (max(load, seen) / min(load, seen) - 1),
             baseline_tokens=self.baseline_tokens + throughput * seconds,
             seconds=self.seconds + seconds,
         )
@@ -142,9 +155,15 @@ def _expected(name: str, parts: tuple[tuple[float, LoadBucket], ...]) -> Histogr
 
 
 def measured_speedup(
-    first: BaselineComparison | None, last: BaselineComparison | None, minimum: float
+    first: BaselineComparison | None,
+    last: BaselineComparison | None,
+    minimum: float,
+    between: Sequence[BaselineComparison | None] = (),
 ) -> Measured:
-    """Return the speedup between two samples without a reset, from at least `minimum` finished requests."""
+    """Return the speedup between two samples without a reset, from at least `minimum` finished requests.
+
+    The samples `between` them divide the time into blocks.
+    """
     if first is None or last is None:
         return Measured()
     if first.baseline is not None and first.baseline is not last.baseline:
@@ -162,14 +181,14 @@ def measured_speedup(
         ratios += _quantiles(name, now, then)
         if name == "time_per_output_token" and now.sum > 0:
             speedup = then.sum / now.sum
-            margin = _margin(now, then)
             # A step grows at most in proportion to its batch, so another load counts by its distance.
             apart = 1 + max(0.0, last.load_distance - first.load_distance) / now.count
+            reach = math.exp(reach_of(*_uncertainties(first, last, between, now, then))) * apart
             measured = replace(
                 measured,
                 speedup=speedup,
-                speedup_low=speedup * (1 - margin) / apart,
-                speedup_high=speedup * (1 + margin) * apart,
+                speedup_low=speedup / reach,
+                speedup_high=speedup * reach,
                 requests=now.count,
             )
     if measured.speedup is not None and seconds > 0:
@@ -196,14 +215,27 @@ def _quantiles(name: str, now: Histogram, then: Histogram) -> list[LatencyRatio]
     return ratios
 
 
-def _margin(now: Histogram, then: Histogram) -> float:
-    """Return the relative 95 % margin of the ratio of two means, by the spread of the buckets.
-
-    The baseline is assumed to have as many requests as the sample.
-    """
-    square = 0.0
-    for side in (now, then):
-        mean, deviation = side.mean, side.deviation
-        if mean and deviation:
-            square += (deviation / mean) ** 2 / side.count
-    return float(min(1.0, Z * square**0.5))
+def _uncertainties(
+    first: BaselineComparison,
+    last: BaselineComparison,
+    between: Sequence[BaselineComparison | None],
+    now: Histogram,
+    then: Histogram,
+) -> Iterator[Uncertainty]:
+    """Yield how well the ratio is known by the present sample, and by each bucket of the baseline."""
+    points = [first, *(one for one in between if one is not None and one.baseline is last.baseline), last]
+    blocks = []
+    for earlier, later in pairwise(points):
+        here, there = (
+            _between(getattr(earlier, side), getattr(later, side), "time_per_output_token") or Histogram()
+            for side in ("latencies", "baseline_latencies")
+        )
+        blocks.append((there.sum, here.sum))
+    yield over_time(blocks, now.count, (last.load - first.load) / now.count, now.spread)
+    buckets = last.baseline.buckets if last.baseline else ()
+    shares = map(sub, last.shares, first.shares or repeat(0.0))
+    for bucket, requests in zip(buckets, shares, strict=False):
+        if requests > 0:
+            known, per_token = bucket.uncertainty, bucket.latencies.time_per_output_token
+            share = requests * ((per_token and per_token.mean) or 0.0) / then.sum
+            yield Uncertainty(share**2 * known.variance, known.freedom)

@@ -1,9 +1,8 @@
 """Statistics: means, ratios and acceptance with their 95 % intervals.
 
-* Difference of two means: Welch (1947), with separate variances. From 30 requests on, the normal quantile
-  is used instead of Student's t.
-* Ratio of two means: the delta method on the logarithm, ``var(ln m) = s^2 / (n m^2)``, so that the interval
-  is above 0 and that of the inverse is the inverse of it.
+* Mean over requests, ratio of sums: the estimator below over blocks of time. Requests share slow steps.
+* Difference of means: Welch (1947), with separate variances and Satterthwaite's degrees of freedom.
+* Ratio of means: the same for logarithms, ``var(ln m) = var(m) / m^2``, so that the interval is above 0.
 * Acceptance from position ratios: the variance of the accepted tokens of a draft is exact; `CLUSTERING`
   allows for the correlation of drafts of one request.
 * Acceptance from requests: the ratio estimator over clusters of Cochran, "Sampling Techniques" (3rd ed. 1977,
@@ -11,9 +10,6 @@
   freedom::
 
     r = sum(a) / sum(d),   var(r) = m / (m - 1) * sum((a_i - r d_i)^2) / sum(d)^2
-
-Requests count as independent. Those of one batch share its slow steps, so intervals of latencies are
-rather too narrow than too wide.
 """
 
 from __future__ import annotations
@@ -30,7 +26,11 @@ Z = 1.96  # standard deviations to either side that hold 95 % of a normal distri
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records
 #: of a real server (`tests/data/captures`).
 CLUSTERING = 4.3
-MINIMUM_REQUESTS = 30  # requests below which the normal approximation is not used
+MINIMUM_REQUESTS = 30  # requests below which two servers are not compared
+#: Blocks of time of a sample. More are too short for a load that changes slowly (in simulations, in 10 s).
+MAX_BLOCKS = 8
+MIN_BLOCKS = 3  # fewer hardly show how much they differ
+MAX_REACH = math.log(100)  # of the logarithm of a ratio: beyond it, nothing is known for any purpose
 
 #: 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom.
 _T = (
@@ -64,24 +64,80 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class SampleMean:
-    """A mean of independent observations."""
+    """A mean of observations."""
 
     mean: float
-    deviation: float | None  # standard deviation of the observations, ``None`` where it is not known
-    count: float  # how many there are
-
-    @property
-    def error(self) -> float | None:
-        """Standard error of the mean; ``None`` where the sample is too small or its spread not known."""
-        if self.deviation is None or self.count < MINIMUM_REQUESTS:
-            return None
-        # The deviation divides by n, so an unbiased variance of the mean divides by n - 1.
-        return self.deviation / math.sqrt(self.count - 1)
+    error: float | None = None  # its standard error, ``None`` where it is not known
+    freedom: float = math.inf  # degrees of freedom of the error, from 1 up
 
     @property
     def interval(self) -> Interval:
         """The mean with its interval."""
-        return _around(self.mean, self.error)
+        return _around(self.mean, self.error, self.freedom)
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How well a mean or a ratio of sums is known."""
+
+    variance: float  # of its logarithm, from 0 up
+    freedom: float  # degrees of freedom of that variance, from 1 up
+
+
+def over_time(
+    blocks: Sequence[tuple[float, float]], requests: float, load: float, spread: float | None
+) -> Uncertainty:
+    """Return the uncertainty of a ratio of sums, such as seconds over requests, from blocks of time.
+
+    A block lasts at least as long as a request: by Little's law, `requests` finished with `load` at a time
+    make ``requests / load`` such blocks. Where pairs of blocks vary by more than independent blocks would,
+    the load changes slowly, and the pairs count. The result is never less than of independent requests. With
+    fewer than `MIN_BLOCKS` blocks, requests that ran together count as one.
+
+    Args:
+        blocks: both sums of each block, in order of time.
+        requests: finished requests in all, above 0.
+        load: requests at a time, at least 1.
+        spread: standard deviation of a request over the mean; ``None``, if not known, counts as 1.
+    """
+    square = 1.0 if spread is None else spread**2
+    together = requests / max(1.0, load)
+    blocks = at_most(together, [block for block in blocks if any(block)])
+    if len(blocks) < MIN_BLOCKS:
+        return Uncertainty(square / together, max(1.0, together - 1))
+    lengths = blocks, at_most(len(blocks) - 1, blocks) if len(blocks) > MIN_BLOCKS + 1 else blocks
+    scales = (Uncertainty(_variance_of_ratio(parts), len(parts) - 1.0) for parts in lengths)
+    return max(*scales, Uncertainty(square / requests, len(blocks) - 1.0), key=lambda one: one.variance)
+
+
+def at_most(number: float, blocks: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Return the blocks of time, added up in pairs until there are at most `number` of them, or one."""
+    while len(blocks) > max(1.0, number):
+        pairs = (blocks[i : i + 2] for i in range(0, len(blocks), 2))
+        blocks = [(math.fsum(a for a, _ in two), math.fsum(b for _, b in two)) for two in pairs]
+    return tuple(blocks)
+
+
+def _variance_of_ratio(clusters: Sequence[tuple[float, float]]) -> float:
+    """Return the variance of the logarithm of a ratio of sums over two clusters or more."""
+    m, part, whole = len(clusters), math.fsum(a for a, _ in clusters), math.fsum(d for _, d in clusters)
+    if part <= 0 or whole <= 0:
+        return 0.0
+    residuals = math.fsum((a - part / whole * d) ** 2 for a, d in clusters)
+    return m / (m - 1) * residuals / part**2
+
+
+def reach_of(*parts: Uncertainty) -> float:
+    """Return the half-width of the 95 % interval of the logarithm of a product of independent parts."""
+    total = math.fsum(part.variance for part in parts)
+    return min(MAX_REACH, t_quantile(_freedom(parts)) * math.sqrt(total))
+
+
+def _freedom(parts: Iterable[Uncertainty]) -> float:
+    """Return the degrees of freedom of a sum, by Satterthwaite (1946)."""
+    known = list(parts)
+    each = math.fsum(part.variance**2 / part.freedom for part in known)
+    return math.fsum(part.variance for part in known) ** 2 / each if each > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +180,8 @@ class Acceptance:
 
 def difference_of_means(one: SampleMean, other: SampleMean) -> Interval:
     """Return the mean of `one` less that of `other`, by Welch."""
-    return _around(one.mean - other.mean, _together(one.error, other.error))
+    freedom = _freedom(Uncertainty((each.error or 0.0) ** 2, each.freedom) for each in (one, other))
+    return _around(one.mean - other.mean, _together(one.error, other.error), freedom)
 
 
 def ratio_of_means(one: SampleMean, other: SampleMean) -> Interval | None:
@@ -132,11 +189,10 @@ def ratio_of_means(one: SampleMean, other: SampleMean) -> Interval | None:
     if one.mean <= 0 or other.mean <= 0:
         return None
     ratio = one.mean / other.mean
-    first, second = one.error, other.error
-    if first is None or second is None:
+    if one.error is None or other.error is None:
         return Interval(ratio)
-    # A relative error beyond this makes the ratio's interval endless for every purpose.
-    reach = math.exp(min(Z * math.hypot(first / one.mean, second / other.mean), 50.0))
+    parts = (Uncertainty(((each.error or 0.0) / each.mean) ** 2, each.freedom) for each in (one, other))
+    reach = math.exp(reach_of(*parts))
     return Interval(ratio, ratio / reach, ratio * reach)
 
 
@@ -158,8 +214,11 @@ def _together(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else math.hypot(one, other)
 
 
-def _around(value: float, error: float | None) -> Interval:
-    return Interval(value) if error is None else Interval(value, value - Z * error, value + Z * error)
+def _around(value: float, error: float | None, freedom: float = math.inf) -> Interval:
+    if error is None:
+        return Interval(value)
+    reach = t_quantile(freedom) * error
+    return Interval(value, value - reach, value + reach)
 
 
 def _bounded(interval: Interval, least: float, most: float) -> Interval:
@@ -225,8 +284,7 @@ def cluster_interval(clusters: Sequence[tuple[float, float]], unit: str) -> Clus
     if m < 2 or whole <= 0:
         return None
     ratio = math.fsum(a for a, _ in clusters) / whole
-    residuals = math.fsum((a - ratio * d) ** 2 for a, d in clusters)
-    reach = t_quantile(m - 1) * math.sqrt(m / (m - 1) * residuals) / whole
+    reach = t_quantile(m - 1) * math.sqrt(_variance_of_ratio(clusters)) * ratio
     return ClusterInterval(max(0.0, ratio - reach), min(1.0, ratio + reach), unit, m)
 
 
@@ -238,14 +296,16 @@ def wilson(ratio: float, number: float) -> tuple[float, float]:
     return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
-def t_quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t.
+def t_quantile(freedom: float) -> float:
+    """Return the 97.5 % quantile of Student's t for 1 degree of freedom or more, up to infinity.
 
-    From a table up to 30 degrees of freedom, then by the first terms of its expansion around the normal one
-    (Abramowitz and Stegun, 26.7.5).
+    From a table below 30 degrees of freedom, interpolated by their inverse, then by the first terms of its
+    expansion around the normal one (Abramowitz and Stegun, 26.7.5).
     """
-    if freedom <= len(_T):
-        return _T[freedom - 1]
+    if freedom < len(_T):
+        below = max(1, int(freedom))  # rounding may take 1 below 1
+        share = (1 / below - 1 / freedom) * below * (below + 1)
+        return _T[below - 1] + share * (_T[below] - _T[below - 1])
     return (
         Z_EXACT
         + (Z_EXACT**3 + Z_EXACT) / (4 * freedom)

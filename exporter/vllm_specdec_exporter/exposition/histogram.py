@@ -84,19 +84,20 @@ class Histogram:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation of the observations, estimated from the buckets.
+        """Standard deviation of the observations; ``None`` without two of them."""
+        return None if self.spread is None else self.spread * self.sum / self.count
 
-        Assumes a uniform distribution within each bucket, around the exact mean of all observations.
-        """
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over the mean, both estimated as if observations were uniform in each bucket."""
         if self.count <= 1 or not self.bounds:
             return None
-        mean = self.sum / self.count
-        square = 0.0
-        edges = (0.0, *self.bounds)
-        below = 0.0
-        for (lower, upper), count in zip(pairwise(edges), self.counts, strict=True):
+        first, second, below = 0.0, 0.0, 0.0
+        for (lower, upper), count in zip(pairwise((0.0, *self.bounds)), self.counts, strict=True):
             middle, width = (lower + upper) / 2, upper - lower
-            square += (count - below) * ((middle - mean) ** 2 + width**2 / 12)
+            first += (count - below) * middle
+            second += (count - below) * (middle**2 + width**2 / 12)
             below = count
-        square += (self.count - below) * (self.bounds[-1] - mean) ** 2
-        return math.sqrt(square / self.count)
+        first += (self.count - below) * self.bounds[-1]
+        second += (self.count - below) * self.bounds[-1] ** 2
+        return math.sqrt(max(0.0, self.count * second / first**2 - 1))

@@ -190,7 +190,7 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
 def how_to_know(basis: Basis, profile: CostProfile) -> str:
     """Return what to do about an unknown verdict, in words."""
     if basis is Basis.MEASURED:
-        return "measure for longer"
+        return "measure for longer, or record the baseline for longer (--append)"
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context, or record a baseline"
     option = f"give {profile.lacking}, " if profile.lacking else ""

@@ -16,21 +16,24 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from operator import attrgetter, sub
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.values import format_duration
+from ..economics.statistics import MAX_BLOCKS, over_time
 from ..economics.step_time import draft_share, mean_context, mean_step_seconds, prompts_per_token
 from ..engines.reading import Latencies, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ..economics.baseline_match import BaselineComparison
+    from ..economics.statistics import Uncertainty
     from ..engines.reading import Counters
     from ..exposition.histogram import Histogram
 
@@ -170,6 +173,8 @@ class Latency(Struct, frozen=True):
         requests: number of finished requests.
         mean_seconds: exact mean.
         deviation_seconds: standard deviation, estimated from the buckets.
+        error_seconds: standard error of the mean, from blocks of time; ``None`` in snapshots without it.
+        error_freedom: degrees of freedom of that error, at least 1.
         p50_seconds: median, interpolated within its bucket.
         p95_seconds: 95th percentile, likewise.
         p99_seconds: 99th percentile, likewise.
@@ -182,31 +187,50 @@ class Latency(Struct, frozen=True):
     p50_seconds: float | None = None
     p95_seconds: float | None = None
     p99_seconds: float | None = None
+    error_seconds: float | None = None
+    error_freedom: float | None = None
 
 
-def summarise(before: Latencies | None, after: Latencies | None) -> tuple[Latency, ...]:
-    """Return the latencies of requests that finished between two samples; empty if unknown."""
+def summarise(
+    before: Latencies | None, after: Latencies | None, between: Sequence[Sample] = ()
+) -> tuple[Latency, ...]:
+    """Return the latencies of requests that finished between two samples; empty if unknown.
+
+    The samples `between` them divide the time into blocks.
+    """
     if before is None or after is None:
         return ()
     latencies = []
+    running = [one.requests_running for one in between if one.requests_running]
+    load = max(1.0, mean(running)) if running else 1.0
     for name in Latencies.__struct_fields__:
         earlier: Histogram | None = getattr(before, name)
         later: Histogram | None = getattr(after, name)
-        between = later.since(earlier) if later is not None and earlier is not None else None
-        if between is None or between.mean is None:
+        increase = later.since(earlier) if later is not None and earlier is not None else None
+        if increase is None or increase.mean is None:
             continue
+        known = _uncertainty(increase, [getattr(one.latencies, name, None) for one in between], load)
         latencies.append(
             Latency(
                 name=name,
-                requests=between.count,
-                mean_seconds=between.mean,
-                deviation_seconds=between.deviation,
-                p50_seconds=between.quantile(0.5),
-                p95_seconds=between.quantile(0.95),
-                p99_seconds=between.quantile(0.99),
+                requests=increase.count,
+                mean_seconds=increase.mean,
+                deviation_seconds=increase.deviation,
+                p50_seconds=increase.quantile(0.5),
+                p95_seconds=increase.quantile(0.95),
+                p99_seconds=increase.quantile(0.99),
+                error_seconds=increase.mean * math.sqrt(known.variance),
+                error_freedom=known.freedom,
             )
         )
     return tuple(latencies)
+
+
+def _uncertainty(increase: Histogram, totals: Sequence[Histogram | None], load: float) -> Uncertainty:
+    """Return how well the mean of an increase is known, from the totals between which blocks of time lie."""
+    known = [one for one in totals if one is not None]
+    blocks = [(last.sum - first.sum, last.count - first.count) for first, last in pairwise(known)]
+    return over_time(blocks, increase.count, load, increase.spread)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -226,7 +250,7 @@ class Delta(Struct, frozen=True):
 
     ``None`` means a series that the engine does not have. `batch_size` is the mean over the drafts of the
     requests in the batch, `context_tokens` the mean of a request, `prompts_per_token` prompt tokens for each
-    generated one; `matches` are the comparisons with the baseline at the first and the last sample.
+    generated one; `matches` are the comparisons with the baseline at the ends of the blocks of time.
     `draft_share` is drafting time over verification time.
     """
 
@@ -242,7 +266,7 @@ class Delta(Struct, frozen=True):
     prompts_per_token: float | None = None
     draft_share: float | None = None
     latencies: tuple[Latency, ...] = ()
-    matches: tuple[BaselineComparison | None, BaselineComparison | None] = (None, None)
+    matches: tuple[BaselineComparison | None, ...] = ()
     drafted_tokens_per_position: tuple[float, ...] = ()
 
 
@@ -254,12 +278,16 @@ def window_delta(history: History, window: Window, slack: float) -> Delta | None
     newest = history.newest
     if newest is None:
         return None
-    first = history.since(newest.time - window.seconds - slack)[0]
-    return None if first is newest else delta(first, newest)
+    samples = history.since(newest.time - window.seconds - slack)
+    steps = min(MAX_BLOCKS, len(samples) - 1)
+    ends = [samples[round(i * (len(samples) - 1) / steps)] for i in range(steps + 1)] if steps else []
+    return delta(samples[0], newest, ends) if steps else None
 
 
-def delta(first: Sample, last: Sample) -> Delta:
+def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:
     """Return the increase from `first` to `last`, two samples without a reset between them.
+
+    `ends` are samples from the first to the last, between which blocks of time lie.
 
     A series that `first` lacks counts from 0 if the engine was still unused, because some servers create a
     series at its first increase. Otherwise `first` was incomplete, and the increase is unknown.
@@ -281,8 +309,8 @@ def delta(first: Sample, last: Sample) -> Delta:
         context_tokens=mean_context((before, first.steps), (after, last.steps)),
         prompts_per_token=prompts_per_token((before, first.steps), (after, last.steps)),
         draft_share=draft_share(first.steps, last.steps),
-        latencies=summarise(first.latencies, last.latencies),
-        matches=(first.match, last.match),
+        latencies=summarise(first.latencies, last.latencies, ends),
+        matches=tuple(sample.match for sample in ends),
         drafted_tokens_per_position=_position_increases(before, after, "drafted_tokens_per_position"),
     )
 
@@ -306,36 +334,3 @@ def _position_increases(before: Counters, after: Counters, name: str) -> tuple[f
     if not earlier and before.drafts != 0:
         return ()
     return tuple(map(sub, later, chain(earlier, repeat(0.0))))
-
-
-def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
-    """Return descriptions of inconsistent counters in `current`, compared with the sample before it."""
-    texts = []
-    step = delta(previous, current)
-    positions = step.accepted_tokens_per_position
-    tolerance = current.counters.resolution * (current.counters.draft_tokens or 0.0)
-    bound = math.inf if step.drafts is None else step.drafts
-    for position, accepted in enumerate(positions):
-        if accepted > bound + tolerance:
-            of = "drafts" if position == 0 else f"accepted at position {position - 1}"
-            texts.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
-        bound = accepted
-    had = step.drafted_tokens_per_position
-    over = (i for i, accepted in enumerate(positions[: len(had)]) if accepted > had[i] + tolerance)
-    texts += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
-    total, drafted = step.accepted_tokens, step.draft_tokens
-    if total is not None and drafted is not None and total > drafted + tolerance:
-        texts.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
-    most = len(positions) * (step.drafts or 0.0)
-    if positions and step.drafts is not None and drafted is not None and drafted > most + tolerance:
-        texts.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
-    before, now = _surplus(previous), _surplus(current)
-    if positions and min(abs(before), abs(now)) > tolerance and (before > 0) is (now > 0):
-        texts.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
-    return tuple(texts)
-
-
-def _surplus(sample: Sample) -> float:
-    """Return the accepted tokens in excess of the sum over positions."""
-    counters = sample.counters
-    return (counters.accepted_tokens or 0.0) - sum(counters.accepted_tokens_per_position)

@@ -219,7 +219,9 @@ def derive(
         estimate=estimate(length, costed, delta.batch_size, profile, _length_error(positions, drafts))
         if profile
         else Estimate(),
-        measured=measured_speedup(*delta.matches, minimum_requests),
+        measured=measured_speedup(delta.matches[0], delta.matches[-1], minimum_requests, delta.matches)
+        if delta.matches
+        else Measured(),
         latencies=delta.latencies,
     )
     return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..engines.dialect import MAX_POSITIONS
 from ..judgement.advice import CurrentAdvice
-from ..measures.history import History, Window, counters_reset, defects, delta, running_between
+from ..measures.history import History, Window, counters_reset, delta, running_between
 from ..measures.measures import Distribution, reaching, recover
 from ..measures.uptime import Uptime
 
@@ -149,6 +150,39 @@ def _with_interval(steps: EngineSteps, before: Sample, sample: Sample) -> Engine
         sample.kv_cache,
     )
     return steps if shown is None else steps.add(*shown, sample.time)
+
+
+def defects(previous: Sample, current: Sample) -> tuple[str, ...]:
+    """Return descriptions of inconsistent counters in `current`, compared with the sample before it."""
+    texts = []
+    step = delta(previous, current)
+    positions = step.accepted_tokens_per_position
+    tolerance = current.counters.resolution * (current.counters.draft_tokens or 0.0)
+    bound = math.inf if step.drafts is None else step.drafts
+    for position, accepted in enumerate(positions):
+        if accepted > bound + tolerance:
+            of = "drafts" if position == 0 else f"accepted at position {position - 1}"
+            texts.append(f"{accepted:g} accepted at position {position}, but only {bound:g} {of}")
+        bound = accepted
+    had = step.drafted_tokens_per_position
+    over = (i for i, accepted in enumerate(positions[: len(had)]) if accepted > had[i] + tolerance)
+    texts += [f"{positions[i]:g} accepted at position {i}, but only {had[i]:g} drafted there" for i in over]
+    total, drafted = step.accepted_tokens, step.draft_tokens
+    if total is not None and drafted is not None and total > drafted + tolerance:
+        texts.append(f"{total:g} accepted tokens, but only {drafted:g} draft tokens")
+    most = len(positions) * (step.drafts or 0.0)
+    if positions and step.drafts is not None and drafted is not None and drafted > most + tolerance:
+        texts.append(f"{drafted:g} draft tokens, but at most {most:g} in {step.drafts:g} drafts")
+    before, now = _surplus(previous), _surplus(current)
+    if positions and min(abs(before), abs(now)) > tolerance and (before > 0) is (now > 0):
+        texts.append(f"accepted tokens differ from the sum over positions by {now:+g}, twice in a row")
+    return tuple(texts)
+
+
+def _surplus(sample: Sample) -> float:
+    """Return the accepted tokens in excess of the sum over positions."""
+    counters = sample.counters
+    return (counters.accepted_tokens or 0.0) - sum(counters.accepted_tokens_per_position)
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
+from ...economics.statistics import reach_of
 from ...exposition.text import MalformedExposition
 from ...measures.history import Sample
 from ...publish.wording import printable
@@ -253,17 +255,19 @@ def _table(baseline: Baseline, out: Path, missed: int) -> str:
     lines = [
         f"{printable(baseline.model_name) or 'the only model'} without speculation, by running requests:",
         "",
-        "  running  requests  tokens/s   ms per output token: mean, P50, P99   ms to the first",
+        "  running  requests  tokens/s   ms per output token: mean, ±, P50, P99   ms to the first",
     ]
     for bucket in baseline.buckets:
         tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
         shown = [tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)] if tpot else [None] * 3
-        cells = " ".join(f"{_ms(value):>9}" for value in shown) + " " * 12
+        mean, *quantiles = (f"{_ms(value):>9}" for value in shown)
+        within = f"{math.expm1(reach_of(bucket.uncertainty)):>6.0%}"
+        cells = " ".join((mean, within, *quantiles)) + " " * 7
         lines.append(
             f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
             f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{_ms(ttft.mean if ttft else None):>9}"
         )
-    lines += ["", "  (quantiles are as coarse as the server's buckets)"]
+    lines += ["", "  (±: 95 % interval of the mean; quantiles are as coarse as the server's buckets)"]
     lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
     if missed:
         lines.append(f"{missed} samples could not be had")

@@ -6,11 +6,12 @@ soon after the last draft are left out, because they were partly decoded with dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS, BaselineError, LoadBucket
 from ...economics.baseline_match import increase
+from ...economics.statistics import MAX_BLOCKS, at_most
 from ...engines.reading import Latencies
 from ...measures.history import counters_reset, running_between
 
@@ -27,6 +28,7 @@ class _Sums:
     seconds: float = 0.0
     generation_tokens: float = 0.0
     latencies: Latencies = Latencies()
+    blocks: list[tuple[float, float]] = field(default_factory=list)  # of each interval, as in the file
 
 
 class Recorder:
@@ -60,7 +62,9 @@ class Recorder:
             return
         finished = increase(previous.latencies, sample.latencies)
         if finished is not None:
-            self._add(load, seconds, tokens, finished)
+            per_token = finished.time_per_output_token
+            block = (per_token.count, per_token.sum) if per_token else (0.0, 0.0)
+            self._add(load, seconds, tokens, finished, [block])
 
     def interrupt(self) -> None:
         """Note a missed sample: the server may have restarted."""
@@ -71,13 +75,20 @@ class Recorder:
         for bucket in buckets:
             load, latencies = bucket.requests_running, bucket.latencies
             try:
-                self._add(load, bucket.seconds, bucket.generation_tokens, latencies)
+                self._add(load, bucket.seconds, bucket.generation_tokens, latencies, bucket.blocks)
             except ValueError as error:
                 raise BaselineError(
                     f"recorded with other histogram buckets, so it cannot be added to ({error})"
                 ) from error
 
-    def _add(self, load: float, seconds: float, tokens: float, latencies: Latencies) -> None:
+    def _add(
+        self,
+        load: float,
+        seconds: float,
+        tokens: float,
+        latencies: Latencies,
+        blocks: Iterable[tuple[float, float]],
+    ) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
         place = next((i for i, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
         sums = self._buckets.get(place, _Sums())
@@ -86,6 +97,7 @@ class Recorder:
             seconds=sums.seconds + seconds,
             generation_tokens=sums.generation_tokens + tokens,
             latencies=_plus(sums.latencies, latencies),
+            blocks=[*sums.blocks, *blocks],
         )
 
     @property
@@ -102,6 +114,7 @@ class Recorder:
                 generation_tokens=sums.generation_tokens,
                 requests=requests,
                 latencies=sums.latencies,
+                blocks=at_most(2 * MAX_BLOCKS, sums.blocks),
             )
             for _, sums in sorted(self._buckets.items())
             if (requests := _finished(sums.latencies))

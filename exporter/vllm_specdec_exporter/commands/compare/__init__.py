@@ -24,6 +24,7 @@ import msgspec
 
 from ...config.options import add_flags, gather
 from ...config.values import format_duration
+from ...economics.statistics import MAX_BLOCKS
 from ...measures.history import Window
 from ...publish import plots
 from ...serve import configuration as config
@@ -63,7 +64,6 @@ OPTIONS = tuple(
     if option.name in ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
     or (option.name.startswith("vllm.") and option.name != "vllm.url")
 )
-_SAMPLES = 6
 _CLAIM = number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
 
 
@@ -130,7 +130,7 @@ def _watch(
     # Options of `serve` that do not exist here have their defaults.
     values = {option.name: None for option in ALL_OPTIONS} | values
     values["vllm.url"] = tuple(source.target for source in live)
-    upstream = config.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    upstream = config.build_upstream(values, timeout=max(4.0, duration / MAX_BLOCKS))
     window = Window(duration)
     settings = config.build_settings(values, (window,), judged=window, slack=duration)
     settings = replace(settings, latencies=True)

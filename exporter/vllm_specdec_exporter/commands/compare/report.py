@@ -162,4 +162,4 @@ def _bars(
 def _milliseconds(mean: SampleMean | None) -> Interval | None:
     if mean is None:
         return None
-    return SampleMean(1000 * mean.mean, mean.deviation and 1000 * mean.deviation, mean.count).interval
+    return SampleMean(1000 * mean.mean, mean.error and 1000 * mean.error, mean.freedom).interval

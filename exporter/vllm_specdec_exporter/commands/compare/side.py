@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ...config.options import ConfigError
 from ...config.thresholds import Thresholds
 from ...economics.speedup import Estimate
-from ...economics.statistics import Acceptance, Interval, SampleMean
+from ...economics.statistics import MINIMUM_REQUESTS, Acceptance, Interval, SampleMean
 from ...engines.reading import sum_known
 from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
@@ -76,7 +76,9 @@ class Side:
     def mean(self, name: str) -> SampleMean | None:
         """Return the mean of the latency called `name` as a sample, if measured."""
         one = self.latency(name)
-        return SampleMean(one.mean_seconds, one.deviation_seconds, one.requests) if one else None
+        if one is None or one.requests < MINIMUM_REQUESTS or one.error_seconds is None:
+            return SampleMean(one.mean_seconds) if one else None
+        return SampleMean(one.mean_seconds, one.error_seconds, one.error_freedom or 1.0)
 
     @property
     def acceptance(self) -> Acceptance:
@@ -256,7 +258,7 @@ def _mean_by_drafts(measures: Sequence[Measures], name: str) -> float | None:
 
 
 def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
-    """Return the latencies of each name combined: mean and deviation exactly, quantiles only of one."""
+    """Return the latencies of each name combined: the mean exactly, deviation and quantiles only of one."""
     by_name: dict[str, list[Latency]] = {}
     for latency in latencies:
         if latency.requests > 0:
@@ -267,11 +269,9 @@ def pool_latencies(latencies: Iterable[Latency]) -> tuple[Latency, ...]:
 def _together(parts: Sequence[Latency]) -> Latency:
     requests = math.fsum(part.requests for part in parts)
     mean = math.fsum(part.requests * part.mean_seconds for part in parts) / requests
-    deviation = None
-    if all(part.deviation_seconds is not None for part in parts):
-        square = math.fsum(
-            part.requests * ((part.deviation_seconds or 0.0) ** 2 + (part.mean_seconds - mean) ** 2)
-            for part in parts
-        )
-        deviation = math.sqrt(square / requests)
-    return Latency(parts[0].name, requests, mean, deviation)
+    if any(part.error_seconds is None for part in parts):
+        return Latency(parts[0].name, requests, mean)
+    # Engines share their traffic, so their errors count as if they always went the same way.
+    error = math.fsum(part.requests * (part.error_seconds or 0.0) for part in parts) / requests
+    freedom = min(part.error_freedom or 1.0 for part in parts)
+    return Latency(parts[0].name, requests, mean, error_seconds=error, error_freedom=freedom)

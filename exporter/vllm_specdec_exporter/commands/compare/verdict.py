@@ -124,7 +124,7 @@ def judge_speed(side: Side, reference: Side, load: LoadComparison) -> Speed:
     here, there = side.mean(PER_TOKEN), reference.mean(PER_TOKEN)
     speedup = ratio_of_means(there, here) if here and there else None
     if speedup is None or speedup.low is None or speedup.high is None:
-        reasons = "; ".join(why) or "the spread of the latencies is not known"
+        reasons = "; ".join(why)
         text = f"{side.name} against {reference.name}: cannot be told: {reasons}"
         return Speed(SpeedComparison.UNKNOWN, speedup, None, None, text)
     low, high = speedup.low / load.overstated, speedup.high * load.understated
@@ -243,4 +243,6 @@ def _why_unknown(side: Side) -> str:
         return f"{side.name}: only {per_token.requests:.0f} requests finished, {MINIMUM_REQUESTS} are needed"
     if per_token.mean_seconds <= 0:
         return f"{side.name}: no request had more than one token"
+    if per_token.error_seconds is None:
+        return f"{side.name}: its snapshot is of an older version, without the error of a mean: take it anew"
     return ""

@@ -1,0 +1,186 @@
+"""Intervals of measured speedups against a known truth, where requests share slow steps and load changes."""
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from baseline.recordings import baseline, bucket, histogram, record
+from compare.sides import engine, snapshot_of
+from vllm_specdec_exporter.commands.compare import compare, side_of
+from vllm_specdec_exporter.commands.compare.verdict import SpeedComparison
+from vllm_specdec_exporter.economics.baseline import LoadBucket, decode, encode
+from vllm_specdec_exporter.economics.baseline_match import BaselineComparison, Measured, measured_speedup
+from vllm_specdec_exporter.economics.statistics import Uncertainty, over_time
+from vllm_specdec_exporter.engines.reading import Counters, Latencies
+from vllm_specdec_exporter.exposition.histogram import Histogram
+from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
+from vllm_specdec_exporter.measures.measures import Measures, derive
+
+#: Of vLLM's own histograms.
+BOUNDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+POLL, TICK = 5.0, 0.5  # seconds
+#: Steps are slow or fast for so many seconds, and by such a factor.
+MEMORY, SWING = 10.0, 0.25
+WINDOW = 300.0
+
+
+def served(rng: random.Random, seconds: float, factor: float, slots: int = 8) -> Iterator[Sample]:
+    """Samples of a server whose tokens take 20 ms times `factor`, and its slow and fast times.
+
+    Half of the slots have no request at times, so that the load changes as well.
+    """
+    keep = math.exp(-TICK / MEMORY)
+    pace, time, generated = rng.gauss(0, SWING), 0.0, 0.0
+    left, taken, size = ([0.0] * slots for _ in range(3))
+    counts, sums, requests = [0.0] * len(BOUNDS), 0.0, 0.0
+    idle = 0
+    while time <= seconds:
+        if time % POLL == 0:
+            per_token = Histogram(BOUNDS, tuple(counts), requests, sums)
+            latencies, counted = Latencies(None, per_token), Counters(generation_tokens=generated)
+            yield Sample(time, counted, float(slots - idle), latencies=latencies)
+        if time % 20 == 0:
+            idle = rng.randint(0, slots // 2)
+        pace = keep * pace + math.sqrt(1 - keep**2) * rng.gauss(0, SWING)
+        steps = TICK / (0.02 * factor * math.exp(pace))
+        for slot in range(slots):
+            if left[slot] <= 0:
+                if taken[slot]:
+                    mean = taken[slot] / size[slot]
+                    counts = [n + (mean <= bound) for n, bound in zip(counts, BOUNDS, strict=True)]
+                    sums, requests = sums + mean, requests + 1
+                taken[slot] = 0.0
+                if slot < idle:
+                    continue
+                left[slot] = size[slot] = rng.uniform(40, 120)
+            left[slot] -= steps
+            taken[slot] += TICK
+            generated += steps
+        time += TICK
+
+
+def recorded(samples: Iterator[Sample]) -> tuple[LoadBucket, ...]:
+    return record(list(samples)).buckets()
+
+
+def measures(samples: Iterator[Sample], buckets: tuple[LoadBucket, ...]) -> Measures:
+    """The measures of the last minutes, against a baseline of these buckets."""
+    known, history = baseline(*buckets), History()
+    previous: Sample | None = None
+    for found in samples:
+        match = (previous and previous.match) or BaselineComparison(baseline=known)
+        load = running_between(previous, found) if previous else None
+        if previous is not None and load is not None:
+            match = match.add(previous.latencies, found.latencies, load, POLL, known)
+        previous = Sample(found.time, found.counters, found.requests_running, 0.0, found.latencies, match)
+        history = history.add(previous, WINDOW)
+    delta = window_delta(history, Window(WINDOW), 0.0)
+    assert delta is not None
+    return derive("5m", delta, minimum_requests=20)
+
+
+def width(found: Measured) -> float:
+    """Half of the interval, as a logarithm; it lies around the value."""
+    assert found.speedup
+    assert found.speedup_low
+    assert found.speedup_high
+    assert found.speedup_low * found.speedup_high == pytest.approx(found.speedup**2)
+    return math.log(found.speedup_high / found.speedup)
+
+
+def test_a_measured_speedup_lies_in_its_interval_in_95_percent() -> None:
+    """Both samples count: of baselines of three and of thirty minutes, against a window of five."""
+    tries, held = 100, [0, 0]
+    for seed in range(tries):
+        for number, minutes in enumerate((3, 30)):
+            rng = random.Random(seed)
+            found = measures(served(rng, WINDOW, 0.8), recorded(served(rng, 60.0 * minutes, 1.0))).measured
+            held[number] += abs(math.log(found.speedup / 1.25)) <= width(found)
+            assert width(found) < 1
+    assert all(0.92 <= count / tries <= 0.99 for count in held), held
+
+
+def test_compare_holds_the_truth_and_lets_nothing_gain_that_loses() -> None:
+    """Two sides over five minutes; as if requests were independent, a third of the intervals would miss."""
+    held, gains, independent, tries = 0, 0, 0, 150
+    for seed in range(tries):
+        rng = random.Random(seed)
+        sides = [
+            side_of(snapshot_of(engine(measures(served(rng, WINDOW, factor), (bucket(1.0, 0.1),)))), name)
+            for name, factor in (("plain", 1.0), ("drafting", 1.05))
+        ]
+        speed = compare(*sides).speed
+        assert speed.speedup is not None
+        assert speed.low is not None
+        assert speed.high is not None
+        held += speed.low <= 1 / 1.05 <= speed.high
+        gains += speed.low > 1
+        known = [side.latency("time_per_output_token") for side in sides]
+        square = sum((one.deviation_seconds / one.mean_seconds) ** 2 / one.requests for one in known)
+        independent += abs(math.log(speed.speedup.value * 1.05)) <= 1.96 * math.sqrt(square)
+    assert 0.92 <= held / tries <= 0.99, held
+    assert gains / tries <= 0.025, gains
+    assert independent / tries < 0.7, independent
+
+
+def test_one_wave_of_requests_decides_nothing() -> None:
+    """32 requests that ran together went through the same steps, so a fourth less is one observation."""
+    sides = []
+    for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
+        found = histogram(*tokens * 16)
+        history = History()
+        for time, latencies in ((0.0, found.scaled(0.0)), (5.0, found.scaled(0.0)), (10.0, found)):
+            counters = Counters(generation_tokens=100 * time)
+            history = history.add(Sample(time, counters, 32.0, latencies=Latencies(None, latencies)), 60.0)
+        delta = window_delta(history, Window(60.0), 0.0)
+        assert delta is not None
+        sides.append(side_of(snapshot_of(engine(derive("1m", delta))), name))
+    speed = compare(*sides).speed
+    assert speed.speedup is not None
+    assert speed.speedup.value == pytest.approx(0.26 / 0.195)
+    assert speed.outcome is SpeedComparison.NO_DIFFERENCE
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_the_sample_of_the_baseline_counts(old: bool) -> None:
+    """Of 1, 10 and 1,000 requests, against 200 now that are twice as fast; one shows nothing at all.
+
+    In older files without blocks too.
+    """
+    widths = []
+    for requests in (1, 10, 1000):
+        per_token = histogram(*[0.1, 0.3] * 500)
+        few = Latencies(time_per_output_token=per_token.scaled(requests / 1000))
+        blocks = () if old or requests < 10 else ((requests / 10, requests * 0.02),) * 10
+        known = baseline(LoadBucket(2.0, 10.0, 1000.0, requests, few, blocks))
+        now = Histogram(per_token.bounds, tuple(0.2 * n for n in per_token.counts), 200.0, 20.0)
+        empty = Latencies(time_per_output_token=per_token.scaled(0.0))
+        match = BaselineComparison().add(empty, Latencies(time_per_output_token=now), 2.0, 60.0, known)
+        found = measured_speedup(BaselineComparison(), match, 20)
+        assert found.speedup == pytest.approx(2.0)
+        widths.append(width(found))
+    assert widths[0] > 4 > 2.7 > widths[1] > 1.5 * widths[2] > 0.2, widths
+
+
+def test_few_blocks_or_long_requests_leave_requests_that_ran_together_as_one() -> None:
+    """40 requests, 10 at a time, are four blocks; 20 of them are two observations without blocks."""
+    even = [(10.0, 10.0), (12.0, 10.0)] * 4
+    assert over_time(even, 40.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 40), 3.0)
+    assert over_time(even, 20.0, 10.0, 0.2) == Uncertainty(pytest.approx(0.2**2 / 2), 1.0)
+    assert over_time([], 5.0, 10.0, None) == Uncertainty(2.0, 1.0)
+    slow = [(10.0, 10.0)] * 4 + [(14.0, 10.0)] * 4
+    pairs = 4 / 3 * 4 * 4.0**2 / 96**2
+    assert over_time(slow, 800.0, 10.0, 0.2) == Uncertainty(pytest.approx(pairs), 3.0), "pairs vary by more"
+
+
+def test_a_recording_of_any_length_has_some_blocks() -> None:
+    """They become longer, hold every request, and are read again from the file."""
+    for minutes in (1, 7, 60):
+        rng = random.Random(minutes)
+        found = recorded(served(rng, 60.0 * minutes, 1.0))
+        for part in found:
+            assert sum(requests for requests, _ in part.blocks) == pytest.approx(part.requests)
+        assert 8 <= len(found[-1].blocks) <= 16
+        assert decode(encode(baseline(*found))).buckets == found
