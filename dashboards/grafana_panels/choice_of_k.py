@@ -95,7 +95,7 @@ def _dashes(word: str) -> Json:
 which_k: list[Panel] = [
     joined_table(
         "What each K gives",
-        "Estimated for this load, and gain over the K in use; at least, for a smaller K. Small differences are noise.",
+        "Estimated for this load, with gain over the present K; a smaller K at least.",
         {**LABELS, K: "K"},
         [
             Column("Speedup", _at_each_k(), "suffix:×", 2, bars=True),

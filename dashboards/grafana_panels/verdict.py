@@ -68,7 +68,8 @@ def of_engines(by: str) -> str:
     )
     judged = f"2 + 3 * (round({fast}, 0.01) >= bool {harmful})\n  + 2 * (({fast}) > bool {beneficial})"
     loss = total(metric("loss_probability"), by, "max")
-    likely = f"3 + 3 * ({loss} < bool 0.5) and abs({loss} - 0.5) >= {LEAN}"
+    # 3 where a loss is likely, 6 where a gain is, nothing between.
+    likely = f"4.5 - 1.5 * sgn(round(({loss} - 0.5) / {2 * LEAN})) != 4.5"
     states = total(coded("activity", "state", _STATES), by, "min")
     # vLLM V0 does not show its activity: all states are 0.
     return f"({judged})\nor ({likely})\nor {states}\nor 8 * {total(metric('info'), by, 'max')}"

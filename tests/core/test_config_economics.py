@@ -120,7 +120,10 @@ class TestHardware:
             profile = deployed(found.costs, parse_speculation(spec(method=method)), "a-model")
             said = how_to_know(Basis.MODELLED, profile)
             assert said == f"{first} calibrate against the server, or record a baseline", flags
-        assert how_to_know(Basis.MEASURED, profile) == "measure for longer, or record the baseline for longer (--append)"
+        assert (
+            how_to_know(Basis.MEASURED, profile)
+            == "measure for longer, or record the baseline for longer (--append)"
+        )
 
 
 class TestFile:

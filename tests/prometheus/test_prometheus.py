@@ -178,16 +178,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_promql_finds_where_speculation_loses(run: Run) -> None:
-    """A rule that compares the speedup with its threshold says what the verdict says."""
-    measured = f'{PREFIX}measured_speedup{{job="plain",window="10s"}}'
-    estimated = f'{PREFIX}estimated_speedup{{job="plain",window="10s"}}'
+    """A rule that compares the end of the interval with the threshold says what the verdict says."""
+    high = f'{PREFIX}speedup_interval{{job="plain",bound="high"}}'
     threshold = f'on() group_left {PREFIX}threshold{{job="plain",name="harmful_speedup"}}'
     verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
     judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
     assert len(judged) > 12
+    found = set()
     for scrape in judged[:: max(1, len(judged) // 12)]:
-        rule = run.prometheus.query(f"({measured} or {estimated}) < {threshold}", scrape.time)
-        assert bool(rule) == bool(run.prometheus.query(verdict, scrape.time)), scrape.time
+        rule = bool(run.prometheus.query(f"{high} < {threshold}", scrape.time))
+        assert rule == bool(run.prometheus.query(verdict, scrape.time)), scrape.time
+        found.add(rule)
+    assert True in found
 
 
 def test_every_scrape_of_a_poll_sees_the_same_values(run: Run) -> None:
