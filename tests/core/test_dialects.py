@@ -134,7 +134,9 @@ class TestTensorRT:
 class TestRecognition:
     def test_a_v0_counter_beside_the_drafts_counter_is_v1(self) -> None:
         """The counter of drafts exists in V1 alone, so whatever stands beside it, it is V1."""
-        text = vllm_text(counters(10, [5])) + lines('vllm:spec_decode_efficiency{model_name="m"} 0.5')
+        text = vllm_text(counters(10, [5])) + lines(
+            'vllm:spec_decode_efficiency{engine="0",model_name="m"} 0.5'
+        )
 
         assert read(text).dialect == "vllm-v1"
 
@@ -220,11 +222,13 @@ def test_a_hostile_answer_is_refused_early() -> None:
 
 class TestIdentity:
     def test_model_and_engine_identify(self) -> None:
-        """Both may be missing, and any other label means nothing."""
+        """Both may be missing. Any other label separates engines, unless it names a process of one."""
         for pairs, expected in (
             ({}, EngineKey()),
             ({"engine": "3"}, EngineKey("", "3")),
-            ({"model_name": "m", "zone": "eu", "pid": "77"}, EngineKey("m")),
+            ({"model_name": "m", "zone": "", "pid": "77"}, EngineKey("m")),
+            ({"engine": "0", "zone": "eu,x=1%", "at": "b"}, EngineKey("", "0,at=b,zone=eu%2Cx%3D1%25")),
+            ({"zone": "eu"}, EngineKey("", "zone=eu")),
         ):
             assert only(read(lines(f"{DRAFTS}{labels(pairs)} 1"))).key == expected
 
@@ -246,7 +250,9 @@ class TestIdentity:
         rows = [f'{DRAFTS}{{engine="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
 
         assert len(read(lines(*rows[:-1])).engines) == MAX_ENGINES == 256
-        assert malformed(lines(*rows)) == "more than 256 engines in one response"
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by engine"
+        rows = [f'{DRAFTS}{{instance="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by instance"
 
 
 class TestMerging:

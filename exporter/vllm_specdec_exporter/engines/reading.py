@@ -7,6 +7,7 @@ Counters are cumulative values as printed by the server. ``None`` means a missin
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from ..exposition.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from ..exposition.text import Labels
 
 
 class Server(NamedTuple):
@@ -28,11 +31,39 @@ VLLM = Server("vLLM", "--speculative-config")
 SGLANG = Server("SGLang", "--speculative-algorithm")
 
 
+class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
+    """The response is an exposition, but of no supported server, or of several that cannot be separated."""
+
+
 class EngineKey(NamedTuple):
-    """The identity labels of an engine; an empty string for a missing label."""
+    """The identity of an engine, as published; an empty string where the server has no label."""
 
     model_name: str = ""
+    #: The label `engine`, and after it every other label that separates engines, as ``name=value``, joined
+    #: by commas. In their values ``%``, ``,`` and ``=`` are percent-encoded.
     engine: str = ""
+
+    @property
+    def server(self) -> str:
+        """The part that engines of one server share: the labels that separate, without `engine`."""
+        return ",".join(part for part in self.engine.split(",") if "=" in part)
+
+
+@lru_cache(maxsize=2048)
+def identify(labels: Labels, parts: frozenset[str], own: str = "") -> tuple[EngineKey, str]:
+    """Return the engine of a series, and the value of the label `own`, which says what the series counts.
+
+    The labels in `parts` name parts of one engine. Each other label separates engines.
+    """
+    by_name = dict(labels)
+    value = by_name.pop(own, "")
+    model_name, engine = by_name.pop("model_name", ""), _encoded(by_name.pop("engine", ""))
+    separating = [f"{name}={_encoded(text)}" for name, text in by_name.items() if text and name not in parts]
+    return EngineKey(model_name, ",".join([engine, *separating] if engine else separating)), value
+
+
+def _encoded(text: str) -> str:
+    return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
 
 
 class Counters(Struct, frozen=True):
@@ -173,6 +204,11 @@ class Reading(Struct, frozen=True):
     def vllm(self) -> bool:
         """Whether the server is vLLM, of any version."""
         return self.dialect.startswith("vllm")
+
+    def engines_beside(self, key: EngineKey) -> int:
+        """Return the number of engines of this model that its server has, with this one."""
+        own = (key.model_name, key.server)
+        return sum((engine.key.model_name, engine.key.server) == own for engine in self.engines)
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:
