@@ -206,8 +206,14 @@ tables: list[Panel] = [
     joined_table(
         "Versions of exporters",
         "More than one: finish the rollout; rules and dashboards match the newest.",
-        {"version": "Exporter", "python_version": "Python"},
-        [Column("Exporters", f"count by (version, python_version) ({series('build_info')})", decimals=0)],
+        {"exporter_version": "Exporter", "python_version": "Python"},
+        [
+            Column(
+                "Exporters",
+                f"count by (exporter_version, python_version) ({series('build_info')})",
+                decimals=0,
+            )
+        ],
         no_value="no exporter answers",
         width=10,
     ),
@@ -216,8 +222,8 @@ tables: list[Panel] = [
         "Lowest and highest if exporters differ. Change one with --threshold NAME=NUMBER.",
         {"name": "Threshold"},
         [
-            Column("Lowest", f"min by (name) ({series('threshold')})", "none", width=110),
-            Column("Highest", f"max by (name) ({series('threshold')})", "none", width=110),
+            Column("Lowest", f"min by (threshold) ({series('threshold')})", "none", width=110),
+            Column("Highest", f"max by (threshold) ({series('threshold')})", "none", width=110),
         ],
         no_value="no exporter answers",
         sort=("Threshold", False),

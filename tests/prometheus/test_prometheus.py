@@ -181,7 +181,7 @@ def test_promql_finds_where_speculation_loses(run: Run) -> None:
     """A rule that compares the speedup with its threshold says what the verdict says."""
     measured = f'{PREFIX}measured_speedup{{job="plain",window="10s"}}'
     estimated = f'{PREFIX}estimated_speedup{{job="plain",window="10s"}}'
-    threshold = f'on() group_left {PREFIX}threshold{{job="plain",name="harmful_speedup"}}'
+    threshold = f'on() group_left {PREFIX}threshold{{job="plain",threshold="harmful_speedup"}}'
     verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
     judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
     assert len(judged) > 12
