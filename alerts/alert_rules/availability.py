@@ -40,17 +40,11 @@ _SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="
 _NAMED = _SPECULATIVE.replace("}", ',model_name!=""}')
 #: Thresholds that the rules read by exporter.
 _OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
-#: Series whose own label Prometheus renamed, because the scrape target has one of that name; by label, a series that has it.
-_OWN = {
-    "threshold": "threshold",
-    "window": "window_drafts",
-    "verdict": "payoff",
-    "method": "info",
-    "target": "up",
-} | dict.fromkeys(("state", "model_name", "engine"), "activity")
+#: Series whose own label Prometheus renamed, because the scrape target has one of that name.
+_OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info method", "up target")
 _RENAMED = " or ".join(
-    f'last_over_time(vllm_specdec_{series}{{exported_{label}!="",TARGET}}[{LOOK_BACK}])'
-    for label, series in _OWN.items()
+    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!="",TARGET}}[{LOOK_BACK}])'
+    for each in (*_OWN, "activity state", "activity model_name", "activity engine")
 )
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: The name of a series stands before its matchers.
-_SERIES = re.compile(r"((?:«vllm»|[a-zA-Z_])[\w:]*)\{")
+_SERIES = re.compile(r"([a-zA-Z_][\w:]*)\{")
 
 
 def catalogue(dashboards: Iterable[Dashboard]) -> str:
@@ -51,7 +51,6 @@ def _lines(dashboards: Iterable[Dashboard]) -> Iterator[str]:
 
 def _row(panel: Panel) -> str:
     text = panel.description.replace("|", "\\|")
-    names = {
-        name.replace("«vllm»", "vllm:") for target in panel.targets for name in _SERIES.findall(target.expr)
-    }
+    exprs = "\n".join(target.expr for target in panel.targets)
+    names = set(_SERIES.findall(exprs.replace("«vllm»", "vllm:")))
     return f"| {panel.title} | {text} | {', '.join(f'`{name}`' for name in sorted(names))} |"

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import msgspec
+import yaml
 
 from support.builders import (
     DATA,
@@ -172,6 +173,20 @@ class TestRecognition:
         said = [refusal(Unrecognized, read, text) for text in texts]
         begins = "no series of a known server; is this the /metrics of a supported server"
         assert [each for each in said if not each.startswith(begins)] == []
+
+    def test_prefixes_of_whoever_renames_vllms_series(self) -> None:
+        """KServe on OpenShift and Ray Serve; the rules and dashboards read no others."""
+        expected = only(read(vllm_text(counters(10, [5])))).counters
+        prefixes = yaml.safe_load((DATA.parents[1] / "alerts/mixin.yml").read_text("utf-8"))["prefixes"]
+        for prefix in (*prefixes, "ray_vllm_", "ray_vllm:"):
+            text = lines(*vllm_lines(counters(10, [5]), prefix=prefix, ReplicaId="r0"))
+            engine = only(read(text))
+            assert (engine.key.engine, engine.counters) == ("ReplicaId=r0", expected), prefix
+
+    def test_metrics_of_an_earlier_tensorrt_are_named(self) -> None:
+        series = 'e2e_request_latency_seconds_count{engine_type="undefined",model_name="undefined"} 3'
+
+        assert "an earlier TensorRT-LLM" in refusal(Unrecognized, read, lines(series))
 
     def test_drafts_positions_and_v0s_gauges_show_speculation(self) -> None:
         """Counters at 0 show nothing; positions at 0 do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ class ReadingEmptiesError(Unrecognized):
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)
+_UNPREFIXED = re.compile(rb"(?m)^(?:e2e_request_latency_seconds_count|request_success_total)\{.*engine_type=")
 #: Histograms quadruple the lines to parse, so they are read only on demand.
 _WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
@@ -54,6 +56,11 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, proces
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
+    if not lines and _UNPREFIXED.search(body):
+        raise Unrecognized(
+            "metrics without a prefix, such as e2e_request_latency_seconds: an earlier TensorRT-LLM prints "
+            "them, which does not count drafts; upgrade it"
+        )
     dialect = _only_dialect(lines)
     reading = normalise(dialect, lines, process)
     return read_latencies(dialect, lines, reading) if latencies else reading

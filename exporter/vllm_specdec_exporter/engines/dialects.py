@@ -44,7 +44,8 @@ _LATENCY_HISTOGRAMS = {
     "end_to_end": "e2e_request_latency_seconds",
 }
 
-_PREFIXES = ("vllm:", "vllm_")
+#: As vLLM prints them, as KServe on OpenShift renames them, and as Ray Serve exports them.
+_PREFIXES = ("vllm:", "vllm_", "kserve_vllm:", "ray_vllm_", "ray_vllm:")
 
 _V1_SERIES = {
     **_SPEC_DECODE_SERIES,
