@@ -183,10 +183,12 @@ class TestRecognition:
             engine = only(read(text))
             assert (engine.key.engine, engine.counters) == ("ReplicaId=r0", expected), prefix
 
-    def test_metrics_of_an_earlier_tensorrt_are_named(self) -> None:
+    def test_metrics_of_an_earlier_tensorrt_and_of_an_exporter_are_named(self) -> None:
         series = 'e2e_request_latency_seconds_count{engine_type="undefined",model_name="undefined"} 3'
 
         assert "an earlier TensorRT-LLM" in refusal(Unrecognized, read, lines(series))
+        own = (DATA.parent / "golden" / "metrics.prom").read_bytes()
+        assert "metrics of an exporter" in refusal(Unrecognized, read, own)
 
     def test_drafts_positions_and_v0s_gauges_show_speculation(self) -> None:
         """Counters at 0 show nothing; positions at 0 do."""

@@ -251,7 +251,7 @@ class Target:
 def parse_target(text: str) -> Target:
     """Return the target of a URL, or of ``unix:/path/to.sock[:/metrics]``.
 
-    The default path is ``/metrics``. A trailing slash is dropped: vLLM returns other content there.
+    The default path is ``/metrics``; any other is kept as it is.
     """
     text = text.strip()
     if text.startswith("unix:"):
@@ -324,4 +324,4 @@ def _is_host(text: str) -> bool:
 
 
 def _metrics_path(path: str) -> str:
-    return path.rstrip("/") or "/metrics"
+    return path if path.strip("/") else "/metrics"

@@ -56,6 +56,8 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, proces
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
+    if b"\nvllm_specdec_build_info" in body:
+        raise Unrecognized("these are the metrics of an exporter, not of a server: give the server's address")
     if not lines and _UNPREFIXED.search(body):
         raise Unrecognized(
             "metrics without a prefix, such as e2e_request_latency_seconds: an earlier TensorRT-LLM prints "
