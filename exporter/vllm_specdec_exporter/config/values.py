@@ -16,7 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"
@@ -56,12 +56,21 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
     return parse
 
 
+def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return the known word that is most like `word`, empty if none has this likeness, 0 to 1."""
+    import difflib  # here, for the memory of a sidecar
+
+    return "".join(difflib.get_close_matches(str(word), known, 1, likeness))
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """Return a parser that accepts only these words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
-            raise ValueError(f"allowed: {', '.join(allowed)}")
+            near = nearest(text.lower(), allowed)
+            hint = f"; did you mean {near}?" if near else ""
+            raise ValueError(f"allowed: {', '.join(allowed)}{hint}")
         return text
 
     return parse
