@@ -58,6 +58,11 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     assert [f for each in found.values() for f in each if not f.action.endswith(".")] == []
 
 
+def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:
+    (found,) = find(replace(case_of(ACTIVE), routed=True))
+    assert (found.severity, "keep the model awake" in found.text) == (HINT, True)
+
+
 def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
     """Another number is no misspelling."""
     case = replace(case_of(ACTIVE), speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'))

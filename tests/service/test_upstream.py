@@ -132,11 +132,12 @@ class TestRequest:
     async def test_path(self, server: FaultyServer) -> None:
         """The path is the one given, or /metrics."""
         query = "/metrics?model=a%20b&autoload=false"
-        for address in ("", "/", "/metrics/", "/v1/stats", query):
+        for address in ("", "/", "/metrics/", "/v1/stats", query, "/metrics?model=b"):
             await fetch(server.url + address)
 
         asked = [request.path for request in server.requests]
-        assert asked == ["/metrics", "/metrics", "/metrics/", "/v1/stats", query]
+        routed = "/metrics?model=b&autoload=false"  # llama.cpp's router would load the model
+        assert asked == ["/metrics", "/metrics", "/metrics/", "/v1/stats", query, routed]
 
     async def test_a_redirect_to_the_same_path_with_a_slash_is_followed(self, server: FaultyServer) -> None:
         """As of applications that are mounted at /metrics; no other redirect is."""

@@ -175,6 +175,12 @@ class Speculation:
             self.schedule[-1].num_speculative_tokens,
         )
 
+    def scheduled_k_of(self, least: float, most: float) -> int | None:
+        """Return the scheduled K of all batches of these numbers of requests; ``None`` if it differs."""
+        rows = {row for row in self.schedule if row.first <= most and least <= row.last}
+        ends = {self.scheduled_k(least), self.scheduled_k(most), *(r.num_speculative_tokens for r in rows)}
+        return next(iter(ends)) if len(ends) == 1 else None
+
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
         """Return the JSON with another K and, in place of any schedule, the given one."""
         document = json.loads(self.document) if self.document else {}

@@ -199,6 +199,7 @@ class Reading(Struct, frozen=True):
     speculative: bool = True  # false for diffusion models, whose counters do not count speculative decoding
     server: Server = VLLM  # the kind of server
     process: str = ""  # what tells this process of the server from others, empty if it is not known
+    routed: bool = False  # whether it came through a router that loads models
 
     @property
     def vllm(self) -> bool:

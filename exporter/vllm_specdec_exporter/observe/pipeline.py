@@ -20,7 +20,7 @@ from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
-from ..measures.history import Delta, Sample, Window, window_delta
+from ..measures.history import Delta, Sample, Window
 from ..measures.measures import (
     DraftShape,
     Measures,
@@ -130,9 +130,7 @@ class PolledEngine:
     @cached_property
     def deltas(self) -> dict[Window, Delta]:
         """The increase within each window that holds two samples."""
-        history, slack = self.state.history, self.settings.slack
-        deltas = {window: window_delta(history, window, slack) for window in self.settings.windows}
-        return {window: delta for window, delta in deltas.items() if delta is not None}
+        return self.state.deltas(self.settings, self.time)
 
     @property
     def judged_delta(self) -> Delta | None:
@@ -227,6 +225,7 @@ class PolledEngine:
             mismatch=self.mismatch,
             unmeasured=why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
+            routed=reading.routed,
         )
 
 

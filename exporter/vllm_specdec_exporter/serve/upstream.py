@@ -121,6 +121,11 @@ class Upstream:
         self._sockets: list[socket.socket] = []  # those of the session
         self._opened_at = 0.0
 
+    @property
+    def of_router(self) -> bool:
+        """Whether a router is asked for one of its models."""
+        return self._target.of_router
+
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
@@ -133,7 +138,7 @@ class Upstream:
     async def fetch(self) -> UpstreamResponse:
         """Return the server's metrics, or raise PollError, with credentials masked."""
         try:
-            return await self._get(self._target.url, _TEXT, self._config.timeout, MAX_BODY)
+            return await self._get(self._target.polled_url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
