@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, unquote_plus, urlsplit, urlunsplit
+from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 
 from .thresholds import Thresholds
 
@@ -253,14 +253,8 @@ class Target:
     @property
     def polled_url(self) -> str:
         """The URL to poll. With a model in it, a router such as llama.cpp's must not load the model."""
-        if not self.of_router or "autoload=" in self.url:
-            return self.url
-        return f"{self.url}&autoload=false"
-
-    @property
-    def of_router(self) -> bool:
-        """Whether the URL asks a router for the metrics of one model."""
-        return "model" in parse_qs(urlsplit(self.url).query)
+        loads = re.search("[?&]model=", self.url) and "autoload=" not in self.url
+        return f"{self.url}&autoload=false" if loads else self.url
 
     def sibling_url(self, name: str) -> str:
         """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""

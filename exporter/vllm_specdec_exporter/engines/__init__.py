@@ -7,10 +7,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
-from .dialect import Dialect
+from .dialect import Dialect, Unrecognized, identify
 from .dialects import DIALECTS
 from .normal_form import normalise, read_latencies
-from .reading import Unrecognized, identify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +26,12 @@ class ReadingEmptiesError(Unrecognized):
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)
-_UNPREFIXED = re.compile(rb"(?m)^(?:e2e_request_latency_seconds_count|request_success_total)\{.*engine_type=")
+_TENSORRT = rb"(?m)^(?:e2e_request_latency_seconds_count|request_success_total)\{.*engine_type="
+#: What responses of no supported server are, by the pattern of a series.
+_OTHERS = {
+    b"(?m)^vllm_specdec_build_info": "the metrics of an exporter, not of a server: give the server's address",
+    _TENSORRT: "metrics without a prefix, as of an earlier TensorRT-LLM, which counts no drafts: upgrade it",
+}
 #: Histograms quadruple the lines to parse, so they are read only on demand.
 _WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
@@ -56,13 +60,9 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, proces
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
-    if b"\nvllm_specdec_build_info" in body:
-        raise Unrecognized("these are the metrics of an exporter, not of a server: give the server's address")
-    if not lines and _UNPREFIXED.search(body):
-        raise Unrecognized(
-            "metrics without a prefix, such as e2e_request_latency_seconds: an earlier TensorRT-LLM prints "
-            "them, which does not count drafts; upgrade it"
-        )
+    for mark, words in () if lines else _OTHERS.items():
+        if re.search(mark, body):
+            raise Unrecognized(words)
     dialect = _only_dialect(lines)
     reading = normalise(dialect, lines, process)
     return read_latencies(dialect, lines, reading) if latencies else reading

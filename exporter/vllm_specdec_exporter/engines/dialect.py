@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .reading import VLLM, Counters, Drafting, Latencies, Lifetime, Load, Server, Steps
+from .reading import VLLM, Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Server, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +24,27 @@ IDENTITY = frozenset({"model_name", "engine"})  # the labels that identify an en
 COUNTERS, LOAD, STEPS, LIFETIME_GAUGES, DRAFTING = (
     frozenset(part.__struct_fields__) for part in (Counters, Load, Steps, Lifetime, Drafting)
 )
+
+
+class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
+    """The response is an exposition, but of no supported server, or of several that cannot be separated."""
+
+
+@lru_cache(maxsize=2048)
+def identify(labels: Labels, parts: frozenset[str], own: str = "") -> tuple[EngineKey, str]:
+    """Return the engine of a series, and the value of the label `own`, which says what the series counts.
+
+    The labels in `parts` name parts of one engine. Each other label separates engines.
+    """
+    by_name = dict(labels)
+    value = by_name.pop(own, "")
+    model_name, engine = by_name.pop("model_name", ""), _encoded(by_name.pop("engine", ""))
+    separating = [f"{name}={_encoded(text)}" for name, text in by_name.items() if text and name not in parts]
+    return EngineKey(model_name, ",".join([engine, *separating] if engine else separating)), value
+
+
+def _encoded(text: str) -> str:
+    return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,10 @@ from .dialect import (
     MAX_POSITIONS,
     PER_POSITION,
     STEPS,
-)
-from .reading import (
-    Counters,
-    Drafting,
-    EngineKey,
-    EngineReading,
-    Latencies,
-    Lifetime,
-    Load,
-    Reading,
-    Steps,
     Unrecognized,
     identify,
 )
+from .reading import Counters, Drafting, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

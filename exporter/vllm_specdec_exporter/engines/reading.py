@@ -7,7 +7,6 @@ Counters are cumulative values as printed by the server. ``None`` means a missin
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -16,8 +15,6 @@ from ..exposition.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ..exposition.text import Labels
 
 
 class Server(NamedTuple):
@@ -29,10 +26,6 @@ class Server(NamedTuple):
 
 VLLM = Server("vLLM", "--speculative-config")
 SGLANG = Server("SGLang", "--speculative-algorithm")
-
-
-class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
-    """The response is an exposition, but of no supported server, or of several that cannot be separated."""
 
 
 class EngineKey(NamedTuple):
@@ -47,23 +40,6 @@ class EngineKey(NamedTuple):
     def server(self) -> str:
         """The part that engines of one server share: the labels that separate, without `engine`."""
         return ",".join(part for part in self.engine.split(",") if "=" in part)
-
-
-@lru_cache(maxsize=2048)
-def identify(labels: Labels, parts: frozenset[str], own: str = "") -> tuple[EngineKey, str]:
-    """Return the engine of a series, and the value of the label `own`, which says what the series counts.
-
-    The labels in `parts` name parts of one engine. Each other label separates engines.
-    """
-    by_name = dict(labels)
-    value = by_name.pop(own, "")
-    model_name, engine = by_name.pop("model_name", ""), _encoded(by_name.pop("engine", ""))
-    separating = [f"{name}={_encoded(text)}" for name, text in by_name.items() if text and name not in parts]
-    return EngineKey(model_name, ",".join([engine, *separating] if engine else separating)), value
-
-
-def _encoded(text: str) -> str:
-    return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
 
 
 class Counters(Struct, frozen=True):

@@ -166,7 +166,7 @@ class Poller:
             read, response.body, response.content_type, latencies=latencies, process=response.life
         )
         reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
-        reading = replace_reading(reading, routed=self._upstream.of_router)
+        reading = replace_reading(reading, routed="model=" in self.name)
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)
         if not self._version and self._version_tries and reading.vllm:

@@ -121,11 +121,6 @@ class Upstream:
         self._sockets: list[socket.socket] = []  # those of the session
         self._opened_at = 0.0
 
-    @property
-    def of_router(self) -> bool:
-        """Whether a router is asked for one of its models."""
-        return self._target.of_router
-
     def mask(self, text: str) -> str:
         """Return a text without the credentials that were sent, which may be quoted in it, also cut off."""
         values = (*self._authorized, *dict(self._config.headers).values(), self._target.password)
