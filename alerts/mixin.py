@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Slots: of the label of the cluster, of the regular expression of the exporter's job, and of addresses.
 CLUSTER, JOB, RUNBOOKS, GRAFANA = "«cluster»", "«job»", "«runbooks»", "«grafana»"
+#: A selector of vLLM's series, such as «vllm»num_requests_running{}, or its rate.
+_OF_VLLM = re.compile(r'((?:rate|increase)\()?«vllm»(\w+\{(?:[^"}]|"[^"]*")*\}(?(1)\[[^]]*\]\)))')
 #: Slots of the values of the label `severity`; "none" has no other name.
 CRITICAL, WARNING, INFO = "«critical»", "«warning»", "«info»"
 
@@ -46,6 +48,7 @@ class Mixin:
         grafana: address of Grafana.
         tags: of all dashboards.
         scrape_interval: no query of a dashboard looks at less than four of it; empty for the data source's.
+        prefixes: of vLLM's own series.
     """
 
     job: str = "(.+/)?vllm-specdec-exporter"
@@ -56,6 +59,7 @@ class Mixin:
     grafana: str = COMMITTED_GRAFANA
     tags: tuple[str, ...] = ()
     scrape_interval: str = ""
+    prefixes: tuple[str, ...] = ("vllm:", "kserve_vllm:")
 
     def fill(self, value: Any) -> Any:
         """Return a text, or what is made of texts, with the names in place of the slots."""
@@ -63,7 +67,14 @@ class Mixin:
             return {self.fill(key): self.fill(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [self.fill(inner) for inner in value]
-        return _SLOT.sub(lambda slot: self._named(slot[1]), value) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        value = _OF_VLLM.sub(self._of_vllm, value)
+        return _SLOT.sub(lambda slot: self._named(slot[1]), value)
+
+    def _of_vllm(self, found: re.Match[str]) -> str:
+        """Return a selector or rate of the series with any prefix."""
+        return f"({' or '.join((found[1] or '') + prefix + found[2] for prefix in self.prefixes)})"
 
     def _named(self, slot: str) -> str:
         if slot in _SEVERITIES:
@@ -126,12 +137,13 @@ def read(path: Path) -> Mixin:
     if not isinstance(document, dict) or not document.keys() <= known:
         unknown = sorted(document.keys() - known) if isinstance(document, dict) else "no map"
         raise ValueError(f"{path}: {unknown}; the keys are {', '.join(sorted(known))}")
-    if isinstance(document.get("tags"), list):
-        document["tags"] = tuple(map(str, document["tags"]))
+    for name in ("tags", "prefixes"):
+        if isinstance(document.get(name), list):
+            document[name] = tuple(map(str, document[name]))
     severities = document.get("severities", {})
     if not isinstance(severities, dict) or not severities.keys() <= set(_SEVERITIES):
         raise ValueError(f"{path}: severities has critical, warning and info")
-    for name in known - {"severities", "tags"}:
+    for name in known - {"severities", "tags", "prefixes"}:
         if not isinstance(document.get(name, ""), str):
             raise ValueError(f"{path}: {name} is no text: put it in quotes")
     mixin = Mixin(**{name: value for name, value in document.items() if value})
@@ -148,6 +160,8 @@ def _check(path: Path, mixin: Mixin) -> None:
         raise ValueError(f"{path}: two severities have one name")
     if not re.fullmatch(r"[a-zA-Z_]\w*", mixin.cluster):
         raise ValueError(f"{path}: cluster {mixin.cluster!r} is no name of a label")
+    if not all(re.fullmatch(r"[a-zA-Z_][\w:]*", prefix) for prefix in mixin.prefixes):
+        raise ValueError(f"{path}: prefixes has prefixes of the names of series, such as 'vllm:'")
     for interval in (mixin.interval, mixin.scrape_interval):
         if not _DURATION.fullmatch(interval):
             raise ValueError(f"{path}: {interval!r} is no interval, such as 30s")

@@ -13,6 +13,8 @@ from grafana_panels.variables import TARGETS
 from grafana_panels.verdict import VERDICTS
 from mixin import CLUSTER
 
+_VERSIONS = {"exporter_version": "Exporter", "python_version": "Python"}
+
 WHICH = f"{CLUSTER}, namespace, pod, instance, target"
 LEGEND = f"{CLUSTER_LEGEND} {{{{namespace}}}} {{{{pod}}}} {{{{instance}}}} {{{{target}}}}"
 
@@ -206,18 +208,18 @@ tables: list[Panel] = [
     joined_table(
         "Versions of exporters",
         "More than one: finish the rollout; rules and dashboards match the newest.",
-        {"version": "Exporter", "python_version": "Python"},
-        [Column("Exporters", f"count by (version, python_version) ({series('build_info')})", decimals=0)],
+        _VERSIONS,
+        [Column("Exporters", f"count by ({', '.join(_VERSIONS)}) ({series('build_info')})", decimals=0)],
         no_value="no exporter answers",
         width=10,
     ),
     joined_table(
         "Thresholds in force",
         "Lowest and highest if exporters differ. Change one with --threshold NAME=NUMBER.",
-        {"name": "Threshold"},
+        {"threshold": "Threshold"},
         [
-            Column("Lowest", f"min by (name) ({series('threshold')})", "none", width=110),
-            Column("Highest", f"max by (name) ({series('threshold')})", "none", width=110),
+            Column("Lowest", f"min by (threshold) ({series('threshold')})", "none", width=110),
+            Column("Highest", f"max by (threshold) ({series('threshold')})", "none", width=110),
         ],
         no_value="no exporter answers",
         sort=("Threshold", False),

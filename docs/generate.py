@@ -44,7 +44,10 @@ SCOPES = {
         "Derived over a window",
         "Labels: `model_name`, `engine`, `window`. A ratio whose denominator is 0 does not exist.",
     ),
-    Scope.ENGINE: ("Per engine", "Labels: `model_name`, `engine`, as the server gives them."),
+    Scope.ENGINE: (
+        "Per engine",
+        "Labels: `model_name`, `engine` with [all that separates engines](dialects.md#what-is-one-engine).",
+    ),
     Scope.TARGET: ("Per server", "No labels but their own."),
     Scope.GROUP: (
         "Per group of requests",

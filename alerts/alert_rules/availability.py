@@ -36,10 +36,16 @@ _POLLED = (
 )
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 #: vLLM's own series of an engine that speculates, one of each.
-_SPECULATIVE = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
+_SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
 _NAMED = _SPECULATIVE.replace("}", ',model_name!=""}')
 #: Thresholds that the rules read by exporter.
 _OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
+#: Series whose own label Prometheus renamed, because the scrape target has one of that name.
+_OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info method", "up target")
+_RENAMED = " or ".join(
+    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!="",TARGET}}[{LOOK_BACK}])'
+    for each in (*_OWN, "activity state", "activity model_name", "activity engine")
+)
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -183,14 +189,14 @@ _LOOK = (
 
 
 def _unreachable() -> Alert:
-    resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "name", "(.+)")'
+    resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "dns_name", "(.+)")'
     return Alert(
         name="UpstreamUnreachable",
         promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads"),
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_READS} == 0\nor ({_POLLED} == 0)\nor sum without (name) ({resolved}) == 0",
+        expr=f"{_READS} == 0\nor ({_POLLED} == 0)\nor sum without (dns_name) ({resolved}) == 0",
         hold="30m",
         keep="5m",
         summary="An exporter cannot read its vLLM.",
@@ -271,24 +277,31 @@ def _rules_blind() -> Alert:
             "or\n"
             f"max by ({TARGET}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
             f"unless on ({TARGET}) (\n  count by ({TARGET}) ("
-            f'last_over_time(vllm_specdec_threshold{{name=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
+            f'last_over_time(vllm_specdec_threshold{{threshold=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
             f"== {len(_OF_TARGETS)}\n)\n"
             "or\n"
             f"max by ({TARGET}) (\n"
             f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
             f"  and on ({_POD}) {_NAMED}\n"
-            ")"
+            ")\n"
+            "or\n"
+            f"count by ({TARGET}) ({_RENAMED.replace(',TARGET', '')})"
         ),
-        hold="15m",
+        hold="5m",
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
             "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
-            "of its vllm_specdec_threshold series, vllm_specdec_info, or the label model_name that vLLM has. Alerts that need them "
+            "of its vllm_specdec_threshold series, vllm_specdec_info, or labels that they need. Alerts that need them "
             "cannot fire, or name no model."
         ),
-        action="Let them through metric relabelling, or bring exporter and rules to the same version.",
+        action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
         dashboard="exporter",
+        context=of_target(
+            f"count({_RENAMED})",
+            COUNT,
+            "{} series have a label that Prometheus renamed to exported_: the target has it too",
+        ),
         why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
     )
 

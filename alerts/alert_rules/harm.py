@@ -44,7 +44,7 @@ _SAME_YARDSTICK = (
     f"unless on ({MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
-_ERRORS = 'sum(increase(vllm:request_success_total{finished_reason="error",MODEL}[5m]))'
+_ERRORS = 'sum(increase(«vllm»request_success_total{finished_reason="error",MODEL}[5m]))'
 _WASTED = "model:vllm_specdec_wasted_verification:ratio_rate5m"
 
 
@@ -83,7 +83,7 @@ _CONTEXT = (
         f"{_ERRORS} > 0",
         COUNT,
         cause(
-            f"({_ERRORS} / (sum(increase(vllm:request_success_total{{MODEL}}[5m])) > 0)) "
+            f"({_ERRORS} / (sum(increase(«vllm»request_success_total{{MODEL}}[5m])) > 0)) "
             f"{_over('failed_request_ratio')}",
             PERCENT,
             ", {} of the requests end in an error",

@@ -185,7 +185,7 @@ def _high() -> Alert:
         threshold=in_force("abnormal_acceptance_ratio", PERCENT),
         sample=drafts("30m"),
         context=cause(
-            'sum(increase(vllm:request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
+            'sum(increase(«vllm»request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
             COUNT,
             "vLLM ended {} answers in 30m because they repeat themselves",
         ),

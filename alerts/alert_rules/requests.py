@@ -160,7 +160,9 @@ def _unrecorded() -> Alert:
         labels={"reason": "no_record"},
         value=this(COUNT) + " requests in 1h, none with a record",
         threshold=of_target(
-            'vllm_specdec_threshold{name="minimum_requests",TARGET}', COUNT, "none of {} requests or more"
+            'vllm_specdec_threshold{threshold="minimum_requests",TARGET}',
+            COUNT,
+            "none of {} requests or more",
         ),
     )
 

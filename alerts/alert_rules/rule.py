@@ -143,7 +143,7 @@ def threshold(name: str) -> str:
 
 def threshold_of_targets(name: str) -> str:
     """Return a threshold by exporter: what has no model has no threshold of a model."""
-    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{name="{name}"}}[{LOOK_BACK}]))'
+    return f'max by ({TARGET}) (last_over_time(vllm_specdec_threshold{{threshold="{name}"}}[{LOOK_BACK}]))'
 
 
 def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterator[Record]:
@@ -263,7 +263,7 @@ def of_target(query: str, form: str, words: str = "{}") -> str:
         form: how the value is written.
         words: what stands around it.
     """
-    matchers = f"{CLUSTER}=%q,namespace=%q,job=%q,instance=%q"
+    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,job=%[3]q,instance=%[4]q"
     labels = f"$labels.{CLUSTER} $labels.namespace $labels.job $labels.instance"
     return _queried(f"printf `{query.replace('TARGET', matchers)}` {labels}", form, words)
 

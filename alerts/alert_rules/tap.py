@@ -114,7 +114,7 @@ def alerts() -> tuple[Alert, ...]:
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=this(PERCENT) + " of the requests",
-            threshold=of_target(f'vllm_specdec_threshold{{name="{_LIMIT}",TARGET}}', PERCENT),
+            threshold=of_target(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', PERCENT),
             sample=of_target(
                 f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
             ),
@@ -220,7 +220,7 @@ def _blind() -> Alert:
         labels={"reason": "not_read"},
         dashboard="requests",
         value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{name="{UNRECORDED}",TARGET}}', PERCENT),
+        threshold=of_target(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', PERCENT),
         sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
         why="The reason no_record does not cover this: it counts only observed requests.",
     )

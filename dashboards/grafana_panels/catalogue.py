@@ -51,5 +51,6 @@ def _lines(dashboards: Iterable[Dashboard]) -> Iterator[str]:
 
 def _row(panel: Panel) -> str:
     text = panel.description.replace("|", "\\|")
-    names = {name for target in panel.targets for name in _SERIES.findall(target.expr)}
+    exprs = "\n".join(target.expr for target in panel.targets)
+    names = set(_SERIES.findall(exprs.replace("«vllm»", "vllm:")))
     return f"| {panel.title} | {text} | {', '.join(f'`{name}`' for name in sorted(names))} |"

@@ -42,10 +42,10 @@ _INFO = f"vllm_specdec_info{{{MODELS}}}"
 SEEN = f"({_INFO} or {' or '.join(f'{_INFO} offset {ago}' for ago in ('5m', '15m', '30m', '1h'))})"
 #: vLLM's own counters: what is known of a model that no exporter watches.
 _OF_VLLM = {
-    "drafts": "vllm:spec_decode_num_drafts_total",
-    "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
-    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
-    "generation_tokens": "vllm:generation_tokens_total",
+    "drafts": "«vllm»spec_decode_num_drafts_total",
+    "draft_tokens": "«vllm»spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "«vllm»spec_decode_num_accepted_tokens_total",
+    "generation_tokens": "«vllm»generation_tokens_total",
 }
 
 
@@ -98,7 +98,7 @@ def threshold(name: str, models: str = "") -> str:
         name: of the threshold.
         models: 1 for each exporter and model; by default for all engines.
     """
-    own = f"max by ({PLACE}) ({metric('threshold', TARGETS, name=name)})"
+    own = f"max by ({PLACE}) ({metric('threshold', TARGETS, threshold=name)})"
     return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or metric('info')})"
 
 
@@ -250,7 +250,7 @@ def survival(over: str = INTERVAL) -> str:
     drafts = f"rate({metric('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
     of_exporter = f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
-    own = summed_rate("vllm:spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
+    own = summed_rate("«vllm»spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
     drafts = summed_rate(_OF_VLLM["drafts"], over=over)
     return or_own_series(of_exporter, f"{own} / on () group_left () ({drafts} > 0)", label="")
 

@@ -83,7 +83,7 @@ def of_models() -> str:
     seen = f"0 * {SEEN}"
     server = f"1 + {seen} and on ({PLACE}, target) ({metric('up', TARGETS)} == 0)"
     exporter = f"{seen} and on ({PLACE}) (max by ({PLACE}) (up{{{TARGETS}}}) == 0)"
-    drafts = f"vllm:spec_decode_num_drafts_total{{{MODELS}}} or sglang:spec_verify_calls_total{{{MODELS}}}"
+    drafts = f"«vllm»spec_decode_num_drafts_total{{{MODELS}}} or sglang:spec_verify_calls_total{{{MODELS}}}"
     alone = f"12 + 0 * {total(drafts, MODEL)}"
     known = f"{of_engines(MODEL)}\nor {total(f'{server} or {exporter}', MODEL, 'max')}"
     return or_own_series(known, alone)

@@ -16,7 +16,7 @@ FIRST_BUCKET = {
 
 def summed_rate(name: str, by: str = "", **matchers: str) -> str:
     """Return the rate of a counter, summed."""
-    return promql.summed_rate(f"vllm:{name}", by=by, **matchers)
+    return promql.summed_rate(f"«vllm»{name}", by=by, **matchers)
 
 
 def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
@@ -25,8 +25,8 @@ def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
     spent, made, of_requests, requests = (
         promql.summed_rate(name, by=by, over=over)
         for name in (
-            "vllm:request_decode_time_seconds_sum",
-            "vllm:generation_tokens_total",
+            "«vllm»request_decode_time_seconds_sum",
+            "«vllm»generation_tokens_total",
             f"{of_sglang}_sum",
             f"{of_sglang}_count",
         )
@@ -36,7 +36,7 @@ def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
 
 def quantile(name: str, share: float) -> str:
     """Return a quantile of a histogram, where it is above the first bucket."""
-    return promql.quantile(f"vllm:{name}", share, above=FIRST_BUCKET.get(name, 0))
+    return promql.quantile(f"«vllm»{name}", share, above=FIRST_BUCKET.get(name, 0))
 
 
 def mean(name: str) -> str:

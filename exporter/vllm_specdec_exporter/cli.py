@@ -14,7 +14,8 @@ from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .config.options import ConfigError, Parser, nearest
+from .config.options import ConfigError, Parser
+from .config.values import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

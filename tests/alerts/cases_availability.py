@@ -67,7 +67,7 @@ def unresolved() -> World:
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
     replica(world, 1, Phase(10))
     world.put("up", target, 10, [1] * 70)
-    name = {**target, "name": "dns+http://vllm.chat.svc:8000"}
+    name = {**target, "dns_name": "dns+http://vllm.chat.svc:8000"}
     world.put("vllm_specdec_discovery_up", name, 0, [1] * 10 + [0] * 50 + [1] * 20)
     return world
 
@@ -108,7 +108,7 @@ def _with_thresholds(minutes: int, since: Callable[[str], int]) -> World:
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "pod": "vllm-1"}
     for name, value in world.thresholds.items():
         if (start := since(name)) < minutes:
-            labels = {**target, "name": name}
+            labels = {**target, "threshold": name}
             world.put("vllm_specdec_threshold", labels, start, [value] * (minutes - start))
     return world
 
@@ -118,6 +118,15 @@ def nameless() -> World:
     world, pod = World(), {"pod": "vllm-1"}
     world.engine(Phase(40), model="", labels=pod)
     world.server(40, model="", labels=pod)
+    return world
+
+
+def renamed() -> World:
+    """The target has a label `state`, so Prometheus renames the exporter's own, until minute 40."""
+    world = World()
+    replica(world, 1, Phase(60))
+    own = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat", "exported_state": "active"}
+    world.put("vllm_specdec_activity", {**own, "state": "blue"}, 10, [1.0] * 30)
     return world
 
 
@@ -200,7 +209,8 @@ SIDECAR_MISSING_CASES: Table = {
 }
 RULES_BLIND_CASES: Table = {
     "no-info": (no_info, {20: "warning instance @1"}),
-    "thresholds-again": (blind, {13: "", 20: "warning instance @1", 42: "warning instance @1", 50: ""}),
+    "a-label-is-renamed": (renamed, {9: "", 21: "warning instance @1", 54: ""}),
+    "thresholds-again": (blind, {3: "", 12: "warning instance @1", 42: "warning instance @1", 50: ""}),
     "a-threshold-of-single-requests-is-missing": (blind_to_requests, {20: "warning instance @1"}),
     "vllm-names-no-model-either": (nameless, {39: ""}),
     "an-exporter-that-is-down-has-none": (all_down, {39: ""}),

@@ -234,7 +234,7 @@ class World:
             self.put("vllm_specdec_poll_errors_total", own, minute, [start + step * i for i in range(n)])
             totals["poll_errors_total", reason] = start + step * n
         for name, value in self.thresholds.items():
-            self.put("vllm_specdec_threshold", {**target, "name": name}, minute, [value] * n)
+            self.put("vllm_specdec_threshold", {**target, "threshold": name}, minute, [value] * n)
 
     def _gauges(self, phase: Phase, minute: int, own: Labels) -> None:
         def gauge(name: str, value: float | None, **more: str) -> None:

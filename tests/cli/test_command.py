@@ -1,5 +1,6 @@
 """The command as a whole: its subcommands and its errors."""
 
+import json
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 import vllm_specdec_exporter
 from prometheus.replay import ReplayServer, series
 from support.commands import Outcome, run, run_here
+from support.faulty_server import CLASSIC, FaultyServer, capture, head, raw
 from support.programs import COMMAND, clean_environment, eventually
 from vllm_specdec_exporter import cli
 
@@ -81,3 +83,25 @@ def test_check_can_be_interrupted(number: signal.Signals) -> None:
         out, err = process.communicate(timeout=120)
     assert (out, err) == ("", "")
     assert process.returncode in (128 + number, -number)
+
+
+def test_every_command_that_reads_a_server_takes_a_deadline_and_its_access() -> None:
+    """A vLLM under load answers in 6 to 24 seconds, and some need a header, a token or certificates."""
+    slow = raw(0.5, head(Content_Type=CLASSIC) + capture())
+    with FaultyServer(slow) as server:
+        for words in (
+            ("check", server.url, "--for", "1s"),
+            ("compare", server.url, f"{server.url}/metrics/", "--for", "1s"),
+            ("baseline", server.url, "--for", "2s", "--out", "/dev/null"),
+            ("calibrate", server.url, "--plain-url", server.url, "--quiet", "--out", "/dev/null"),
+        ):
+            outcome = run_here(*words, "--poll.timeout", "100ms", "--vllm.header", "X-Tenant: blue")
+            assert (outcome.code, "within 0.1 s" in outcome.out + outcome.err) == (4, True), outcome
+            assert server.requests[-1].headers["x-tenant"] == "blue"
+
+
+@pytest.mark.full
+def test_two_answers_that_take_twice_the_time_are_enough() -> None:
+    with FaultyServer(raw(2.2, head(Content_Type=CLASSIC) + capture())) as server:
+        outcome = run_here("check", server.url, "--for", "1s", "--json", "--poll.timeout", "9s")
+    assert json.loads(outcome.out)["targets"][0]["engines"][0]["windows"]

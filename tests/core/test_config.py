@@ -102,7 +102,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"poll_timeout": "10ms"}, '"10ms": at least 50ms is needed'),
     ({"window": ["30s", "900ms"]}, '"900ms": at least 1s is needed'),
     ({"log_format": "xml"}, '"xml": allowed: logfmt, json'),
-    ({"log_level": "INFO"}, '"INFO": allowed: debug, info, warning, error'),
+    ({"log_level": "warn"}, '"warn": allowed: debug, info, warning, error; did you mean warning?'),
     ({"vllm_insecure_skip_verify": "yes"}, '"yes": allowed: true, false'),
     ({"vllm_ca_file": "/no/such/file"}, '"/no/such/file": cannot be read: No such file or directory'),
     ({"vllm_ca_file": "/"}, '"/": cannot be read: Is a directory'),
@@ -260,6 +260,8 @@ def test_what_vllm_could_not_take_as_speculative_config_either_is_refused() -> N
         '"ngram"': "a JSON object is expected, such as ",
         **{f'{{"num_speculative_tokens": {k}}}': whole for k in ("0", "-1", "2.5", '"4"', "true")},
         '{"method": 5}': "method is a string",
+        '{"method": "eagel3"}': '"eagel3" is not known to vLLM; did you mean eagle3?',
+        '{"num_speculative_token": 3}': '"num_speculative_token" is not known to vLLM; did you mean num_spec',
         '{"model": ["x"]}': "model is a string",
     }
     said = {text: refusal(ValueError, parse_speculation, text) for text in starts}

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import msgspec
+import yaml
 
 from support.builders import (
     DATA,
@@ -134,7 +135,9 @@ class TestTensorRT:
 class TestRecognition:
     def test_a_v0_counter_beside_the_drafts_counter_is_v1(self) -> None:
         """The counter of drafts exists in V1 alone, so whatever stands beside it, it is V1."""
-        text = vllm_text(counters(10, [5])) + lines('vllm:spec_decode_efficiency{model_name="m"} 0.5')
+        text = vllm_text(counters(10, [5])) + lines(
+            'vllm:spec_decode_efficiency{engine="0",model_name="m"} 0.5'
+        )
 
         assert read(text).dialect == "vllm-v1"
 
@@ -170,6 +173,22 @@ class TestRecognition:
         said = [refusal(Unrecognized, read, text) for text in texts]
         begins = "no series of a known server; is this the /metrics of a supported server"
         assert [each for each in said if not each.startswith(begins)] == []
+
+    def test_prefixes_of_whoever_renames_vllms_series(self) -> None:
+        """KServe on OpenShift and Ray Serve; the rules and dashboards read no others."""
+        expected = only(read(vllm_text(counters(10, [5])))).counters
+        prefixes = yaml.safe_load((DATA.parents[1] / "alerts/mixin.yml").read_text("utf-8"))["prefixes"]
+        for prefix in (*prefixes, "ray_vllm_", "ray_vllm:"):
+            text = lines(*vllm_lines(counters(10, [5]), prefix=prefix, ReplicaId="r0"))
+            engine = only(read(text))
+            assert (engine.key.engine, engine.counters) == ("ReplicaId=r0", expected), prefix
+
+    def test_metrics_of_an_earlier_tensorrt_and_of_an_exporter_are_named(self) -> None:
+        series = 'e2e_request_latency_seconds_count{engine_type="undefined",model_name="undefined"} 3'
+
+        assert "an earlier TensorRT-LLM" in refusal(Unrecognized, read, lines(series))
+        own = (DATA.parent / "golden" / "metrics.prom").read_bytes()
+        assert "metrics of an exporter" in refusal(Unrecognized, read, own)
 
     def test_drafts_positions_and_v0s_gauges_show_speculation(self) -> None:
         """Counters at 0 show nothing; positions at 0 do."""
@@ -220,11 +239,13 @@ def test_a_hostile_answer_is_refused_early() -> None:
 
 class TestIdentity:
     def test_model_and_engine_identify(self) -> None:
-        """Both may be missing, and any other label means nothing."""
+        """Both may be missing. Any other label separates engines, unless it names a process of one."""
         for pairs, expected in (
             ({}, EngineKey()),
             ({"engine": "3"}, EngineKey("", "3")),
-            ({"model_name": "m", "zone": "eu", "pid": "77"}, EngineKey("m")),
+            ({"model_name": "m", "zone": "", "pid": "77"}, EngineKey("m")),
+            ({"engine": "0", "zone": "eu,x=1%", "at": "b"}, EngineKey("", "0,at=b,zone=eu%2Cx%3D1%25")),
+            ({"zone": "eu"}, EngineKey("", "zone=eu")),
         ):
             assert only(read(lines(f"{DRAFTS}{labels(pairs)} 1"))).key == expected
 
@@ -246,7 +267,9 @@ class TestIdentity:
         rows = [f'{DRAFTS}{{engine="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
 
         assert len(read(lines(*rows[:-1])).engines) == MAX_ENGINES == 256
-        assert malformed(lines(*rows)) == "more than 256 engines in one response"
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by engine"
+        rows = [f'{DRAFTS}{{instance="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by instance"
 
 
 class TestMerging:

@@ -2,6 +2,7 @@ from support.builders import increase
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.case import Case
@@ -55,6 +56,20 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     assert {state: [(f.severity, f.text) for f in each] for state, each in found.items()} == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(ActivityState.WARMING_UP)
     assert [f for each in found.values() for f in each if not f.action.endswith(".")] == []
+
+
+def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:
+    (found,) = find(replace(case_of(ACTIVE), routed=True))
+    assert (found.severity, "keep the model awake" in found.text) == (HINT, True)
+
+
+def test_what_a_newer_vllm_may_have_is_told_and_taken() -> None:
+    """Another number is no misspelling."""
+    case = replace(case_of(ACTIVE), speculation=parse_speculation('{"method": "eagle4", "tree_width": 2}'))
+
+    assert [each.text for each in find(case)] == [
+        "--spec.config has what is not known here: tree_width, eagle4"
+    ]
 
 
 def test_nobody_is_told_to_switch_on_what_a_diffusion_model_does_not_have() -> None:

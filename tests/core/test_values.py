@@ -45,7 +45,7 @@ TARGETS = {
     "http://host:8000/metrics": Target("http://host:8000/metrics"),
     "http://host": Target("http://host/metrics"),
     "https://host/vllm/metrics": Target("https://host/vllm/metrics"),
-    "http://host/other/": Target("http://host/other"),
+    "http://host/other/": Target("http://host/other/"),
     " http://host:8000 ": Target("http://host:8000/metrics"),
     "http://[::1]:8000": Target("http://[::1]:8000/metrics"),
     "http://host:8000?model=a": Target("http://host:8000/metrics?model=a"),
@@ -54,7 +54,7 @@ TARGETS = {
     "http://me:p%40%2F@host": Target("http://host/metrics", user="me", password="p@/"),
     "unix:/run/vllm.sock": Target("http://localhost/metrics", "/run/vllm.sock"),
     "unix:/run/vllm.sock:/metrics": Target("http://localhost/metrics", "/run/vllm.sock"),
-    "unix:/run/vllm.sock:/m/": Target("http://localhost/m", "/run/vllm.sock"),
+    "unix:/run/vllm.sock:/m/": Target("http://localhost/m/", "/run/vllm.sock"),
     "unix:/run/vllm.sock:/m?model=a": Target("http://localhost/m?model=a", "/run/vllm.sock"),
 }
 #: Labels and logs show it without credentials and without the usual path. A router answers for several

@@ -27,7 +27,9 @@ PROMETHEUS = frozenset(
 )
 #: Series of vLLM V1 0.8.5 to 0.10.2 that no capture shows: tests/data/upstream/README.md, at its end.
 VLLM = frozenset(
-    {"vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hits_total", "vllm:gpu_prefix_cache_queries_total"}
+    f"{prefix}vllm:gpu_{name}"
+    for prefix in ("", "kserve_")
+    for name in ("cache_usage_perc", "prefix_cache_hits_total", "prefix_cache_queries_total")
 )
 #: Series of SGLang: those of its recorded answer.
 SGLANG = frozenset(re.findall(r"(?m)^sglang:\w+", upstream("sglang-k3.txt").decode()))

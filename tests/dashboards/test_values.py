@@ -228,7 +228,8 @@ def test_thresholds_are_those_of_each_models_exporter(changes: World) -> None:
     """Not the lowest of all: where models differ there is a line for each, and else one for all."""
     own = {
         labels["model_name"]: changes.prometheus.value(
-            f'vllm_specdec_threshold{{name="disable_acceptance_ratio",pod="{labels["pod"]}"}}', changes.end
+            f"vllm_specdec_threshold{{threshold='disable_acceptance_ratio',pod='{labels['pod']}'}}",
+            changes.end,
         )
         for labels, rows in changes.scraped.select("vllm_specdec_info")
         if not math.isnan(rows[-1])

@@ -35,7 +35,12 @@ FOREIGN = (
     ),
     *("--enable-per-request-metrics", "--disable-log-stats", "--uds"),
     *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
-    *("--speculative-adaptive", "--speculative-adaptive-config", "--spec-synth-rates"),
+    *(
+        "--speculative-adaptive",
+        "--speculative-adaptive-config",
+        "--spec-synth-rates",
+        "--sleep-idle-seconds",
+    ),
     # Alertmanager, amtool, Thanos
     *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
     # kubectl, Helm, Docker, pip

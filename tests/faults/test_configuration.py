@@ -75,9 +75,9 @@ def test_target_removed(one: FaultyServer, other: FaultyServer) -> None:
 def test_threshold_changed(one: FaultyServer) -> None:
     with _configured(one, threshold={"minimum_drafts": 50}) as exporter:
         span = exporter.wait_for(lambda m: _span(m) if _span(m) > 0.4 else None)
-        assert exporter.metrics().value("threshold", name="minimum_drafts") == 50
+        assert exporter.metrics().value("threshold", threshold="minimum_drafts") == 50
         _reload(exporter, _settings(one, threshold={"minimum_drafts": 10_000_000}))
         assert _span(exporter.metrics()) >= span
         after = exporter.wait_for(lambda m: m if m.one_hot("activity") == ["warming_up"] else None)
-        assert after.value("threshold", name="minimum_drafts") == 10_000_000
+        assert after.value("threshold", threshold="minimum_drafts") == 10_000_000
         assert _span(after) >= span

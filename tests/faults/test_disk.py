@@ -33,7 +33,7 @@ def _settings(server: FaultyServer, drafts: int) -> dict[str, Any]:
 
 
 def _drafts(exporter: RunningExporter) -> float | None:
-    return exporter.metrics().value("threshold", name="minimum_drafts")
+    return exporter.metrics().value("threshold", threshold="minimum_drafts")
 
 
 def _assert_refused(exporter: RunningExporter, before: float) -> None:

@@ -129,6 +129,10 @@ UNUSABLE: dict[str, tuple[object, str]] = {
     "no UTF-8": (b'{"choices": [], "model": "\xff"}', "not the JSON of a request and its response"),
     "a number": (b"7", "not a JSON object"),
     "another API": ({"object": "list", "data": [{"embedding": [0.1]}]}, UNKNOWN),
+    "a benchmark": (
+        {"request_throughput": 2.1, "spec_decode_acceptance_rate": 40.0},
+        "has totals of all requests",
+    ),
     "a request alone": (CHAT, "a request without its response"),
     "a request of a pair alone": ({"request": CHAT}, "a request without its response"),
     "no answer": ({"request": CHAT, "response": None}, FAILED),

@@ -61,6 +61,17 @@ class TestReading:
             assert parse_record(found) == parse_record(SUMMARY)
             assert parse_record({**SUMMARY, "acceptance_histogram": nothing}) == DraftRecord(4, 10, 5)
 
+    def test_a_summary_of_whole_drafts_has_every_step(self) -> None:
+        """If all drafts had K tokens, the distribution tells what the steps would; K may be left out."""
+        steps = [(3, 0)] * 4 + [(3, 1)] * 3 + [(3, 2)] * 3 + [(3, 3)] * 4
+        whole = record_of(steps) | {"acceptance_histogram": [4, 3, 3, 4]}
+        summary = {name: value for name, value in whole.items() if not name.startswith("per_step")}
+        for k in (3, None):
+            assert parse_record({**summary, "num_spec_tokens": k}) == parse_record(whole)
+        deeper = {**summary, "num_spec_tokens": 4}
+        assert parse_record(deeper).steps == {}
+        assert Observation(0.0, record=parse_record(deeper)).state is RecordState.SUMMARY
+
     def test_nothing_drafted(self) -> None:
         """A grammar may strike out all drafted tokens of all steps."""
         record = parse_record(record_of([(0, 0), (0, 0)]))

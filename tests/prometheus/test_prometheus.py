@@ -180,7 +180,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_promql_finds_where_speculation_loses(run: Run) -> None:
     """A rule that compares the end of the interval with the threshold says what the verdict says."""
     high = f'{PREFIX}speedup_interval{{job="plain",bound="high"}}'
-    threshold = f'on() group_left {PREFIX}threshold{{job="plain",name="harmful_speedup"}}'
+    threshold = f'on() group_left {PREFIX}threshold{{job="plain",threshold="harmful_speedup"}}'
     verdict = f'{PREFIX}payoff{{job="plain",verdict="harmful"}} == 1'
     judged = [s for s in run.plain if s.one("up") == 1 and s.one("activity", state="active") == 1]
     assert len(judged) > 12

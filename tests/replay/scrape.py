@@ -161,7 +161,7 @@ class Replica:
             storage.put("vllm_specdec_poll_errors_total", labels, minute, errors.get(reason, 0.0))
         if now.thresholds:
             for name, value in self._thresholds:
-                storage.put("vllm_specdec_threshold", {**target, "name": name}, minute, value)
+                storage.put("vllm_specdec_threshold", {**target, "threshold": name}, minute, value)
 
     def _engine(
         self, storage: Storage, result: pipeline.EngineResult, target: dict[str, str], minute: int

@@ -16,6 +16,7 @@ from aiohttp import web
 from faults.rig import connect
 from support.certificates import Authority, server_side
 from support.exporter import request, running_exporter
+from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.serve import connection_limits as module
 from vllm_specdec_exporter.serve import sockets
@@ -223,3 +224,11 @@ def test_peers() -> None:
         "": "",
     }
     assert {address: peer_key(address) for address in peers} == peers
+
+
+async def test_the_wildcard_of_ipv6_is_both_families() -> None:
+    """As in Go programs: a Prometheus that scrapes the IPv4 address of a pod reaches it."""
+    listener = await Listener.open("::", free_port())
+    hosts = sorted(address.rpartition(":")[0] for address in listener.addresses)
+    listener.close()
+    assert hosts == ["0.0.0.0", "[::]"]

@@ -75,12 +75,13 @@ def test_unknown_variables_are_warned_about() -> None:
         *("POLL_INTERVALL", "LOG_LEVEL", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP_METRICS"),
         *("PORT", "PORT_9850_TCP", "PORT_9850_TCP_ADDR"),
     )
-    with running_exporter(
-        "--vllm.url", CLOSED, env={f"{PREFIX}{name}": "info" for name in names}
-    ) as exporter:
+    given = {f"{PREFIX}{name}": "info" for name in names} | {"VLLM_SPECDEC_POLL_INTERVAL": "5s"}
+    with running_exporter("--vllm.url", CLOSED, env=given | {"VLLM_SPECDEC_URL": "http://x"}) as exporter:
         lines = exporter.log_lines("unknown environment variable")
 
-    assert [(line["name"], line["level"]) for line in lines] == [(f"{PREFIX}POLL_INTERVALL", "warning")]
+    misspelt = [f"{PREFIX}POLL_INTERVALL", "VLLM_SPECDEC_POLL_INTERVAL"]
+    assert [(line["name"], line["level"]) for line in lines] == [(name, "warning") for name in misspelt]
+    assert {line["did_you_mean"] for line in lines} == {f"{PREFIX}POLL_INTERVAL"}
 
 
 def test_help() -> None:

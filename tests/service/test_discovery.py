@@ -106,4 +106,4 @@ def test_a_name_of_this_machine() -> None:
         running_exporter("--vllm.url", f"dns+http://localhost:{server.port}") as exporter,
     ):
         eventually(lambda: exporter.metrics().value("up", target=f"http://127.0.0.1:{server.port}") == 1.0)
-        assert exporter.metrics().value("discovery_up", name=f"dns+http://localhost:{server.port}") == 1.0
+        assert exporter.metrics().value("discovery_up", dns_name=f"dns+http://localhost:{server.port}") == 1.0

@@ -21,7 +21,7 @@ from support.programs import eventually
 from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
-from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.observe.result import EngineResult, PollFailure, TargetResult
 from vllm_specdec_exporter.publish.events import aggregate, changes
 from vllm_specdec_exporter.serve import logs
 
@@ -80,6 +80,15 @@ def aggregated(only: EngineResult) -> dict[str, object]:
     """Return the fields of the engine's aggregate line."""
     [event] = aggregate(page_of(target(only)))
     return event.fields
+
+
+def test_a_port_that_refuses_is_told_in_every_interval() -> None:
+    """A wrong port looks like a model that loads, but it does not end."""
+    failure = PollFailure("refused", "nothing listens at the address")
+    [event] = aggregate(page_of(TargetResult("http://vllm:8001", failure=failure)))
+
+    assert (event.level, event.message) == (logging.INFO, "no metrics")
+    assert (event.fields["reason"], event.fields["error"]) == ("refused", failure.message)
 
 
 def test_the_aggregate_tells_payoff_and_recommendation() -> None:

@@ -132,11 +132,36 @@ class TestRequest:
     async def test_path(self, server: FaultyServer) -> None:
         """The path is the one given, or /metrics."""
         query = "/metrics?model=a%20b&autoload=false"
-        for address in ("", "/", "/metrics/", "/v1/stats", query):
+        for address in ("", "/", "/metrics/", "/v1/stats", query, "/metrics?model=b"):
             await fetch(server.url + address)
 
         asked = [request.path for request in server.requests]
-        assert asked == ["/metrics", "/metrics", "/metrics", "/v1/stats", query]
+        routed = "/metrics?model=b&autoload=false"  # llama.cpp's router would load the model
+        assert asked == ["/metrics", "/metrics", "/metrics/", "/v1/stats", query, routed]
+
+    async def test_a_redirect_to_the_same_path_with_a_slash_is_followed(self, server: FaultyServer) -> None:
+        """As of applications that are mounted at /metrics; no other redirect is."""
+        for location in ("/metrics/", f"{server.url}/metrics/"):
+            moved = status("307 Temporary Redirect", Location=location)
+            answers = {"/metrics": moved, "/metrics/": HEALTHY}
+            server.behaviour = Behaviour(lambda peer, to=answers: to[server.requests[-1].path].run(peer))
+            assert await fetch(server.url) == BODY
+        server.behaviour = status("307 Temporary Redirect", Location="https://127.0.0.1/metrics/")
+        assert "redirected to 'https://127.0.0.1/metrics/'" in str(await failure(server.url))
+
+    async def test_a_wrong_path_or_port_is_named(self, server: FaultyServer) -> None:
+        """The API's path, and a port with TLS or without."""
+        server.behaviour = status("404 Not Found")
+        assert "at /v1: the metrics of most servers are at /metrics" in str(await failure(f"{server.url}/v1"))
+        told = await failure(server.url.replace("http:", "https:"), 1.0)
+        assert told.reason in ("tls", "timeout")
+        server.behaviour = raw(b"HTTP/1.1 400 Bad Request\r\n\r\n", reads_request=False)
+        told = await failure(server.url.replace("http:", "https:"))
+        assert str(told).endswith(
+            "the server does not speak TLS at this port: give http:// in place of https://"
+        )
+        server.behaviour = answer(b"Client sent an HTTP request to an HTTPS server.\n", "400 Bad Request")
+        assert str(await failure(server.url)).endswith("give https:// in place of http://")
 
     async def test_headers(self, server: FaultyServer) -> None:
         """Headers of the configuration are sent, all of a name in order, and replace the client's own."""

@@ -171,6 +171,13 @@ def test_others_are_counted_only_and_hide_nothing(name: str) -> None:
     assert (watched.watch.requests, watched.unobserved) == (2, {})
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages?beta=true"])
+def test_text_of_an_api_without_records_is_unobserved(path: str) -> None:
+    """Clients of these APIs do not look like no traffic."""
+    watched = observe(([request({"input": "x"}, path)], [answer({"output": []})]))
+    assert (watched.watch.requests, watched.told, watched.unobserved) == (1, [], {"route": 1})
+
+
 _UNOBSERVED: dict[str, tuple[bytes, bytes, str]] = {
     "400": (ASKED_PLAIN, answer({"error": {}}, "400 Bad Request"), "refused"),
     "500": (ASKED_PLAIN, answer(b"Internal Server Error", "500 Internal Server Error"), "refused"),

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import files
@@ -24,6 +25,14 @@ if TYPE_CHECKING:
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")
 DEFAULT_URL = "".join(URL.default or "")
+#: The options of `serve` that say how to reach a server.
+SERVER_OPTIONS = tuple(
+    replace(option, help="Deadline of a poll. Default: the time between two polls, or 4s if that is less.")
+    if option.name == "poll.timeout"
+    else option
+    for option in OPTIONS
+    if option.name.startswith("vllm.") or option.name == "poll.timeout"
+)
 
 
 def add_flag(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import replace
@@ -20,22 +21,27 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from ..config.options import ConfigError
+from ..config.options import ConfigError, add_flags, gather
+from ..config.values import parse_target
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import MAX_UNCERTAINTY, Basis
 from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
+from ..serve.configuration import build_upstream
 from .arguments import (
+    SERVER_OPTIONS,
+    URL,
     add_flag,
     check_writable,
     fail,
     number_between,
+    parsed,
     values_of,
     whole_between,
     write_file,
 )
-from .sweep import SweepPlan, endpoint, load_prompts, run_sweep
-from .sweep.client import Unreachable
+from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
+from .sweep.client import Endpoint, Unreachable, without_api
 from .sweep.grid import Prompt, PromptSet
 from .sweep.record import Status
 from .sweep.runner import OtherTraffic, SweepProgress
@@ -65,6 +71,7 @@ _MAX_STEP_DIFFERENCE = 0.1
 #: K schedule may draft.
 _FEW_DRAFTS = 0.05
 
+_OPTIONS = tuple(option for option in SERVER_OPTIONS if option is not URL)
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
 
@@ -107,6 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
     add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
     add_flag(parser, "--quiet", "Show no progress.")
+    add_flags(parser, _OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -129,8 +137,9 @@ def run(args: argparse.Namespace) -> int:
         )
         return FINE
     check_writable("--out", Path(args.out))
+    servers = _servers(args)
     try:
-        identity, cells = asyncio.run(_measure(args, plans))
+        identity, cells = asyncio.run(_measure(args, plans, servers))
     except Unreachable as error:
         return fail("calibrate", error, UNREACHABLE)
     except OtherTraffic as error:
@@ -187,6 +196,17 @@ def _urls(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.url, args.plain_url) if args.plain_url else (args.url,)
 
 
+def _servers(args: argparse.Namespace) -> list[Endpoint]:
+    """Return the servers; ConfigError if an address or a setting is invalid."""
+    values, _ = gather(_OPTIONS, vars(args), os.environ, None)
+    servers = []
+    for url in _urls(args):
+        own = values | {"vllm.url": (without_api(parsed("URL", url, parse_target)),)}
+        config = build_upstream(own, values["poll.timeout"] or METRICS_TIMEOUT)
+        servers.append(Endpoint(config, args.api_key_file))
+    return servers
+
+
 def _prompts(names: str, contexts: Sequence[int]) -> tuple[PromptSet, ...]:
     """Return the sets, and the first again for each longer context; the longest is first.
 
@@ -227,7 +247,7 @@ def _plan(args: argparse.Namespace, prompts: tuple[PromptSet, ...], batch: int) 
 
 
 async def _measure(
-    args: argparse.Namespace, plans: Sequence[SweepPlan]
+    args: argparse.Namespace, plans: Sequence[SweepPlan], servers: Sequence[Endpoint]
 ) -> tuple[ServerIdentity, list[CellResult]]:
     """Return the server, and the cells of both servers, in turn so that a slow drift affects both."""
     progress = SweepProgress(None if args.quiet else sys.stderr)
@@ -236,8 +256,7 @@ async def _measure(
     for repeat in range(args.repeats):
         for plan in plans:
             # Each goes first in turn, or a drift would always favour the same one.
-            for url in _urls(args)[:: -1 if repeat % 2 else 1]:
-                server = endpoint(url, api_key_file=args.api_key_file)
+            for server in servers[:: -1 if repeat % 2 else 1]:
                 outcome = await run_sweep(plan, server, progress=progress)
                 if outcome.stopped:
                     raise OtherTraffic(outcome.stopped)

@@ -34,7 +34,17 @@ from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.upstream import Upstream
 from ..serve.upstream_tls import tls_context
-from .arguments import URL, add_flag, add_output_flags, add_url, fail, flags_of, seconds_of, wants_color
+from .arguments import (
+    SERVER_OPTIONS,
+    URL,
+    add_flag,
+    add_output_flags,
+    add_url,
+    fail,
+    flags_of,
+    seconds_of,
+    wants_color,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -46,8 +56,9 @@ if TYPE_CHECKING:
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` with the same meaning here. The server is the positional argument.
-OPTIONS = tuple(
-    o for o in ALL_OPTIONS if o.name.startswith(("vllm.", "spec.", "cost.", "baseline.", "threshold"))
+OPTIONS = (
+    *SERVER_OPTIONS,
+    *(o for o in ALL_OPTIONS if o.name.startswith(("spec.", "cost.", "baseline.", "threshold"))),
 )
 
 #: Those that also apply to --exporter.
@@ -158,12 +169,13 @@ def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
     values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
     given = _DEFAULT_DURATION if args.duration is None else args.duration
     duration = seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
-    upstream = configuration.build_upstream(values, timeout=max(4.0, duration / _SAMPLES))
+    timeout = values["poll.timeout"] or max(4.0, duration / _SAMPLES)
+    upstream = configuration.build_upstream(values, timeout)
     if len(upstream.targets) > 1:
         raise ConfigError("check looks at one server; give one URL")
     window = Window(duration)
     # The window includes the first sample, however long the polls took.
-    settings = configuration.build_settings(values, (window,), judged=window, slack=duration)
+    settings = configuration.build_settings(values, (window,), judged=window, slack=duration + timeout)
     return upstream, replace(settings, latencies=True), duration
 
 

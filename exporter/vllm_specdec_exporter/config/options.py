@@ -11,22 +11,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .values import boolean, duration, file
+from .values import boolean, duration, file, nearest
 
-ENVIRONMENT_PREFIX = "VLLM_SPECDEC_EXPORTER_"
+_PRODUCT = "VLLM_SPECDEC_"
+ENVIRONMENT_PREFIX = f"{_PRODUCT}EXPORTER_"
 
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?$")
-
-
-def nearest(word: object, known: Iterable[str]) -> str:
-    """Return the known word that is most like `word`, empty if none is like it."""
-    import difflib  # here, for the memory of a sidecar
-
-    return "".join(difflib.get_close_matches(str(word), known, 1))
 
 
 class ConfigError(Exception):
@@ -169,7 +163,7 @@ def check_both_or_neither(values: Mapping[str, Any], first: str, second: str) ->
 
 
 def unknown_variables(options: Sequence[Option], environment: Mapping[str, str]) -> list[str]:
-    """Return the variables with the prefix that belong to no option, probably misspelt.
+    """Return the variables with the prefix, or its beginning, that belong to no option, probably misspelt.
 
     Ignores ``..._SERVICE_*`` and ``..._PORT*``, which Kubernetes sets for Services with such a name.
     """
@@ -177,7 +171,9 @@ def unknown_variables(options: Sequence[Option], environment: Mapping[str, str])
     return sorted(
         name
         for name in environment
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in known and not _SERVICE_LINK.search(name)
+        if (name.startswith(ENVIRONMENT_PREFIX) or (name.startswith(_PRODUCT) and nearest(name, known, 0.8)))
+        and name not in known
+        and not _SERVICE_LINK.search(name)
     )
 
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"
@@ -56,12 +56,21 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
     return parse
 
 
+def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return the known word that is most like `word`, empty if none has this likeness, 0 to 1."""
+    import difflib  # here, for the memory of a sidecar
+
+    return "".join(difflib.get_close_matches(str(word), known, 1, likeness))
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     """Return a parser that accepts only these words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
-            raise ValueError(f"allowed: {', '.join(allowed)}")
+            near = nearest(text.lower(), allowed)
+            hint = f"; did you mean {near}?" if near else ""
+            raise ValueError(f"allowed: {', '.join(allowed)}{hint}")
         return text
 
     return parse
@@ -241,6 +250,12 @@ class Target:
         tls = parts.scheme == "https"
         return parts.hostname or "", parts.port or (443 if tls else 80), tls
 
+    @property
+    def polled_url(self) -> str:
+        """The URL to poll. With a model in it, a router such as llama.cpp's must not load the model."""
+        loads = re.search("[?&]model=", self.url) and "autoload=" not in self.url
+        return f"{self.url}&autoload=false" if loads else self.url
+
     def sibling_url(self, name: str) -> str:
         """The URL of `name` beside the metrics; empty if the path of the metrics is not ``.../metrics``."""
         scheme, host, path, _, _ = urlsplit(self.url)
@@ -251,7 +266,7 @@ class Target:
 def parse_target(text: str) -> Target:
     """Return the target of a URL, or of ``unix:/path/to.sock[:/metrics]``.
 
-    The default path is ``/metrics``. A trailing slash is dropped: vLLM returns other content there.
+    The default path is ``/metrics``; any other is kept as it is.
     """
     text = text.strip()
     if text.startswith("unix:"):
@@ -324,4 +339,4 @@ def _is_host(text: str) -> bool:
 
 
 def _metrics_path(path: str) -> str:
-    return path.rstrip("/") or "/metrics"
+    return path if path.strip("/") else "/metrics"

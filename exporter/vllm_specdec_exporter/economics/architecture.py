@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..config.options import nearest
+from ..config.values import nearest
 from .sizes import FAMILIES, Family, is_quantized, stored_precision
 
 if TYPE_CHECKING:

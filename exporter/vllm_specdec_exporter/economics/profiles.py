@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config.options import nearest
+from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import PhysicalModel, modelled_error, usual_drafter
 from .model import from_parameters, model_in_name, size_in_name

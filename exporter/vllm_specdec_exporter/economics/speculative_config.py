@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ..config.values import nearest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -97,6 +99,39 @@ def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[i
     yield from _runs(middle + 1, last, best)
 
 
+#: What vLLM's SpeculativeConfig has had from 0.8.5 to 0.33.
+_METHOD_NAMES = (
+    "ngram ngram_gpu suffix eagle eagle3 dflash dspark mtp medusa mlp_speculator draft_model custom_class "
+    "extract_hidden_states deepseek_mtp mimo_mtp glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp "
+    "nemotron_h_mtp exaone_moe_mtp exaone4_5_mtp qwen3_next_mtp qwen3_5_mtp longcat_flash_mtp "
+    "pangu_ultra_moe_mtp step3p5_mtp hy_v3_mtp"
+)
+_KEY_NAMES = (
+    "method model num_speculative_tokens num_speculative_tokens_per_batch_size enforce_eager quantization "
+    "draft_tensor_parallel_size tensor_parallel_size max_model_len revision code_revision moe_backend "
+    "attention_backend disable_by_batch_size disable_padded_drafter_batch disable_logprobs disable_log_stats "
+    "disable_mqa_scorer prompt_lookup_max prompt_lookup_min speculative_token_tree parallel_drafting "
+    "suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor "
+    "suffix_decoding_min_token_prob draft_load_config acceptance_method posterior_threshold posterior_alpha "
+    "rejection_sample_method draft_sample_method synthetic_acceptance_rate synthetic_acceptance_rates "
+    "use_local_argmax_reduction enable_adaptive_verification"
+)
+_METHODS, _KEYS = frozenset(_METHOD_NAMES.split()), frozenset(_KEY_NAMES.split())
+_LIKENESS = 0.8  # of a misspelt word and the right one, at least
+_DIGITS = re.compile(r"\d")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """Return the known word that a word is a misspelling of, empty for a known one or a new one.
+
+    Another number is no misspelling: a newer vLLM may have ``eagle4``.
+    """
+    if word in known:
+        return ""
+    near = nearest(word, known, _LIKENESS)
+    return near if _DIGITS.findall(near) == _DIGITS.findall(word) else ""
+
+
 _K = "num_speculative_tokens"
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ROW = ("first batch size", "last batch size", "K")
@@ -112,6 +147,12 @@ class Speculation:
     num_speculative_tokens: int | None = None  # K
     document: str = ""  # the JSON itself
     schedule: tuple[ScheduleRow, ...] = ()  # K by batch size, if the JSON has it
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The keys and the method that are not known here; a newer vLLM may have them."""
+        keys = [key for key in (json.loads(self.document) if self.document else {}) if key not in _KEYS]
+        return (*keys, *([self.method] if self.method and self.method not in _METHODS else []))
 
     @property
     def tree(self) -> bool:
@@ -133,6 +174,12 @@ class Speculation:
             (r.num_speculative_tokens for r in self.schedule if batch <= r.last),
             self.schedule[-1].num_speculative_tokens,
         )
+
+    def scheduled_k_of(self, least: float, most: float) -> int | None:
+        """Return the scheduled K of all batches of these numbers of requests; ``None`` if it differs."""
+        rows = {row for row in self.schedule if row.first <= most and least <= row.last}
+        ends = {self.scheduled_k(least), self.scheduled_k(most), *(r.num_speculative_tokens for r in rows)}
+        return next(iter(ends)) if len(ends) == 1 else None
 
     def with_k(self, k: int, schedule: Iterable[ScheduleRow] = ()) -> str:
         """Return the JSON with another K and, in place of any schedule, the given one."""
@@ -163,6 +210,10 @@ def parse_speculation(text: str) -> Speculation:
     for name in ("method", "model"):
         if not isinstance(document.get(name) or "", str):
             raise ValueError(f"{name} is a string")
+    for known, words in ((_KEYS, document), (_METHODS, filter(None, [document.get("method")]))):
+        for word in words:
+            if near := _meant(word, known):
+                raise ValueError(f"{json.dumps(word)} is not known to vLLM; did you mean {near}?")
     return Speculation(
         configured=True,
         method=document.get("method") or "",

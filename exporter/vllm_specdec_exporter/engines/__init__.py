@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ..exposition.text import MalformedExposition, Selection
-from .dialect import Dialect
+from .dialect import Dialect, Unrecognized, identify
 from .dialects import DIALECTS
 from .normal_form import normalise, read_latencies
 
 if TYPE_CHECKING:
-    from .reading import Reading
+    from collections.abc import Iterable
+
+    from ..exposition.text import SampleLine
+    from .reading import EngineKey, Reading
 
 __all__ = ["DIALECTS", "Dialect", "ReadingEmptiesError", "Unrecognized", "read"]
-
-
-class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
-    """The response is an exposition, but of no supported server."""
 
 
 class ReadingEmptiesError(Unrecognized):
@@ -25,6 +26,12 @@ class ReadingEmptiesError(Unrecognized):
 
 _NAMES = {name for dialect in DIALECTS for name in dialect.names()}
 _SELECTION = Selection(_NAMES)
+_TENSORRT = rb"(?m)^(?:e2e_request_latency_seconds_count|request_success_total)\{.*engine_type="
+#: What responses of no supported server are, by the pattern of a series.
+_OTHERS = {
+    b"(?m)^vllm_specdec_build_info": "the metrics of an exporter, not of a server: give the server's address",
+    _TENSORRT: "metrics without a prefix, as of an earlier TensorRT-LLM, which counts no drafts: upgrade it",
+}
 #: Histograms quadruple the lines to parse, so they are read only on demand.
 _WITH_LATENCIES = Selection(_NAMES.union(*(dialect.histogram_fields for dialect in DIALECTS)))
 
@@ -39,7 +46,8 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, proces
         process: what tells this process of the server from others, if the response has it.
 
     Raises MalformedExposition for anything but an exposition, and Unrecognized for one without a series of a
-    supported server, its subclass ReadingEmptiesError for the queue of TensorRT-LLM's /metrics.
+    supported server or with series of several kinds, its subclass ReadingEmptiesError for the queue of
+    TensorRT-LLM's /metrics.
     """
     start = body[:256].lstrip().lower()
     if start.startswith((b"<!doctype", b"<html")):
@@ -52,12 +60,39 @@ def read(body: bytes, content_type: str = "", *, latencies: bool = False, proces
     if "openmetrics" in content_type.lower() and not body.rstrip().endswith(b"# EOF"):
         raise MalformedExposition("an OpenMetrics text without # EOF at the end: it was truncated")
     lines = tuple((_WITH_LATENCIES if latencies else _SELECTION).lines(body))
+    for mark, words in () if lines else _OTHERS.items():
+        if re.search(mark, body):
+            raise Unrecognized(words)
+    dialect = _only_dialect(lines)
+    reading = normalise(dialect, lines, process)
+    return read_latencies(dialect, lines, reading) if latencies else reading
+
+
+def _only_dialect(lines: tuple[SampleLine, ...]) -> Dialect:
+    """Return the dialect of a response; Unrecognized without one, or if servers of several are in it."""
     seen = {line.name for line in lines}
-    for dialect in DIALECTS:
-        if dialect.recognises(seen):
-            reading = normalise(dialect, lines, process)
-            return read_latencies(dialect, lines, reading) if latencies else reading
-    raise Unrecognized(
-        "no series of a known server; is this the /metrics of a supported server, and does the server run "
-        "without --disable-log-stats?"
-    )
+    possible = [dialect for dialect in DIALECTS if dialect.may_be(seen)]
+    found = [dialect for dialect in possible if dialect.recognises(seen)]
+    if not found:
+        raise Unrecognized(
+            "no series of a known server; is this the /metrics of a supported server, and does the server "
+            "run without --disable-log-stats?"
+        )
+    one = found[0]
+    names = {one.name, *(each.name for each in found if each.prefixes != one.prefixes)}
+    if len(names) == 1 and len(possible) > 1:  # the kinds of the engines, each by itself
+        by_engine = _names_by_engine(one, lines).values()
+        names.update(*([d.name for d in possible if d.recognises(own)][:1] for own in by_engine))
+    if len(names) > 1:
+        raise Unrecognized(
+            f"several servers in one response ({', '.join(sorted(names))}): poll each of them itself"
+        )
+    return one
+
+
+def _names_by_engine(dialect: Dialect, lines: Iterable[SampleLine]) -> dict[EngineKey, set[str]]:
+    parts = dialect.parts_in(lines)
+    names: defaultdict[EngineKey, set[str]] = defaultdict(set)
+    for line in lines:
+        names[identify(line.labels, parts)[0]].add(line.name)
+    return names

@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from .reading import VLLM, Counters, Drafting, Latencies, Lifetime, Load, Server, Steps
+from .reading import VLLM, Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Server, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from ..exposition.text import Labels, SampleLine
 
 MAX_POSITIONS = 256  # positions become label values; the deepest drafts in use have some 30
 #: The counters with one value per position.
 PER_POSITION = "accepted_tokens_per_position"
 DRAFTED_PER_POSITION = "drafted_tokens_per_position"
 
+IDENTITY = frozenset({"model_name", "engine"})  # the labels that identify an engine of a server
+
 #: The fields of the parts of the normal form.
 COUNTERS, LOAD, STEPS, LIFETIME_GAUGES, DRAFTING = (
     frozenset(part.__struct_fields__) for part in (Counters, Load, Steps, Lifetime, Drafting)
 )
+
+
+class Unrecognized(ValueError):  # noqa: N818 - named like the metric's reason label
+    """The response is an exposition, but of no supported server, or of several that cannot be separated."""
+
+
+@lru_cache(maxsize=2048)
+def identify(labels: Labels, parts: frozenset[str], own: str = "") -> tuple[EngineKey, str]:
+    """Return the engine of a series, and the value of the label `own`, which says what the series counts.
+
+    The labels in `parts` name parts of one engine. Each other label separates engines.
+    """
+    by_name = dict(labels)
+    value = by_name.pop(own, "")
+    model_name, engine = by_name.pop("model_name", ""), _encoded(by_name.pop("engine", ""))
+    separating = [f"{name}={_encoded(text)}" for name, text in by_name.items() if text and name not in parts]
+    return EngineKey(model_name, ",".join([engine, *separating] if engine else separating)), value
+
+
+def _encoded(text: str) -> str:
+    return text.replace("%", "%25").replace(",", "%2C").replace("=", "%3D")
 
 
 @dataclass(frozen=True)
@@ -56,6 +81,10 @@ class Dialect:
     position_label: str = "position"  # the label that has the position
     #: Labels of the processes of one engine, which all print the same. The first process counts.
     ranks: tuple[str, ...] = ()
+    #: Other labels that name a part of one engine, such as one of its processes or a class of its requests.
+    #: Their series are added up. `pid` is one in every dialect: prometheus_client gives it to gauges of
+    #: several processes. Any label that is in neither list separates engines.
+    parts: frozenset[str] = frozenset()
     passive: str = ""  # value of the label `engine_type` of engines that never verify a draft
     uncounted: str = ""  # why this dialect does not count drafts, empty if it does
     missing: str = ""  # why the counter of drafts may be missing although tokens were generated
@@ -117,6 +146,60 @@ class Dialect:
         names = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
         return names | frozenset(self.category_fields)
 
+    def may_be(self, seen: set[str]) -> bool:
+        """Return whether any of these sample names identifies this dialect."""
+        return not self._identifying.isdisjoint(seen)
+
     def recognises(self, seen: set[str]) -> bool:
         """Return whether a response with these sample names is in this dialect."""
-        return not self._identifying.isdisjoint(seen) and self._excluding.isdisjoint(seen)
+        return self.may_be(seen) and self._excluding.isdisjoint(seen)
+
+    def parts_in(self, lines: Iterable[SampleLine]) -> frozenset[str]:
+        """Return the labels in a response that name parts of one engine.
+
+        A server whose processes have ranks may give the requests that it counts labels of the client's
+        choice. The series of its ranks lack them, while a label that a gateway adds is in all series.
+        """
+        if not self.ranks:
+            return self.parts | {"pid"}
+        of_ranks: set[str] = set()
+        of_requests: set[str] = set()
+        for labels in {line.labels for line in lines}:
+            names = {name for name, _ in labels}
+            (of_requests if names.isdisjoint(self.ranks) else of_ranks).update(names)
+        requests = of_requests - of_ranks if of_ranks else set()
+        return self.parts.union(self.ranks, requests - IDENTITY, {"pid"})
+
+    def of_category(self, line: SampleLine) -> tuple[str, int] | None:
+        """Return the field of a series by its label `category`, ``None`` if it has none."""
+        values = self.category_fields.get(line.name)
+        attribute = values.get(dict(line.labels).get("category", "")) if values else None
+        return (attribute, 0) if attribute else None
+
+    def of_first_rank(self, lines: Iterable[SampleLine]) -> Iterable[SampleLine]:
+        """Return `lines` with one of each set of series that differ only in their ranks: the lowest.
+
+        Of a gauge by priority, the series without one is the total, so the others are left out. Of a counter
+        it is one more class of requests.
+        """
+        kept: dict[tuple[str, Labels], tuple[tuple[int, ...], SampleLine]] = {}
+        totals = set()
+        duplicates = []
+        for line in lines:
+            by_name = dict(line.labels)
+            texts = [by_name.pop(name, "") for name in self.ranks]
+            rank = tuple(int(text) if text.isascii() and text.isdecimal() else 0 for text in texts)
+            series = (line.name, tuple(by_name.items()))
+            if series not in kept or rank < kept[series][0]:
+                kept[series] = rank, line
+            elif rank == kept[series][0]:
+                duplicates.append(line)
+            gauge = self.fields.get(line.name, ("",))[0] in LOAD
+            if by_name.pop("priority", None) == "" and gauge:
+                totals.add((line.name, tuple(by_name.items())))
+        first = []
+        for (name, labels), (_, line) in kept.items():
+            without = tuple(pair for pair in labels if pair[0] != "priority")
+            if (name, without) not in totals or ("priority", "") in labels:
+                first.append(line)
+        return first + duplicates

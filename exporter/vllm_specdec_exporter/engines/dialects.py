@@ -44,7 +44,8 @@ _LATENCY_HISTOGRAMS = {
     "end_to_end": "e2e_request_latency_seconds",
 }
 
-_PREFIXES = ("vllm:", "vllm_")
+#: As vLLM prints them, as KServe on OpenShift renames them, and as Ray Serve exports them.
+_PREFIXES = ("vllm:", "vllm_", "kserve_vllm:", "ray_vllm_", "ray_vllm:")
 
 _V1_SERIES = {
     **_SPEC_DECODE_SERIES,
@@ -58,6 +59,9 @@ _V1_IDENTIFYING = frozenset(
 
 _SGLANG_PREFIXES = ("sglang:", "sglang_")
 _SGLANG_RANKS = ("pp_rank", "tp_rank", "moe_ep_rank")
+#: Counters are of the whole server, so gauges are added up over `dp_rank`. `priority` and `is_streaming` are
+#: classes of requests. Of one server `engine_type` has one value (sglang/srt/observability, 0.5.23).
+_SGLANG_PARTS = frozenset({"dp_rank", "priority", "is_streaming", "engine_type"})
 _SGLANG_LOAD = {
     "requests_running": ("num_running_reqs",),
     "requests_waiting": ("num_queue_reqs",),
@@ -206,6 +210,7 @@ _DIALECTS = (
         histograms=_LATENCY_HISTOGRAMS,
         counts_finished_requests=True,
         ranks=_SGLANG_RANKS,
+        parts=_SGLANG_PARTS,
         passive="prefill",
         missing="no finished request had a draft, or the server's front end does not count verifications",
         server=SGLANG,
@@ -219,6 +224,7 @@ _DIALECTS = (
         excluding=frozenset({"spec_num_draft_tokens", "spec_verify_calls_total"}),
         priority=20,
         ranks=_SGLANG_RANKS,
+        parts=_SGLANG_PARTS,
         uncounted="SGLang before 0.5.13 does not count drafts, and its gauges of acceptance are not current",
         server=SGLANG,
     ),
@@ -248,6 +254,7 @@ _DIALECTS = (
         },
         counts_finished_requests=True,
         position_label="token_position",
+        parts=frozenset({"engine_type"}),  # one value of one server (tensorrt_llm/metrics/collector.py)
         missing="no finished request had a draft, or the server runs without return_perf_metrics",
         server=Server("TensorRT-LLM", "speculative_config"),
     ),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +21,17 @@ from .dialect import (
     MAX_POSITIONS,
     PER_POSITION,
     STEPS,
+    Unrecognized,
+    identify,
 )
 from .reading import Counters, Drafting, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ..exposition.text import SampleLine
+    from ..exposition.text import Labels, SampleLine
     from .dialect import Dialect
 
-Labels = tuple[tuple[str, str], ...]
 #: Engines become label values, so they bound the cardinality; large deployments have 64 ranks.
 MAX_ENGINES = 256
 #: Positions of all engines together, 32 of each of 64: each becomes ten series. With more, none is read.
@@ -50,7 +50,7 @@ _GAUGE_MAXIMUM: Mapping[str, float] = {
     "draft_steps": MAX_POSITIONS,
 }
 
-#: Of series of one engine that differ only in ignored labels, such as ``pid``, the largest of these counts.
+#: Of series of one engine that differ only in its parts, such as ``pid``, the largest of these counts.
 #: Others are added.
 _MERGED_BY_MAXIMUM = frozenset(
     {
@@ -67,12 +67,13 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], process: str = "") 
     """Return the normal form of the samples of one response.
 
     Raises MalformedExposition for a counter that is negative or not finite, a duplicate series, an invalid
-    position, and beyond a limit.
+    position, and beyond a limit; Unrecognized for several servers that no label separates.
     """
     lines = tuple(lines)
-    infos, passive = _said_in_labels(dialect, lines) if dialect.derived else ({}, set())
-    collected = _Collected(dialect)
-    for line in _of_first_rank(dialect, lines) if dialect.ranks else lines:
+    parts = dialect.parts_in(lines)
+    infos, passive = _said_in_labels(dialect, lines, parts) if "engine_type" in dialect.parts else ({}, set())
+    collected = _Collected(dialect, parts)
+    for line in dialect.of_first_rank(lines) if dialect.ranks else lines:
         collected.add(line)
     collected.limit_positions()
     return Reading(
@@ -97,15 +98,18 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], process: str = "") 
 class _Collected:
     """The values and defects of every engine in one response."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, parts: frozenset[str]) -> None:
         self.engines: dict[EngineKey, _Values] = {}
         self.defects: defaultdict[EngineKey, list[str]] = defaultdict(list)
         self._dialect = dialect
+        self._parts = parts
         self._seen: set[tuple[tuple[str, int], Labels]] = set()
 
     def add(self, line: SampleLine) -> None:
-        """Add a sample, if the dialect reads it; series that differ only in ignored labels are merged."""
-        entry = self._dialect.fields.get(line.name) or _of_category(self._dialect, line)
+        """Add a sample, if the dialect reads it; series that differ only in parts of an engine are merged."""
+        entry, own = self._dialect.fields.get(line.name), ""
+        if entry is None:
+            entry, own = self._dialect.of_category(line), "category"
         if entry is None:
             return
         series = (entry, line.labels)  # without the name: two spellings of one series must not be added
@@ -113,16 +117,17 @@ class _Collected:
             raise MalformedExposition(f"duplicate series {line.name}{_show(line.labels)}")
         self._seen.add(series)
         attribute = entry[0]
-        key, position = _identify(line.labels, self._dialect.position_label)
+        if attribute in _PER_POSITION:
+            own = self._dialect.position_label
+        key, text = identify(line.labels, self._parts, own)
         values = self._values_of(key, line).setdefault(entry, {})
         if attribute in LIFETIME_GAUGES and math.isnan(line.value):
             return  # V0 before its first draft
         if not 0 <= line.value <= _GAUGE_MAXIMUM.get(attribute, MAX_VALUE):
             self._reject(key, attribute, line)
             return
-        if attribute not in _PER_POSITION:
-            position = None
-        elif position is None:
+        position = _position(text) if attribute in _PER_POSITION else None
+        if position is None and attribute in _PER_POSITION:
             raise MalformedExposition(f"{line.name}{_show(line.labels)} has no valid position label")
         if attribute in _MERGED_BY_MAXIMUM:
             values[position] = max(values.get(position, 0.0), line.value)
@@ -134,7 +139,8 @@ class _Collected:
         if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
             raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
         if key not in self.engines and len(self.engines) >= MAX_ENGINES:
-            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response")
+            label = _most_varied(self.engines)
+            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response, most by {label}")
         return self.engines.setdefault(key, {})
 
     def _reject(self, key: EngineKey, attribute: str, line: SampleLine) -> None:
@@ -157,58 +163,42 @@ class _Collected:
             )
 
 
-def _of_category(dialect: Dialect, line: SampleLine) -> tuple[str, int] | None:
-    """Return the field of a series by its label `category`, ``None`` if it has none."""
-    values = dialect.category_fields.get(line.name)
-    attribute = values.get(dict(line.labels).get("category", "")) if values else None
-    return (attribute, 0) if attribute else None
+def _most_varied(keys: Iterable[EngineKey]) -> str:
+    """Return the label that separates the most of these engines."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
+    for key in keys:
+        values["model_name"].add(key.model_name)
+        for part in key.engine.split(","):
+            name, _, value = part.rpartition("=")
+            values[name or "engine"].add(value)
+    return max(values, key=lambda name: len(values[name]))
 
 
 _PASSIVE = "a prefill worker: the decode workers verify drafts and count them"
 
 
 def _said_in_labels(
-    dialect: Dialect, lines: Iterable[SampleLine]
+    dialect: Dialect, lines: Iterable[SampleLine], parts: frozenset[str]
 ) -> tuple[dict[EngineKey, dict[str, str]], set[EngineKey]]:
-    """Return the labels of each engine's info series, and the engines that never verify a draft."""
+    """Return the labels of each engine's info series, and the engines that never verify a draft.
+
+    Raises Unrecognized for two types of engine that only their type separates.
+    """
     infos: dict[EngineKey, Labels] = {}
-    passive = set()
+    types: dict[tuple[EngineKey, str], str] = {}
+    identifying = {name for line in lines if line.name not in dialect.info_names for name, _ in line.labels}
     for line in lines:
-        key = _identify(line.labels, "")[0]
+        own = "category" if line.name in dialect.category_fields else ""
+        key = identify(tuple(pair for pair in line.labels if pair[0] in identifying), parts, own)[0]
         if line.name in dialect.info_names:
             infos[key] = max(line.labels, infos.get(key, ()))
-        if dialect.passive and ("engine_type", dialect.passive) in line.labels:
-            passive.add(key)
+        kind = dict(line.labels).get("engine_type", "")
+        if types.setdefault((key, line.name), kind) != kind:
+            raise Unrecognized(
+                "several servers in one response, separated by engine_type alone: poll each of them itself"
+            )
+    passive = {key for (key, _), kind in types.items() if kind and kind == dialect.passive}
     return {key: dict(labels) for key, labels in infos.items()}, passive
-
-
-def _of_first_rank(dialect: Dialect, lines: Iterable[SampleLine]) -> Iterable[SampleLine]:
-    """Return `lines` with one of each set of series that differ only in their ranks: the lowest.
-
-    Of a gauge by priority, the series without one is the total, so the others are left out. Of a counter it
-    is one more class of requests.
-    """
-    kept: dict[tuple[str, Labels], tuple[tuple[int, ...], SampleLine]] = {}
-    totals = set()
-    duplicates = []
-    for line in lines:
-        by_name = dict(line.labels)
-        texts = [by_name.pop(name, "") for name in dialect.ranks]
-        rank = tuple(int(text) if text.isascii() and text.isdecimal() else 0 for text in texts)
-        series = (line.name, tuple(by_name.items()))
-        if series not in kept or rank < kept[series][0]:
-            kept[series] = rank, line
-        elif rank == kept[series][0]:
-            duplicates.append(line)
-        gauge = dialect.fields.get(line.name, ("",))[0] in LOAD
-        if by_name.pop("priority", None) == "" and gauge:
-            totals.add((line.name, tuple(by_name.items())))
-    first = []
-    for (name, labels), (_, line) in kept.items():
-        without = tuple(pair for pair in labels if pair[0] != "priority")
-        if (name, without) not in totals or ("priority", "") in labels:
-            first.append(line)
-    return first + duplicates
 
 
 def _engine(
@@ -275,15 +265,10 @@ def _derive(scalars: dict[str, Any], dialect: Dialect, infos: Mapping[str, str])
                 scalars[attribute] = known[attribute] = value
 
 
-@lru_cache(maxsize=1024)
-def _identify(labels: Labels, position_label: str) -> tuple[EngineKey, int | None]:
-    """Return the engine of a series, and its position if it has a valid one."""
-    by_name = dict(labels)
-    text = by_name.get(position_label, "")
-    position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else None
-    if position is not None and position >= MAX_POSITIONS:
-        position = None
-    return EngineKey(by_name.get("model_name", ""), by_name.get("engine", "")), position
+def _position(text: str) -> int | None:
+    """Return the position that a label's value says, ``None`` if it is not a valid one."""
+    position = int(text) if text.isascii() and text.isdecimal() and len(text) <= 3 else MAX_POSITIONS
+    return position if position < MAX_POSITIONS else None
 
 
 def _show(labels: Labels) -> str:
@@ -302,28 +287,29 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
     """Return `reading` with the latencies in `lines`; MalformedExposition for impossible values."""
     by_engine: defaultdict[EngineKey, defaultdict[str, _Parts]]
     by_engine = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
+    lines = tuple(lines)
+    parts = dialect.parts_in(line for line in lines if line.name not in dialect.histogram_fields)
     for line in lines:
         entry = dialect.histogram_fields.get(line.name)
         if entry is None:
             continue
         attribute, part = entry
-        labels = dict(line.labels)
         if not 0 <= line.value <= MAX_VALUE:
             raise MalformedExposition(f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}")
-        key = EngineKey(labels.get("model_name", ""), labels.get("engine", ""))
         place = {"count": _COUNT, "sum": _SUM}.get(part)
-        # Series that differ only in ignored labels, such as pid, are added.
-        by_engine[key][attribute][_bound(line, labels) if place is None else place] += line.value
+        key, bound = identify(line.labels, parts, "le" if place is None else "")
+        # Series that differ only in parts of an engine, such as pid, are added.
+        by_engine[key][attribute][_bound(line, bound) if place is None else place] += line.value
     engines = tuple(
         replace(engine, latencies=_latencies(by_engine.get(engine.key, {}))) for engine in reading.engines
     )
     return replace(reading, engines=engines)
 
 
-def _bound(line: SampleLine, labels: Mapping[str, str]) -> float:
+def _bound(line: SampleLine, text: str) -> float:
     try:
-        bound = float(labels["le"])
-    except (KeyError, ValueError):
+        bound = float(text)
+    except ValueError:
         bound = math.nan
     if not bound >= 0:
         raise MalformedExposition(f"{line.name} has no valid le label")

@@ -29,10 +29,17 @@ SGLANG = Server("SGLang", "--speculative-algorithm")
 
 
 class EngineKey(NamedTuple):
-    """The identity labels of an engine; an empty string for a missing label."""
+    """The identity of an engine, as published; an empty string where the server has no label."""
 
     model_name: str = ""
+    #: The label `engine`, and after it every other label that separates engines, as ``name=value``, joined
+    #: by commas. In their values ``%``, ``,`` and ``=`` are percent-encoded.
     engine: str = ""
+
+    @property
+    def server(self) -> str:
+        """The part that engines of one server share: the labels that separate, without `engine`."""
+        return ",".join(part for part in self.engine.split(",") if "=" in part)
 
 
 class Counters(Struct, frozen=True):
@@ -168,11 +175,17 @@ class Reading(Struct, frozen=True):
     speculative: bool = True  # false for diffusion models, whose counters do not count speculative decoding
     server: Server = VLLM  # the kind of server
     process: str = ""  # what tells this process of the server from others, empty if it is not known
+    routed: bool = False  # whether it came through a router that loads models
 
     @property
     def vllm(self) -> bool:
         """Whether the server is vLLM, of any version."""
         return self.dialect.startswith("vllm")
+
+    def engines_beside(self, key: EngineKey) -> int:
+        """Return the number of engines of this model that its server has, with this one."""
+        own = (key.model_name, key.server)
+        return sum((engine.key.model_name, engine.key.server) == own for engine in self.engines)
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:

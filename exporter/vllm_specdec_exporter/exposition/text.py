@@ -41,11 +41,14 @@ class MalformedExposition(ValueError):  # noqa: N818 - named like the metric's r
     """The text violates the exposition format, or a value is invalid for its type."""
 
 
+Labels = tuple[tuple[str, str], ...]  # pairs of name and value, sorted by name
+
+
 class SampleLine(NamedTuple):
     """One sample: its name, its labels as returned by `parse_labels`, and its value."""
 
     name: str
-    labels: tuple[tuple[str, str], ...]
+    labels: Labels
     value: float
 
 
@@ -92,7 +95,7 @@ def _prefix_tree(words: list[bytes]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def parse_labels(block: bytes) -> tuple[tuple[str, str], ...]:
+def parse_labels(block: bytes) -> Labels:
     """Return the label pairs of the text between ``{`` and ``}``, sorted by name, with escapes resolved.
 
     Cached, because every poll returns the same blocks. Raises MalformedExposition for anything else.

@@ -95,7 +95,7 @@ def advise(
     batch = measures.estimate.batch_size or 1.0
     survival = measures.position_acceptance_ratio
     shape = _shape(case, measures)
-    varying = measures.drafts_vary and shape is None
+    varying = case.varying and shape is None
     # A draft that is shorter than K costs what it holds. Records of single requests show what it would hold
     # with another K.
     drafted = (measures.mean_draft_length or 0.0) if varying else len(survival) * 2.0 + 1
@@ -116,7 +116,7 @@ def advise(
     state = apply_hysteresis(evidence, state, time, hold)
     rules = apply_rules(measures, case.profile, case.thresholds)
     if varying and state.advised.k != 0:
-        return Advice(reason=_why_varying(measures, case.shape), rules=rules), state
+        return Advice(reason=_why_varying(case, measures), rules=rules), state
     return _advice(evidence.in_window(Z), state, case, rules, batch), state
 
 
@@ -245,8 +245,8 @@ def _doubt(choice: Choice, state: HysteresisState) -> str:
     return f"; lately {other} seems better, and advice follows once that is certain"
 
 
-def _why_varying(measures: Measures, shape: DraftShape | None) -> str:
-    k = len(measures.position_acceptance_ratio)
+def _why_varying(case: Case, measures: Measures) -> str:
+    k, shape = len(case.counters.accepted_tokens_per_position), case.shape
     few = ", once there are enough of the same traffic" if shape is not None and shape.drafts else ""
     return (
         f"no advice on K: drafts hold {measures.mean_draft_length:.1f} of K={k} tokens on average, so the "
@@ -303,7 +303,7 @@ def _no_schedule(advice: Advice, case: Case) -> str:
         return "vLLM ignores a K schedule with data parallelism"
     if advice.action is Action.DISABLE and not drafts_without_model(case.method):
         return "with a draft model, K=0 in a schedule still costs its first pass: switch speculation off"
-    if advice.action is not Action.DISABLE and case.measures is not None and case.measures.drafts_vary:
+    if advice.action is not Action.DISABLE and case.varying:
         return "drafts vary in length, and what a smaller K costs them differs from batch to batch"
     if advice.doubted:
         return "a K schedule follows once the advice is settled"

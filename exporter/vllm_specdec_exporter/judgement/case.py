@@ -49,7 +49,15 @@ class Case(Struct, frozen=True):
     mismatch: str = ""  # why the baseline does not fit the engine, empty if it does
     unadvisable: str = ""  # why no K can be advised, whatever is counted
     unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
+    routed: bool = False  # whether its metrics come through a router that loads models
     uptime: Uptime = Uptime()  # the hours of this life of the engine
+
+    @property
+    def varying(self) -> bool:
+        """Whether drafts vary in length, or leave out the deepest positions, as with a K schedule."""
+        drafted = len(self.measures.position_acceptance_ratio) if self.measures else 0
+        counted = len(self.counters.accepted_tokens_per_position)
+        return 0 < drafted < counted or (self.measures is not None and self.measures.drafts_vary)
 
     def with_recorded_positions(self) -> Case:
         """Return the case with the positions of request records, if its server does not count positions.

@@ -190,6 +190,17 @@ def find(
     )
     for known in known_problems(setup) if case.vllm else ():
         findings += hint(known.text, f"{known.action} ({known.reference}.)")
+    if unknown := ", ".join(case.speculation.unknown):
+        findings += hint(
+            f"--spec.config has what is not known here: {unknown}",
+            "Costs and advice do not consider it. Check the spelling; a newer vLLM may have it.",
+        )
+    if case.routed:
+        findings += hint(
+            "the URL names a model of a router: polls may keep the model awake, and its GPU memory in use",
+            "Polls have autoload=false, so that llama.cpp's router loads no model for them. If it is to "
+            "sleep (--sleep-idle-seconds), give a longer --poll.interval.",
+        )
     if case.mismatch:
         findings += hint(case.mismatch, "Until then, speedup is estimated instead of measured.")
     positions = len(case.counters.accepted_tokens_per_position)

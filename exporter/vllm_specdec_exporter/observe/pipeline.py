@@ -20,7 +20,7 @@ from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity
 from ..judgement.case import Case
 from ..judgement.judge import judge
-from ..measures.history import Delta, Sample, Window, window_delta
+from ..measures.history import Delta, Sample, Window
 from ..measures.measures import (
     DraftShape,
     Measures,
@@ -130,9 +130,7 @@ class PolledEngine:
     @cached_property
     def deltas(self) -> dict[Window, Delta]:
         """The increase within each window that holds two samples."""
-        history, slack = self.state.history, self.settings.slack
-        deltas = {window: window_delta(history, window, slack) for window in self.settings.windows}
-        return {window: delta for window, delta in deltas.items() if delta is not None}
+        return self.state.deltas(self.settings, self.time)
 
     @property
     def judged_delta(self) -> Delta | None:
@@ -220,13 +218,14 @@ class PolledEngine:
             server=reading.server,
             vllm=reading.vllm,
             unadvisable=why_no_advice(self.engine, state.derivation) if self.engine.derived else "",
-            engines=sum(other.key.model_name == model_name for other in reading.engines),
+            engines=reading.engines_beside(self.engine.key),
             shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
             speculative=reading.speculative,
             defects=state.latest_defects,
             mismatch=self.mismatch,
             unmeasured=why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
+            routed=reading.routed,
         )
 
 
@@ -298,17 +297,17 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
         return Activity(
             ActivityState.OFF, "a diffusion model: its denoising steps are not speculative decoding"
         )
+    # Without speculation a server prints none of its series, as the other stages of a pipeline.
+    others = polled.server.reading.engines if engine.counters.drafts is None else ()
+    elsewhere = any(other.counters.drafts is not None for other in others)
     activity = judge_activity(
-        configured=settings.speculation.configured or engine.shows_speculation,
+        configured=engine.shows_speculation or (settings.speculation.configured and not elsewhere),
         delta=delta,
         window=_period(settings.judged, delta),
         thresholds=settings.thresholds,
     )
-    if (
-        activity.state is ActivityState.BYPASSED
-        and delta
-        and delta.generation_tokens == _first_tokens(polled)
-    ):
+    generated = delta.generation_tokens if delta else engine.counters.generation_tokens
+    if activity.state is ActivityState.BYPASSED and generated == _first_tokens(polled):
         words = "all requests ended with their first token, which needs no draft"
         activity = Activity(ActivityState.IDLE, words)
     if (
@@ -321,6 +320,8 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
         )
     if activity.state is ActivityState.BYPASSED and engine.counters.drafts and delta and delta.drafts is None:
         return Activity(ActivityState.WARMING_UP, "an answer in the window lacked the count of drafts")
+    if activity.state in (ActivityState.OFF, ActivityState.IDLE) and generated is None:
+        return Activity(None, "the server, which may be a router, does not count generated tokens")
     if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
         return Activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"

@@ -32,8 +32,8 @@ REASONS = {
     "http_status": "the response has another status than 200",
     "too_large": "the response is larger than 16 MiB",
     "malformed": "the response is cut off or is no metrics text, or has impossible values",
-    "unrecognized": "the response is metrics, but of no supported server; also of each poll that is left out "
-    "because reading empties the server's /metrics (TensorRT-LLM)",
+    "unrecognized": "the response is metrics, but of no supported server, or of several of different kinds; "
+    "also of each poll that is left out because reading empties the server's /metrics (TensorRT-LLM)",
     "credentials": "the bearer token file cannot be read",
     "stale": "the exporter itself was blocked, and its last result is too old to serve",
     "internal": "a defect of the exporter; its log has the traceback",
@@ -77,7 +77,7 @@ class EngineResult(Struct, frozen=True):
 
     Attributes:
         model_name: the server's label, empty where it has none.
-        engine: the server's label, empty where it has none.
+        engine: the server's label, empty where it has none, and other labels that separate engines.
         deployment: what is known of how it was started.
         activity: its activity state, with the reason.
         quality: how good its acceptance is; without a level unless it is active.

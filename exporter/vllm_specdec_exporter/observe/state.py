@@ -17,14 +17,21 @@ from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..engines.dialect import MAX_POSITIONS
 from ..judgement.advice import CurrentAdvice
-from ..measures.history import History, Window, counters_reset, delta, running_between
+from ..measures.history import (
+    History,
+    Window,
+    counters_reset,
+    delta,
+    running_between,
+    window_delta,
+)
 from ..measures.measures import Distribution, reaching, recover
 from ..measures.uptime import Uptime
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
     from ..engines.reading import Counters, Drafting, EngineReading
-    from ..measures.history import Sample
+    from ..measures.history import Delta, Sample
     from ..measures.measures import Measures
 
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
@@ -44,6 +51,21 @@ class Settings:
     baseline: Baseline | None = None  # the recorded speed without speculation, if given
     latencies: bool = False  # whether to read latency histograms; a baseline needs them
     server_info: bool = False  # whether to read SGLang's /server_info
+
+
+def _without_undrafted(delta: Delta, scheduled: int | None, least: float) -> Delta:
+    """Return the increase without the deep positions that no draft of the window had.
+
+    A K schedule leaves them out: `scheduled` is the K that it had in the whole window, if that is known.
+    Otherwise all drafts, `least` of them or more, had as many tokens, and none was accepted beyond.
+    """
+    drafts, tokens, positions = delta.drafts, delta.draft_tokens, delta.accepted_tokens_per_position
+    if not drafts or not tokens or delta.drafted_tokens_per_position:
+        return delta
+    k = scheduled or (int(tokens / drafts) if tokens % drafts == 0 and drafts >= least else 0)
+    if not 0 < k < len(positions) or any(positions[k:]) or tokens > k * drafts:
+        return delta
+    return replace(delta, accepted_tokens_per_position=positions[:k])
 
 
 class Derivation(Struct, frozen=True):
@@ -131,6 +153,18 @@ class EngineState(Struct, frozen=True):
         # An estimate from totals could fall, so those of the intervals are added up.
         increases = reaching(delta(before, sample)) if before else ()
         return tuple(map(sum, zip_longest(self.reaching, increases, fillvalue=0.0)))
+
+    def deltas(self, settings: Settings, time: float) -> dict[Window, Delta]:
+        """Return the increase within each window that holds two samples, of the positions that drafts had."""
+        increases, slack = {}, settings.slack
+        for window in settings.windows:
+            increase = window_delta(self.history, window, slack)
+            if increase is not None:
+                loads = self.history.batch_sizes(time - window.seconds - slack)
+                scheduled = settings.speculation.scheduled_k_of(*loads) if loads else None
+                least = settings.thresholds.minimum_drafts
+                increases[window] = _without_undrafted(increase, scheduled, least)
+        return increases
 
     def interrupt(self) -> EngineState:
         """Return the state after a failed poll: no window spans the interruption.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..engines.server_info import UNREADABLE
-from .observation import MAX_DRAFTED, DraftRecord, RecordError, check, count_of, histogram_of, parse_record
+from .observation import DraftRecord, RecordError, check, count_of, histogram_of, parse_record, whole_drafts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,10 +94,7 @@ def _of_sglang(document: dict[str, Any]) -> DraftRecord:
     histogram = histogram_of(document, name, drafts, accepted)
     _check_totals(accepted, drafted)
     check(drafts or not drafted, "the record has drafted tokens, but no verification")
-    k, rest = divmod(drafted, drafts) if drafts else (0, 0)
-    steps = {}
-    if 0 < k <= MAX_DRAFTED and not rest and 0 < len(histogram) <= k + 1:
-        steps = {(k, length): number for length, number in enumerate(histogram) if number}
+    steps = whole_drafts(drafted // drafts if drafts else 0, drafts, drafted, histogram)
     return DraftRecord(drafts, drafted, accepted, histogram, steps, configured_k=True)
 
 

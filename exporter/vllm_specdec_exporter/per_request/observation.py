@@ -1,7 +1,8 @@
 """Observations of single requests, and vLLM's record of speculation (``--per-request-spec-decode-metrics``).
 
 With ``summary`` the record has totals and the distribution of accepted tokens; with ``detailed`` also the
-drafted and accepted tokens of each step, and so the acceptance of a position *where it was drafted*.
+drafted and accepted tokens of each step, and so the acceptance of a position *where it was drafted*. If all
+drafts had K tokens, these follow from the distribution.
 """
 
 from __future__ import annotations
@@ -63,7 +64,20 @@ def parse_record(document: object) -> DraftRecord:
     check(drafts or not draft_tokens, "the record has drafted tokens, but no step that drafted them")
     histogram = histogram_of(document, "acceptance_histogram", drafts, accepted)
     steps = _steps(document, drafts, draft_tokens, accepted)
+    k = document.get("num_spec_tokens")
+    if not steps:
+        k = max(0, len(histogram) - 1) if k is None else count_of(document, "num_spec_tokens")
+        steps = whole_drafts(k, drafts, draft_tokens, histogram)
     return DraftRecord(drafts, draft_tokens, accepted, histogram, steps)
+
+
+def whole_drafts(
+    k: int, drafts: int, draft_tokens: int, histogram: tuple[int, ...]
+) -> dict[tuple[int, int], int]:
+    """Return the steps of a request whose drafts all had `k` tokens, the most; empty if some were shorter."""
+    if not 0 < k <= MAX_DRAFTED or draft_tokens != k * drafts or not histogram or any(histogram[k + 1 :]):
+        return {}
+    return {(k, length): number for length, number in enumerate(histogram) if number}
 
 
 def check(holds: object, message: str) -> None:
@@ -144,7 +158,8 @@ class RecordState(StrEnum):
 
 #: Descriptions for the documentation.
 RECORD_STATES = {
-    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step",
+    RecordState.DETAILED: "a record with the drafted and accepted tokens of each step, or with a histogram "
+    "that gives them, because all drafts had K tokens",
     RecordState.SUMMARY: "a record with totals only",
     RecordState.NOT_DRAFTED: "a record, but nothing was drafted for the request",
     RecordState.NONE: "no record: vLLM runs without --per-request-spec-decode-metrics, the request had "
@@ -194,6 +209,13 @@ ROUTES = {
 }
 #: The same of whole paths: SGLang's and llama.cpp's own.
 _OWN_ROUTES = {"/generate": "generate", "/completion": "completions"}
+#: Routes for text whose responses have no record: the ends of the paths.
+_WITHOUT_RECORD = ("/v1/responses", "/v1/messages")
+
+
+def lacks_record(method: str, path: str) -> bool:
+    """Return whether a request is for text, and its response has no record of speculation."""
+    return method == "POST" and path.partition("?")[0].endswith(_WITHOUT_RECORD)
 
 
 def route_of(path: str) -> str:

@@ -117,6 +117,7 @@ class _Record(msgspec.Struct):
     num_spec_steps: int | None = None
     num_draft_tokens: int | None = None
     num_accepted_draft_tokens: int | None = None
+    num_spec_tokens: int | None = None
     acceptance_histogram: list[int] | None = None
     per_step_drafted: list[int] | None = None
     per_step_accepted: list[int] | None = None

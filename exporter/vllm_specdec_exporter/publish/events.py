@@ -101,9 +101,10 @@ def aggregate(result: ExporterResult) -> Iterator[Event]:
     for target in result.targets:
         where: dict[str, object] = {"target": target.target}
         if not target.up:
-            reason = target.failure.reason if target.failure else "not polled yet"
-            level = logging.DEBUG if reason in _NORMAL_FAILURES else logging.INFO
-            yield Event(level, "no metrics", {**where, "reason": reason})
+            why = {"reason": "not polled yet"}
+            if target.failure:
+                why = {"reason": target.failure.reason, "error": target.failure.message}
+            yield Event(logging.INFO, "no metrics", {**where, **why})
         for engine in target.engines:
             yield Event(logging.INFO, "aggregate", {**where, **_identity(engine), **_values(engine)})
     for model in result.requests.models if result.requests else ():

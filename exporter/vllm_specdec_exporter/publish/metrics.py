@@ -202,11 +202,12 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "action": (("action",), _one_hot(Action)),
     "outcome": (("outcome",), _by_name),
     "reason": (("reason",), _by_name),
-    "threshold": (("name",), _by_name),
-    "discovery": (("name",), _discovery),
+    # No label that targets often carry, such as `name` or `version`: Prometheus would rename it.
+    "threshold": (("threshold",), _by_name),
+    "discovery": (("dns_name",), _discovery),
     "observations": (("source", "record"), _observations),
     "deployment": (("method", "draft_model", "dialect", "upstream_version", "cost_profile"), _deployment),
-    "build": (("version", "python_version"), _build),
+    "build": (("exporter_version", "python_version"), _build),
 }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
-from ..config.values import format_address
+from ..config.values import format_address, nearest
 from . import configuration as config
 from . import logs, standby
 from .connection_limits import ConnectionLimiter
@@ -122,7 +122,8 @@ async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wai
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         for name in unknown_variables(OPTIONS, os.environ):
             if name != CONFIG_FILE_VARIABLE and not name.startswith(_GRAFANA_VARIABLES):
-                logs.log(logging.WARNING, "unknown environment variable", name=name)
+                near = nearest(name, [option.variable for option in OPTIONS]) or None
+                logs.log(logging.WARNING, "unknown environment variable", name=name, did_you_mean=near)
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 

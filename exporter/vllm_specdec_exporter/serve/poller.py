@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace as replace_reading
+
 from ..engines import ReadingEmptiesError, Unrecognized, read
 from ..engines.reading import SGLANG
 from ..engines.server_info import MAX_SERVER_INFO, ServerInfo, add_server_info, read_server_info
@@ -164,6 +166,7 @@ class Poller:
             read, response.body, response.content_type, latencies=latencies, process=response.life
         )
         reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
+        reading = replace_reading(reading, routed="model=" in self.name)
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)
         if not self._version and self._version_tries and reading.vllm:

@@ -45,13 +45,14 @@ class Listener:
     async def open(
         cls, host: str, port: int, backlog: int = _BACKLOG, is_full: Callable[[], bool] = lambda: False
     ) -> Listener:
-        """Bind to every address of `host`, of this machine if it is empty; OSError if one cannot be bound.
+        """Bind to every address of `host`, of this machine if it is empty or ``::``, or raise OSError.
 
         `backlog` limits the connections that are not accepted yet. While `is_full`, none is accepted.
         """
         loop = asyncio.get_running_loop()
         # asyncio binds the sockets as for any server; duplicates of them outlive that server.
-        server = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
+        where = None if host == "::" else host or None  # asyncio would bind :: to IPv6 alone
+        server = await loop.create_server(asyncio.Protocol, where, port, start_serving=False)
         try:
             return cls([bound.dup() for bound in server.sockets], backlog, is_full)
         finally:

@@ -15,6 +15,7 @@ import ssl
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
@@ -37,7 +38,7 @@ _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
 _MAX_MESSAGE = 300  # limit of the message of an error, in characters: three lines of a terminal
-_CLOSED = "the connection was closed before a response came"
+_CLOSED = "the connection was closed before a response came; a server with TLS does so to http://"
 #: Age from which a connection is replaced, in seconds: the name may mean another server now.
 _KEPT_SECONDS = 60.0
 
@@ -132,7 +133,7 @@ class Upstream:
     async def fetch(self) -> UpstreamResponse:
         """Return the server's metrics, or raise PollError, with credentials masked."""
         try:
-            return await self._get(self._target.url, _TEXT, self._config.timeout, MAX_BODY)
+            return await self._get(self._target.polled_url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
 
@@ -175,7 +176,7 @@ class Upstream:
         except aiohttp.ClientError as error:
             raise _translate(error) from error
         except ssl.SSLError as error:
-            raise PollError("tls", f"no trusted TLS connection: {error}") from error
+            raise _untrusted(error) from error
         except UnicodeError as error:
             raise PollError("unreachable", "the host is not a valid name") from error
         except ConnectionError as error:
@@ -201,10 +202,14 @@ class Upstream:
             ssl=self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
-                where = self.mask(response.headers.get("Location", "nowhere"))[:200]
-                raise PollError("redirect", f"redirected to {where!r}; redirects are not followed")
+                location = response.headers.get("Location", "nowhere")
+                here, there = urlsplit(url), urlsplit(urljoin(url, location))
+                if there[:3] == (*here[:2], f"{here.path}/"):  # as of an application that is mounted there
+                    return await self._exchange(here._replace(path=there.path).geturl(), accept, limit)
+                where = f"redirected to {self.mask(location)[:200]!r}"
+                raise PollError("redirect", f"{where}, which is not followed: give that address")
             if response.status != 200:
-                raise PollError("http_status", f"HTTP {response.status} {response.reason or ''}".rstrip())
+                raise await _refusal(response)
             body = await _read_body(response, limit)
             headers = response.headers
             return UpstreamResponse(body, headers.get("Content-Type", ""), headers.get(_LIFE_HEADER, "")[:64])
@@ -245,6 +250,16 @@ class Upstream:
         return {}
 
 
+async def _refusal(response: aiohttp.ClientResponse) -> PollError:
+    """Return the error for a status that is no success, with a likely cause."""
+    text, path = f"HTTP {response.status} {response.reason or ''}".rstrip(), response.url.path
+    if response.status == 404 and not path.rstrip("/").endswith("/metrics"):
+        text += f" at {path}: the metrics of most servers are at /metrics, the default without a path"
+    elif response.status == 400 and b"HTTPS" in await response.content.read(_MAX_VERSION_BODY):
+        text += f": {_SPEAKS_TLS}"
+    return PollError("http_status", text)
+
+
 async def _read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
@@ -266,9 +281,22 @@ def _too_large(limit: int) -> PollError:
     return PollError("too_large", f"the response is larger than {limit // 1024} KiB")
 
 
+_SPEAKS_TLS = "the server speaks TLS at this port: give https:// in place of http://"
+
+
+def _untrusted(error: BaseException) -> PollError:
+    """Return the error of a TLS handshake."""
+    why = getattr(error, "reason", "") or str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"certificate verify failed: {error.verify_message}"
+    elif why in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
+        why = "the server does not speak TLS at this port: give http:// in place of https://"
+    return PollError("tls", f"no trusted TLS connection: {why}")
+
+
 def _translate(error: aiohttp.ClientError) -> PollError:
     if isinstance(error, aiohttp.ClientSSLError) or isinstance(error.__cause__, ssl.SSLError):
-        return PollError("tls", f"no trusted TLS connection: {error}")
+        return _untrusted(error.__cause__ or error)
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
         if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
@@ -282,4 +310,6 @@ def _translate(error: aiohttp.ClientError) -> PollError:
         return PollError("reset", _CLOSED)
     if isinstance(error, aiohttp.ClientPayloadError):
         return PollError("malformed", f"the response was cut off: {error}")
+    if "\\x15\\x03" in str(error):  # a TLS alert
+        return PollError("malformed", _SPEAKS_TLS)
     return PollError("malformed", f"not an HTTP response: {error}")

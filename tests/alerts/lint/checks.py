@@ -152,7 +152,8 @@ def _unknown(tree: promql.Expr, bundle: Bundle, also: frozenset[str] = frozenset
                 found.append(f"unknown metric {name}")
             continue
         labels = {"__name__"} | TARGET | raw_metrics()[name]
-        asked = [matcher.name for matcher in selector.matchers.matchers]
+        # Of a label that the target has too, Prometheus gives the exporter's another name.
+        asked = [matcher.name.removeprefix("exported_") for matcher in selector.matchers.matchers]
         found += [f"{name} has no label {label}" for label in asked if label not in labels]
     return found
 

@@ -53,6 +53,7 @@ def raw_metrics() -> dict[str, frozenset[str]]:
     known: dict[str, frozenset[str]] = defaultdict(frozenset, {"up": frozenset()})
     for name, labels in set(_SAMPLE.findall("\n".join(texts))):
         known[name] |= frozenset(_LABEL.findall(labels))
+        known[f"kserve_{name}"] = known[name]  # as KServe on OpenShift renames them
     for row in METRICS:
         own = frozenset((*_SCOPES[row.scope], *row.labels))
         if row.kind is Kind.HISTOGRAM:

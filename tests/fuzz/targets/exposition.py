@@ -26,7 +26,7 @@ from support.copies import replace
 from vllm_specdec_exporter.engines import DIALECTS, Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_DEFECTS, MAX_ENGINES, MAX_LABEL, MAX_VALUE
-from vllm_specdec_exporter.engines.reading import EngineReading, Reading
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.exposition.text import (
     MAX_LINE,
     MAX_LINES,
@@ -80,7 +80,8 @@ def check(data: bytes) -> None:
         names = _COUNTED | _TIMED if latencies else _COUNTED
         wanted = [sample for sample in samples if sample.name in names]
         if reading is None:
-            assert _excuse(wanted, body, openmetrics=openmetrics) or _only_foreign(refusal, wanted), (
+            excuse = _excuse(wanted, body, openmetrics=openmetrics)
+            assert excuse or (isinstance(refusal, Unrecognized) and _no_server(wanted)), (
                 f"refused without need: {refusal}"
             )
         else:
@@ -152,6 +153,10 @@ _POSITIONS = {
 }
 
 
+def _position_label(name: str) -> str:
+    return next((label for names, label in _POSITIONS.items() if name.endswith(names)), "")
+
+
 def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     """Return why a text of good form may be refused nevertheless; empty where nothing excuses it."""
     start = body[:256].lstrip().lower()
@@ -159,17 +164,16 @@ def _excuse(wanted: list[SampleLine], body: bytes, *, openmetrics: bool) -> str:
     engines = set()
     for name, labels, value in ((line.name, line.labels, line.value) for line in wanted):
         by_name = dict(labels)
-        model, engine = by_name.get("model_name", ""), by_name.get("engine", "")
-        engines.add((model, engine))
+        engines.add(tuple(pair for pair in labels if pair[0] not in ("pid", "le", "position")))
         series = (name.replace(":", "_", 1), labels)
         if series in seen:
             return "a series twice"
         seen.add(series)
         if not 0 <= value <= MAX_VALUE:
             return "a value that cannot be"
-        if max(len(model), len(engine)) > MAX_LABEL:
+        if sum(len(name) + 3 * len(text) for name, text in labels) > MAX_LABEL:
             return "a long label"
-        label = next((label for names, label in _POSITIONS.items() if name.endswith(names)), "")
+        label = _position_label(name)
         if label and not re.fullmatch("[0-9]{1,3}", by_name.get(label, ""), re.ASCII):
             return "no position"
         if label and int(by_name[label]) >= MAX_POSITIONS:
@@ -190,19 +194,22 @@ def _is_bound(text: str) -> bool:
         return False
 
 
-def _only_foreign(refusal: ValueError | None, wanted: list[SampleLine]) -> bool:
-    names = {line.name for line in wanted}
-    return isinstance(refusal, Unrecognized) and not any(dialect.recognises(names) for dialect in DIALECTS)
+def _no_server(wanted: list[SampleLine]) -> bool:
+    """Whether the samples are of no known server, or may be of servers of several kinds or types."""
+    found = [dialect for dialect in DIALECTS if dialect.may_be({line.name for line in wanted})]
+    types = {value for line in wanted for name, value in line.labels if name == "engine_type"}
+    return len(found) != 1 or len(types) > 1
 
 
 def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
     """Every counter is the sum of its samples, engine by engine; no series counts twice, no engine is new."""
     dialect = next(dialect for dialect in DIALECTS if dialect.name == reading.dialect)
-    expected: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    expected: dict[EngineKey, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     seen = set()
+    parts = dialect.parts_in(line for line in wanted if line.name not in dialect.histogram_fields)
     for line in wanted:
-        labels = dict(line.labels)
-        sums = expected[labels.get("model_name", ""), labels.get("engine", "")]
+        own = "le" if line.name.endswith("_bucket") else _position_label(line.name)
+        sums = expected[_engine(dict(line.labels), parts | {own})]
         field = dialect.fields.get(line.name)
         if field:
             assert (field, line.labels) not in seen, f"{line.name}{line.labels} counts twice"
@@ -212,9 +219,9 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
         if part == "sum":
             sums[timed] += line.value
     written = {key for key, sums in expected.items() if "" in sums}
-    assert written == {(e.key.model_name, e.key.engine) for e in reading.engines}, "other engines"
+    assert written == {engine.key for engine in reading.engines}, "other engines"
     for engine in reading.engines:
-        sums = expected[engine.key.model_name, engine.key.engine]
+        sums = expected[engine.key]
         counted = {"drafts", "draft_tokens", "accepted_tokens", "generation_tokens"} - set(dialect.derived)
         for attribute in sorted(counted):
             value = getattr(engine.counters, attribute)
@@ -228,6 +235,15 @@ def _sums(reading: Reading, wanted: list[SampleLine]) -> None:
             histogram = getattr(engine.latencies, attribute)
             total = sums.get(attribute, 0.0)
             assert _close(histogram.sum if histogram else 0.0, total), f"{attribute}: {histogram}, {total}"
+
+
+def _engine(labels: dict[str, str], parts: frozenset[str]) -> EngineKey:
+    """The engine of a series: no label that separates it from others is left out."""
+    names = sorted(name for name, text in labels.items() if text and name not in {"engine", *parts})
+    texts = {name: re.sub("[%,=]", lambda c: f"%{ord(c[0]):02X}", text) for name, text in labels.items()}
+    engine = [texts["engine"]] if labels.get("engine") else []
+    engine += [f"{name}={texts[name]}" for name in names if name != "model_name"]
+    return EngineKey(labels.get("model_name", ""), ",".join(engine))
 
 
 # --- what does not matter

@@ -24,9 +24,18 @@ from ...exposition.text import MalformedExposition
 from ...measures.history import Sample
 from ...publish.wording import printable
 from ...serve import configuration as config
-from ...serve.option_table import OPTIONS
 from ...serve.upstream import PollError, Upstream
-from ..arguments import URL, add_flag, add_url, check_writable, fail, flags_of, seconds_of, write_file
+from ..arguments import (
+    SERVER_OPTIONS,
+    URL,
+    add_flag,
+    add_url,
+    check_writable,
+    fail,
+    flags_of,
+    seconds_of,
+    write_file,
+)
 from .recorder import Recorder
 
 if TYPE_CHECKING:
@@ -150,7 +159,6 @@ _NO_PLAIN_STEPS = (
     "the server speculates, and with a draft model even steps without drafts (K=0 of a schedule) cost a pass "
     f"of it: record a server without --speculative-config, or give --method if it is one of {_LOOKUPS}"
 )
-_OPTIONS = tuple(option for option in OPTIONS if option.name.startswith("vllm."))
 
 FINE, NOTHING, USAGE, _, UNREACHABLE = range(5)
 
@@ -173,18 +181,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     method = f"Speculative method of a server that speculates at times: {_LOOKUPS}."
     add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
     add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
-    add_flags(parser, [option for option in _OPTIONS if option is not URL])
+    add_flags(parser, [option for option in SERVER_OPTIONS if option is not URL])
 
 
 def run(args: argparse.Namespace) -> int:
     """Record the baseline and return the exit code."""
-    values, _ = gather(_OPTIONS, flags_of(args), os.environ, None)
+    values, _ = gather(SERVER_OPTIONS, flags_of(args), os.environ, None)
     seconds = seconds_of("--for", args.duration, 1.0)
     interval = seconds_of("--interval", args.interval, 0.1)
     settle = seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
         raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
-    upstream_config = config.build_upstream(values, timeout=max(4.0, interval))
+    upstream_config = config.build_upstream(values, values["poll.timeout"] or max(4.0, interval))
     if len(upstream_config.targets) > 1:
         raise ConfigError("baseline records one server; give one URL")
     out = Path(args.out)

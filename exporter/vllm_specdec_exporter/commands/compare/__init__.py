@@ -30,6 +30,8 @@ from ...publish import plots
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import (
+    SERVER_OPTIONS,
+    URL,
     add_flag,
     add_output_flags,
     check_writable,
@@ -58,11 +60,11 @@ __all__ = ["compare", "render", "side_of", "watch"]
 COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 
 #: The options of `serve` with the same meaning here, for every side. The servers are positional arguments.
+_COSTS = ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
 OPTIONS = tuple(
     option
-    for option in ALL_OPTIONS
-    if option.name in ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
-    or (option.name.startswith("vllm.") and option.name != "vllm.url")
+    for option in (*SERVER_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
+    if option is not URL
 )
 _CLAIM = number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
 
@@ -130,9 +132,10 @@ def _watch(
     # Options of `serve` that do not exist here have their defaults.
     values = {option.name: None for option in ALL_OPTIONS} | values
     values["vllm.url"] = tuple(source.target for source in live)
-    upstream = config.build_upstream(values, timeout=max(4.0, duration / MAX_BLOCKS))
+    timeout = values["poll.timeout"] or max(4.0, duration / MAX_BLOCKS)
+    upstream = config.build_upstream(values, timeout)
     window = Window(duration)
-    settings = config.build_settings(values, (window,), judged=window, slack=duration)
+    settings = config.build_settings(values, (window,), judged=window, slack=duration + timeout)
     settings = replace(settings, latencies=True)
     # Poll once first, to detect errors now.
     _sides(asyncio.run(watch(live, upstream, settings, 0.0)), live, args.model)

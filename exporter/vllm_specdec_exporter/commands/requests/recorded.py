@@ -48,6 +48,12 @@ _PUSHED = frozenset(PushedRequest.__struct_fields__) - {"model", "temperature", 
 _OK, _FAILED = 200, 500
 _JSON, _STREAM = "application/json", "text/event-stream"
 _UNKNOWN = "neither a response nor any other known form of a recorded request"
+#: Fields of a result file of `vllm bench serve`.
+_BENCHMARK = frozenset({"request_throughput", "total_output_tokens"})
+_TOTALS = (
+    "a result of vllm bench serve has totals of all requests (spec_decode_acceptance_rate and others) and no "
+    "record of a single one: record the responses of a server with --per-request-spec-decode-metrics"
+)
 _UNOBSERVED = {
     "refused": "the request failed",
     "too_large": "the request or the response is too large",
@@ -140,6 +146,8 @@ class EntryReader:
                 raise EntryError(str(error)) from error
         if not {"messages", "prompt", "request"}.isdisjoint(fields):
             raise EntryError("a request without its response")
+        if not _BENCHMARK.isdisjoint(fields):
+            raise EntryError(_TOTALS)
         raise EntryError(_UNKNOWN)
 
     def _paired(self, fields: _Fields) -> Observation:

@@ -32,8 +32,8 @@ from ...config.options import ConfigError, add_flags, gather
 from ...config.values import duration, file, format_duration
 from ...publish import plots
 from ...serve import configuration as config
-from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import (
+    SERVER_OPTIONS,
     URL,
     add_flag,
     add_url,
@@ -61,9 +61,7 @@ __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 4, 130
 
-#: The options of `serve` that mean the same here.
-OPTIONS = tuple(option for option in ALL_OPTIONS if option.name.startswith("vllm."))
-_METRICS_TIMEOUT = 10.0
+METRICS_TIMEOUT = 10.0  # seconds, unless it is given
 #: The defaults of the flags.
 _PLAN = SweepPlan(prompts=())
 _PAGE = "report.html"
@@ -106,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
     add_flag(group, "--json", "Print JSON instead of a table.")
     add_flag(group, "--quiet", "Show no progress.")
-    add_flags(parser, [option for option in OPTIONS if option is not URL])
+    add_flags(parser, [option for option in SERVER_OPTIONS if option is not URL])
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
@@ -128,11 +126,12 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
     """Return the server from flags and environment; ConfigError if a setting is invalid."""
-    values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
+    values, _ = gather(SERVER_OPTIONS, flags_of(args), os.environ, None)
     if len(values["vllm.url"]) > 1:
         raise ConfigError("sweep measures one server; give one URL")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
-    return Endpoint(config.build_upstream(values, _METRICS_TIMEOUT), args.api_key_file or "")
+    timeout = values["poll.timeout"] or METRICS_TIMEOUT
+    return Endpoint(config.build_upstream(values, timeout), args.api_key_file or "")
 
 
 def run(args: argparse.Namespace) -> int:

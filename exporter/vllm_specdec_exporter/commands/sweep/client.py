@@ -150,7 +150,7 @@ class Endpoint:
     @property
     def base(self) -> str:
         """Its address without ``/v1``."""
-        return self.target.url.partition("?")[0].removesuffix("/metrics")
+        return self.target.url.partition("?")[0].rstrip("/").removesuffix("/metrics")
 
     @property
     def metrics(self) -> UpstreamConfig:
@@ -174,8 +174,9 @@ def without_api(target: Target) -> Target:
     if target.socket:
         return target
     scheme, host, path, _, _ = urlsplit(target.url)
-    path = path.removesuffix("/metrics").removesuffix("/v1")
-    return replace(target, url=urlunsplit((scheme, host, f"{path}/metrics", "", "")))
+    base, metrics, slash = path.rpartition("/metrics")
+    path = f"{base if metrics else path.rstrip('/').removesuffix('/v1')}/metrics{slash if metrics else ''}"
+    return replace(target, url=urlunsplit((scheme, host, path, "", "")))
 
 
 def endpoint(url: str, *, api_key_file: str = "") -> Endpoint:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httptools
 
 from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
+from ...per_request.observation import lacks_record
 from .. import logs
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ UNOBSERVED = {
     "internal": "a defect of the tap; see its log",
     "malformed": "the request or the response is not the expected JSON",
     "refused": "the server returned an error",
+    "route": "the responses of this API have no record of speculation: /v1/responses, /v1/messages",
     "too_large": "the request or the response is too large to buffer, or has many tiny events",
 }
 
@@ -148,6 +150,7 @@ class Observer:
             return  # stopped by earlier bytes of the same call
         self._context.requests += 1
         observable = Exchange.is_observable(method, path, headers)
+        self._context.unobserved["route"] += lacks_record(method, path)
         if self.busy or upgrades:
             self._context.unobserved["connection"] += observable
             self.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
-from ...config.options import nearest
+from ...config.values import nearest
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
 
 if TYPE_CHECKING:
