@@ -33,6 +33,7 @@ GROUPS = {
     "Diagnose": {
         "check": ("commands.check", "diagnose a server once, in the terminal"),
         "compare": ("commands.compare", "two servers or recorded snapshots, side by side"),
+        "history": ("commands.history", "measured speedups of the past, from your Prometheus"),
         "requests": ("commands.requests", "acceptance of single requests, from recorded answers"),
         "baseline": ("commands.baseline", "record how fast a server is without speculation"),
         "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),

@@ -1,0 +1,350 @@
+"""Reading a past: which series there are, and their values, in queries of limited size."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ...config.values import format_duration
+from ...economics.baseline import FORMAT, LOADS, Baseline, BaselineError, LoadBucket
+from ...engines import DIALECTS
+from ...engines.dialect import PER_POSITION
+from ...engines.reading import Latencies
+from ...exposition.histogram import Histogram
+from ..baseline.recorder import Recorder
+from .past import Configuration, Past, Timeline
+from .source import PrometheusError, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...engines.dialect import Dialect
+    from .past import Grid, Replica, Run
+    from .source import Prometheus
+
+#: Dialects whose series have a time per output token, or one of a step.
+_READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
+#: Labels that tell replicas apart; of other labels, series are added up.
+_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "engine", "model_name")
+_BY = ", ".join(_IDENTITY)
+#: Counters whose increases are read, fields of the normal form.
+_COUNTERS = (
+    *("generation_tokens", "requests", "prompt_tokens", "step_seconds"),
+    *("drafts", "draft_tokens", "accepted_tokens"),
+)
+#: Points of the query that finds out where the data begin and how often they are scraped.
+_OUTLINE_POINTS = 500
+#: Samples that a step has at least: `increase` needs two, and a mean of a gauge some.
+_SAMPLES_IN_STEP = 4
+#: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
+_STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 1200.0, 600.0, 300.0, 120.0, 60.0)
+#: Seconds of the newest part of a configuration that a baseline is made of: a week has every hour and day.
+_BASELINE_SECONDS = 7 * 86400.0
+#: Names in an error, so that it stays readable.
+_MAX_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which series, and of which time: Unix times in seconds."""
+
+    since: float
+    until: float
+    match: str = ""  # matchers of PromQL, separated by commas
+    model_name: str = ""
+    by_instance: bool = False
+    block: float | None = None  # seconds; ``None`` for a length by the data
+    ranges: Mapping[str, tuple[float, float]] | None = None  # times to compare instead of configurations
+
+    @property
+    def matchers(self) -> str:
+        """The matchers of every selector."""
+        model = f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
+        return ",".join(filter(None, (model, self.match.strip().strip(","))))
+
+    def group(self, replica: Replica) -> str:
+        """Return the name of what a replica belongs to."""
+        labels = dict(replica)
+        instance = labels.get("pod") or labels.get("instance", "") if self.by_instance else ""
+        return " ".join(filter(None, (labels.get("model_name") or "the only model", instance)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The series of a dialect, by one of its prefixes."""
+
+    dialect: Dialect
+    prefix: str
+    matchers: str
+
+    def names(self, field: str) -> tuple[str, ...]:
+        """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
+        if field.startswith("tpot_"):
+            names: Sequence[str] = [
+                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot")
+            ]
+        else:
+            names = self.dialect.series.get(field, ())
+        return tuple(f"{self.prefix}{name}" for name in names)
+
+    def selector(self, name: str, over: str) -> str:
+        """Return the selector of a sample name over a range."""
+        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[{over}]'
+
+    def shown(self, over: str) -> str:
+        """Return the expression of whether replicas are there."""
+        return self._any("max", "last_over_time", "requests_running", over)
+
+    def running(self, over: str) -> str:
+        """Return the expression of the mean running requests. SGLang prints them once for each rank."""
+        return self._any("max", "avg_over_time", "requests_running", over)
+
+    def increase(self, field: str, over: str) -> str:
+        """Return the expression of the increase of a counter, empty if the dialect lacks it."""
+        return self._any("sum", "increase", field, over)
+
+    def k(self, over: str) -> str:
+        """Return the expression of K, -1 for speculation with an unknown K; without speculation nothing or 0.
+
+        vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
+        """
+        if PER_POSITION not in self.dialect.series:
+            return f"clamp_min({self._any('max', 'last_over_time', 'verified_tokens', over)} - 1, 0)"
+        (name,) = self.names(PER_POSITION)
+        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate', over)})"
+        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name, over)}))"
+        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1)"
+
+    def _any(self, together: str, function: str, field: str, over: str) -> str:
+        parts = (f"{function}({self.selector(name, over)})" for name in self.names(field))
+        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+
+
+class Reader:
+    """Reads the past of a scope from a server."""
+
+    def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
+        self._prometheus, self._scope = prometheus, scope
+        self._families: dict[_Family, int] = {}  # with the number of their replicas
+        self._runs: dict[Replica, Sequence[Run]] = {}
+        self.block = 0.0  # seconds of a block
+
+    async def past(self, plan: Callable[[int], None]) -> Past:
+        """Return the past; `plan` gets the number of queries that it will take. Raises PrometheusError."""
+        await self._find()
+        self._times = await self._grid()
+        parts = {family: self._times.parts(number) for family, number in self._families.items()}
+        plan(sum(len(grids) * (len(_COUNTERS) + 6) for grids in parts.values()))
+        over = format_duration(self._times.step)
+        timelines: dict[Replica, Timeline] = defaultdict(Timeline)
+        for family, grids in parts.items():
+            for times in grids:
+                await self._configurations(family, times, over, timelines)
+        self._runs = {replica: line.runs(self._times.step) for replica, line in timelines.items()}
+        past = Past(self._times.step, self.block, self._scope.group)
+        past.begin(self._runs)
+        self._past = past
+        fields = ("requests_running", "tpot_sum", "tpot_count", *_COUNTERS)
+        for family, grids in parts.items():
+            for times in grids:
+                expressions = {field: family.increase(field, over) for field in fields if family.names(field)}
+                expressions["requests_running"] = family.running(over)
+                past.add(
+                    times.start,
+                    {f: await self._prometheus.grid(query, times) for f, query in expressions.items()},
+                )
+        return past
+
+    async def _find(self) -> None:
+        """Find the families that have series, and their replicas."""
+        scope = self._scope
+        every = [_Family(d, prefix, scope.matchers) for d in _READ for prefix in d.prefixes]
+        named = {family.names("requests_running")[0]: family for family in every}
+        pattern = f'__name__=~"{"|".join(named)}"'
+        selector = f"{{{', '.join(filter(None, (pattern, scope.matchers)))}}}"
+        series = await self._prometheus.series(selector, scope.since, scope.until)
+        for labels in series:
+            family = named.get(labels.get("__name__", ""))
+            if family is not None:
+                self._families[family] = self._families.get(family, 0) + 1
+        if not self._families:
+            raise PrometheusError(await self._why_none(pattern))
+
+    async def _why_none(self, pattern: str) -> str:
+        scope = self._scope
+        series = await self._prometheus.series(f"{{{pattern}}}", scope.since, scope.until)
+        if series:
+            models = sorted({labels.get("model_name", "") for labels in series})[:_MAX_NAMES]
+            return (
+                f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
+                f"those of {len(series)} engines, of the models {', '.join(models)}"
+            )
+        names = await self._prometheus.names(scope.since, scope.until)
+        near = [name for name in names if "vllm" in name or "sglang" in name]
+        there = f"has {', '.join(near[:_MAX_NAMES])}" if near else f"has {len(names)} other metrics"
+        return (
+            f"no vllm:num_requests_running or sglang:num_running_reqs in that time: the server {there}; does "
+            "it scrape vLLM, and is --since long enough?"
+        )
+
+    async def _grid(self) -> Times:
+        """Return the times to read, by where the data are; set the length of a block."""
+        since, until = self._scope.since, self._scope.until
+        running = [(family, family.names("requests_running")[0]) for family in self._families]
+        while True:
+            step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
+            times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
+            counts = [
+                f"max(count_over_time({family.selector(name, format_duration(step))}))"
+                for family, name in running
+            ]
+            columns = [c for q in counts for c in (await self._prometheus.grid(q, times)).values()]
+            seen = [
+                (times.start + place * step, most)
+                for place, values in enumerate(zip(*columns, strict=True))
+                if (most := max((value for value in values if value > 0), default=0.0))
+            ]
+            if not seen:
+                raise PrometheusError("no samples of vLLM or SGLang in that time")
+            first, last = seen[0][0] - step, seen[-1][0]
+            if last - first > (until - since) / 4 or step <= 15:
+                break
+            since, until = first, last
+        interval = step / max(count for _, count in seen)
+        span = last - first
+        block = self._scope.block or next((b for b in _LENGTHS if b * _BLOCKS <= span), _LENGTHS[-1])
+        step = math.ceil(max(block / _STEPS_IN_BLOCK, _SAMPLES_IN_STEP * interval))
+        # Blocks consist of whole steps.
+        self.block = float(step * max(1, round(block / step)))
+        start = math.ceil(first / step) * step
+        return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
+
+    async def _configurations(
+        self, family: _Family, times: Times, over: str, timelines: dict[Replica, Timeline]
+    ) -> None:
+        """Add what the replicas of a family show at these times."""
+        there = await self._prometheus.grid(family.shown(over), times)
+        ks = await self._prometheus.grid(family.k(over), times)
+        matchers = self._scope.matchers
+        by = "model_name, pod, method, upstream_version"
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{matchers}}}[{over}]))"
+        known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
+        for replica, column in there.items():
+            labels, k = dict(replica), ks.get(replica)
+            model = labels.get("model_name", "")
+            names = known.get((model, labels.get("pod", "")), known.get((model, ""), {}))
+            for place, value in enumerate(column):
+                if math.isnan(value):
+                    continue
+                time = times.start + place * times.step
+                drafted = k[place] if k is not None and k[place] == k[place] else 0.0
+                method, version = names.get(place, ("", ""))
+                shown = Configuration(
+                    None if drafted < 0 else int(drafted), method if drafted else "", version
+                )
+                chosen = shown if self._scope.ranges is None else self._range(time)
+                if chosen is not None:
+                    timelines[replica].add(time, times.step, chosen)
+
+    def _range(self, time: float) -> Configuration | None:
+        """Return a configuration that stands for the range of a time."""
+        ranges = (self._scope.ranges or {}).items()
+        return next((Configuration(None, name) for name, (a, b) in ranges if a <= time <= b), None)
+
+    async def baseline(self, model: str, configuration: Configuration) -> Baseline:
+        """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
+        runs = [run for own in self._runs.values() for run in own if run.configuration == configuration]
+        end = max(run.last for run in runs)
+        begin = max(min(run.first for run in runs), end - _BASELINE_SECONDS, self._times.start)
+        step = self._times.step
+        skipped = round((begin - self._times.start) / step)
+        whole = Times(self._times.start + skipped * step, step, round((end - begin) / step) + 1)
+        recorder = Recorder()
+        dialect = ""
+        for family, number in self._families.items():
+            for times in whole.parts(number * 25):
+                loads = await self._buckets(family, times, model, configuration)
+                recorder.include(loads)
+                dialect = dialect if not loads else family.dialect.name
+        buckets = recorder.buckets()
+        if not any(bucket.latencies.time_per_output_token for bucket in buckets):
+            raise BaselineError("no time per output token: a baseline needs vLLM 0.11 or later")
+        recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Baseline(FORMAT, model, configuration.version, dialect, recorded, buckets)
+
+    async def _buckets(
+        self, family: _Family, times: Times, model: str, configuration: Configuration
+    ) -> list[LoadBucket]:
+        """Return what a configuration did at these times, by load."""
+        over, ask = format_duration(times.step), self._prometheus.grid
+        running = await ask(family.running(over), times)
+        tokens = await ask(family.increase("generation_tokens", over), times)
+        #: By load, what is added up of it: a part of a histogram and its bucket.
+        sums: dict[int, dict[tuple[str, str, float], float]] = defaultdict(lambda: defaultdict(float))
+        points: dict[Replica, list[tuple[int, int]]] = {}
+        for replica, column in running.items():
+            if dict(replica).get("model_name", "") != model or replica not in tokens:
+                continue
+            inside = self._past.inside(replica, times.start, times.number, configuration)
+            for place in inside:
+                load, generated = column[place], tokens[replica][place]
+                if load >= 0 and generated > 0:
+                    bin_ = next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
+                    points.setdefault(replica, []).append((place, bin_))
+                    for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):
+                        sums[bin_][name, "", 0.0] += amount
+        for latency, name in family.dialect.histograms.items():
+            for part in ("count", "sum", "bucket"):
+                by = f"{_BY}, le" if part == "bucket" else _BY
+                selector = family.selector(f"{family.prefix}{name}_{part}", over)
+                for labels, column in (await ask(f"sum by ({by}) (increase({selector}))", times)).items():
+                    bound = float(dict(labels).get("le", "inf"))
+                    replica = tuple(pair for pair in labels if pair[0] != "le")
+                    for place, bin_ in points.get(replica, ()):
+                        if column[place] >= 0:
+                            sums[bin_][latency, part, bound] += column[place]
+        return [_bucket(found, times.step) for _, found in sorted(sums.items())]
+
+
+def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBucket:
+    points = sums["seconds", "", 0.0]
+    latencies: dict[str, Histogram] = {}
+    for name in Latencies.__struct_fields__:
+        count = sums[name, "count", math.inf]
+        if count <= 0:
+            continue
+        bounds = sorted(b for field, part, b in sums if (field, part) == (name, "bucket") and b < math.inf)
+        # Increases of buckets may differ in their last digits from each other.
+        counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
+        latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
+    finished = latencies.get("time_per_output_token")
+    return LoadBucket(
+        requests_running=sums["load", "", 0.0] / points,
+        seconds=points * step,
+        generation_tokens=sums["tokens", "", 0.0],
+        requests=finished.count if finished else 0.0,
+        latencies=Latencies(**latencies),
+    )
+
+
+def _labels(info: Grid, number: int) -> dict[tuple[str, str], dict[int, tuple[str, str]]]:
+    """Return method and version by model and pod, and by model alone, at each time; empty if not unique."""
+    found: dict[tuple[str, str], dict[int, tuple[str, str]]] = defaultdict(dict)
+    for replica, column in info.items():
+        labels = dict(replica)
+        shown = (labels.get("method", ""), labels.get("upstream_version", ""))
+        for key in {
+            (labels.get("model_name", ""), labels.get("pod", "")),
+            (labels.get("model_name", ""), ""),
+        }:
+            known = found[key]
+            for place in range(number):
+                if not math.isnan(column[place]):
+                    before = known.get(place, shown)
+                    known[place] = tuple(a if a == b else "" for a, b in zip(before, shown, strict=True))  # type: ignore[assignment]
+    return found
