@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Blocks of each side, of equal traffic, below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6
 #: Blocks of each side to which blocks are joined at least; fewer would widen every interval.
-_MINIMUM_JOINED = 12
+_MINIMUM_JOINED = 8
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
 #: A finer match is used while it covers this share of what the coarsest one covers.
@@ -87,7 +87,8 @@ class BinSpeedup:
 
     above: float  # running requests, more than this
     up_to: float | None  # and at most this; ``None`` for the last bin
-    speedup: Interval
+    running: float  # geometric mean of the new configuration's running requests that are compared
+    speedup: Interval  # without ends where there are too few blocks for them
     share: float  # of the new configuration's traffic
 
 
@@ -133,7 +134,6 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
         ((_LOAD, _PROMPT, "block of time"), lambda cell: cell),
         ((_LOAD, _PROMPT, "time of day"), lambda c: (c % _CELLS, c // _CELLS // hours % _QUARTERS)),
         ((_LOAD, _PROMPT), lambda cell: cell % _CELLS),
-        ((_LOAD,), lambda cell: cell % _CELLS // _PROMPTS),
     )
     found = []
     for number, (matched_by, key) in enumerate(ways):
@@ -144,7 +144,7 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
         found.append((matched_by, strata, share, counts, combine(strata, concurrent=concurrent)))
     coarsest = found[-1][2]
     together, *others = found
-    best = together if together[4] else next(way for way in others if way[2] >= _KEPT * coarsest)
+    best = together if together[4].low else next(way for way in others if way[2] >= _KEPT * coarsest)
     matched_by, strata, share, counts, speedup = best
     known = any(cell % _PROMPTS for cell in new)
     result = Speedup(
@@ -156,7 +156,7 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
         matched_by=tuple(word for word in matched_by if known or word != _PROMPT),
         per_token=per_token,
     )
-    if speedup is not None and (best is together or share >= MINIMUM_COVERAGE):
+    if speedup.low and (best is together or share >= MINIMUM_COVERAGE):
         return replace(result, bins=tuple(_bins(strata, whole, concurrent=best is together)))
     return replace(result, speedup=None, problem=_problem(result, _loads(old, first), _loads(new, first)))
 
@@ -245,21 +245,20 @@ def _bins(strata: list[_Stratum], whole: float, *, concurrent: bool) -> Iterator
     for place in sorted({s.place for s in strata}):
         within = [s for s in strata if s.place == place]
         speedup = combine(within, concurrent=concurrent)
-        if speedup is not None:
-            share = math.fsum(_sums(s.new)[1] for s in within) / whole
-            last = place == len(LOADS) - 1
-            yield BinSpeedup(
-                float(LOADS[place - 1]) if place else 0.0, None if last else LOADS[place], speedup, share
-            )
+        new = [_sums(s.new) for s in within]
+        running = math.exp(math.fsum(n[2] for n in new) / math.fsum(n[3] for n in new))
+        above, last = LOADS[place - 1] if place else 0, place == len(LOADS) - 1
+        share = math.fsum(n[1] for n in new) / whole
+        yield BinSpeedup(float(above), None if last else LOADS[place], running, speedup, share)
 
 
-def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval | None:
-    """Return the speedup over all strata with its interval, ``None`` with too few blocks for one."""
+def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
+    """Return the speedup over all strata with its interval, which has no ends with too few blocks for them."""
     parts = [(s, _sums(s.old), _sums(s.new)) for s in strata]
     expected = math.fsum(new[1] * old[0] / old[1] for _, old, new in parts)
     taken = math.fsum(new[0] for _, _, new in parts)
     if expected <= 0 or taken <= 0:
-        return None
+        return Interval(math.nan)
     whole = math.fsum(new[1] for _, _, new in parts)
     influence: dict[int, float] = defaultdict(float)  # of each block on the logarithm of the speedup
     weights: tuple[dict[int, float], dict[int, float]] = (defaultdict(float), defaultdict(float))
@@ -283,9 +282,9 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval | None:
         higher += new[1] / whole * max(0.0, apart)
         lower += new[1] / whole * max(0.0, -apart)
     reach = _reach(influence, weights)
-    if reach is None:
-        return None
     speedup = expected / taken
+    if reach is None:
+        return Interval(speedup)
     low, high = min(_MAX_REACH, reach + lower), min(_MAX_REACH, reach + higher)
     return Interval(speedup, speedup * math.exp(-low), speedup * math.exp(high))
 

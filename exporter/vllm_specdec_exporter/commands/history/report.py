@@ -103,7 +103,8 @@ def _details(comparison: Comparison, block: float) -> Iterator[str]:
         6,
     )
     for each in speedup.bins if len(speedup.bins) > 1 else ():
-        yield f"      {_running(each):<16} {_interval(each.speedup)}, {each.share:.0%} of its traffic"
+        shown = f"{_interval(each.speedup)}, {each.share:.0%} of its traffic"
+        yield f"      {_running(each):<16} {shown}, at {_short(each.running)} running"
 
 
 def _running(each: BinSpeedup) -> str:
@@ -114,7 +115,9 @@ def _running(each: BinSpeedup) -> str:
 
 
 def _interval(interval: Interval) -> str:
-    return f"{times(interval.value)} ({times(interval.low or 0.0)} to {times(interval.high or 0.0)})"
+    if interval.low is None or interval.high is None:
+        return f"{times(interval.value)} (too few blocks for an interval)"
+    return f"{times(interval.value)} ({times(interval.low)} to {times(interval.high)})"
 
 
 def _short(value: float | None) -> str:

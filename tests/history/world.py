@@ -1,0 +1,135 @@
+"""A past with a known speedup: traffic over days, and replicas that draft so many tokens in their lives.
+
+The time per token grows with load and prompt length, drifts over hours for all replicas together, and is
+divided by the speedup of K at that load. What a server counts in each step of time follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vllm_specdec_exporter.commands.history.past import Configuration, Past, Run
+
+Numbers = NDArray[np.float64]
+DAY, STEP, BLOCK = 86400.0, 300.0, 3600.0
+MODEL = "llama"
+#: Unix time at which every past begins: a Monday.
+BEGIN = 1_793_577_600.0
+#: Seconds of a request, and its tokens.
+_SECONDS, _TOKENS = 8.0, 200.0
+#: Share of drafts in which each position is accepted.
+ACCEPTED = (0.8, 0.6, 0.45, 0.3, 0.2)
+
+
+def speedup(k: int, running: Numbers) -> Numbers:
+    """Return the speedup of K at a load: the longer the drafts, the sooner it is lost in large batches."""
+    gain = sum(ACCEPTED[:k])
+    return (1 + gain) / (1 + 0.05 * k + 0.004 * k * running)
+
+
+@dataclass(frozen=True)
+class Life:
+    """A time in which a replica drafts K tokens; begin and end in days."""
+
+    replica: str
+    begin: float
+    end: float
+    k: int
+
+
+@dataclass
+class World:
+    """All lives with what they count in each step, and the true time per token with and without speculation."""
+
+    lives: Sequence[Life]
+    seed: int = 0
+    busier: Mapping[float, float] = field(default_factory=dict)  # factors of the load from a day on
+    effect: bool = True  # whether speculation has one
+    step: float = STEP
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        self.number = round(max(life.end for life in self.lives) * DAY / self.step)
+        self.times = BEGIN + self.step * np.arange(self.number + 1)
+        hours = math.ceil(self.number * self.step / 3600) + 1
+        drift, level = np.zeros(hours), 0.0
+        for hour in range(hours):
+            level = 0.9 * level + math.sqrt(1 - 0.81) * rng.normal() * 0.03
+            drift[hour] = level
+        hour = ((self.times - BEGIN) // 3600).astype(int)
+        clock = hour % 24
+        load = 8 * (1 + 0.7 * np.sin((clock - 9) / 12 * np.pi)) * np.exp(0.3 * rng.normal(size=hours))[hour]
+        for day, factor in self.busier.items():
+            load = np.where(self.times >= BEGIN + day * DAY, load * factor, load)
+        self._drift, self._load, self._prompt = np.exp(drift)[hour], load, np.where(clock % 20 < 8, 3000.0, 900.0)
+        self.counts = {life: self._counts(life, rng) for life in self.lives}
+
+    def _counts(self, life: Life, rng: np.random.Generator) -> dict[str, Numbers]:
+        here = slice(round(life.begin * DAY / self.step), round(life.end * DAY / self.step) + 1)
+        size = self.times[here].shape
+        running = np.maximum(0.1, self._load[here] * np.exp(0.15 * rng.normal(size=size)))
+        finished = rng.poisson(running * self.step / _SECONDS).astype(float)
+        plain = 0.01 * (1 + running / 30) * (1 + self._prompt[here] / 20_000)
+        fast = plain / (speedup(life.k, running) if self.effect else 1.0)
+        noise = np.exp(0.5 * rng.normal(size=size) / np.sqrt(np.maximum(1.0, finished)))
+        seconds = finished * fast * self._drift[here] * noise
+        generated = finished * _TOKENS
+        drafts = (generated - finished) / (1 + sum(ACCEPTED[: life.k])) if life.k else 0.0 * finished
+        counts = {
+            # What is sampled of the load is not exactly what it was.
+            "requests_running": np.maximum(0.0, running + 0.12 * np.sqrt(running) * rng.normal(size=size)),
+            "generation_tokens": generated,
+            "requests": finished,
+            "prompt_tokens": finished * self._prompt[here],
+            "tpot_sum": seconds,
+            "tpot_count": finished,
+            "step_seconds": seconds * (_TOKENS - 1),
+            "plain": finished * plain,
+            "fast": finished * fast,
+            "running": running,
+        }
+        if life.k:
+            counts |= {"drafts": drafts, "draft_tokens": life.k * drafts}
+            counts["accepted_tokens"] = drafts * sum(ACCEPTED[: life.k])
+        return counts
+
+    def past(self, *, leave_out: Sequence[str] = ()) -> Past:
+        """Return the past that is read of it, without Prometheus."""
+        past = Past(self.step, BLOCK, lambda _: MODEL)
+        runs: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+        grids: dict[str, dict[tuple[tuple[str, str], ...], Numbers]] = {}
+        for life in self.lives:
+            replica = (("instance", life.replica), ("model_name", MODEL))
+            first, last = BEGIN + life.begin * DAY, BEGIN + life.end * DAY
+            runs.setdefault(replica, []).append(Run(first, last - self.step, Configuration(life.k)))
+            here = slice(round(life.begin * DAY / self.step), round(life.end * DAY / self.step) + 1)
+            for name, counts in self.counts[life].items():
+                if name not in ("plain", "fast", "running", *leave_out):
+                    grid = grids.setdefault(name, {})
+                    grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
+        past.begin(runs)
+        past.add(BEGIN, grids)
+        return past
+
+    def truth(self, k: int, above: float, up_to: float | None) -> float:
+        """Return the true speedup of K over its requests at these loads."""
+        plain = fast = 0.0
+        for life in self.lives:
+            if life.k == k:
+                counts = self.counts[life]
+                load = counts["running"]
+                there = (load > above) & (load <= (up_to or math.inf)) | (load <= 1) & (above == 0)
+                plain += float(counts["plain"][there].sum())
+                fast += float(counts["fast"][there].sum())
+        return plain / fast
+
+
+def four(seed: int, **more: object) -> World:
+    """Return a past of 14 days with three replicas: no speculation, then K of 1, 3 and 5."""
+    lives = [Life(f"r{n}", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(3)]
+    return World(lives, seed, **more)  # type: ignore[arg-type]
