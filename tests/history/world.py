@@ -6,9 +6,11 @@ divided by the speedup of K at that load. What a server counts in each step of t
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,3 +135,49 @@ def four(seed: int, **more: object) -> World:
     """Return a past of 14 days with three replicas: no speculation, then K of 1, 3 and 5."""
     lives = [Life(f"r{n}", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(3)]
     return World(lives, seed, **more)  # type: ignore[arg-type]
+
+
+def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Numbers]:
+    """Return the series of a world as vLLM prints them, with the labels of a scrape, NaN where it is not."""
+    names = {
+        "generation_tokens": "vllm:generation_tokens_total",
+        "requests": "vllm:time_to_first_token_seconds_count",
+        "prompt_tokens": "vllm:prompt_tokens_total",
+        "tpot_sum": "vllm:request_time_per_output_token_seconds_sum",
+        "tpot_count": "vllm:request_time_per_output_token_seconds_count",
+        "drafts": "vllm:spec_decode_num_drafts_total",
+        "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
+        "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+    }
+    series: dict[tuple[str, tuple[tuple[str, str], ...]], Numbers] = {}
+
+    def put(name: str, here: slice, values: Numbers, **more: str) -> None:
+        labels = {"engine": "0", "instance": life.replica, "job": "vllm", "model_name": MODEL, **more}
+        key = (name, tuple(sorted(labels.items())))
+        series.setdefault(key, np.full(world.number + 1, np.nan))[here] = values
+
+    for life in world.lives:
+        # The last sample of a life is before the first of the next one, which starts at 0.
+        here = slice(round(life.begin * DAY / world.step), round(life.end * DAY / world.step))
+        counts = {name: values[: here.stop - here.start] for name, values in world.counts[life].items()}
+        put("vllm:num_requests_running", here, counts["requests_running"].round(1))
+        for name, exposed in names.items():
+            if name in counts:
+                put(exposed, here, counts[name].cumsum())
+        for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
+            finished = share * counts["tpot_count"].cumsum()
+            put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=bound)
+        for position in range(life.k):
+            accepted = ACCEPTED[position] * counts["drafts"].cumsum()
+            put("vllm:spec_decode_num_accepted_tokens_per_pos_total", here, accepted, position=str(position))
+    return series
+
+
+def openmetrics(world: World, file: TextIO) -> None:
+    """Write the series of a world as OpenMetrics text with times."""
+    for (name, labels), values in sorted(stored(world).items()):
+        head = f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels)}}}"
+        there = ~np.isnan(values)
+        for time, value in zip(world.times[there].tolist(), values[there].tolist(), strict=True):
+            file.write(f"{head} {value!r} {time:.0f}\n")
+    file.write("# EOF\n")

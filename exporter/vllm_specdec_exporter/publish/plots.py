@@ -204,12 +204,15 @@ def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html
             above.set_ylabel(f"{printable(track.name)}\nspeedup")
             beneath.plot([_time(at) for at, _ in track.load], [load for _, load in track.load], color=_INK)
             beneath.set_ylabel("running")
+            beneath.xaxis_date()
         figure.autofmt_xdate()
         return _svg(figure, title, description)
 
 
 def _time(seconds: float) -> Any:
-    return datetime.fromtimestamp(seconds, UTC)
+    from matplotlib.dates import date2num
+
+    return date2num(datetime.fromtimestamp(seconds, UTC))
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Scope:
         return " ".join(filter(None, (labels.get("model_name") or "the only model", instance)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Family:
     """The series of a dialect, by one of its prefixes."""
 
@@ -316,9 +316,9 @@ def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBu
     latencies: dict[str, Histogram] = {}
     for name in Latencies.__struct_fields__:
         count = sums[name, "count", math.inf]
-        if count <= 0:
-            continue
         bounds = sorted(b for field, part, b in sums if (field, part) == (name, "bucket") and b < math.inf)
+        if count <= 0 or not bounds:
+            continue
         # Increases of buckets may differ in their last digits from each other.
         counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
         latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
