@@ -210,9 +210,9 @@ def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html
 
 
 def _time(seconds: float) -> Any:
-    from matplotlib.dates import date2num
+    import matplotlib.dates
 
-    return date2num(datetime.fromtimestamp(seconds, UTC))
+    return matplotlib.dates.date2num(datetime.fromtimestamp(seconds, UTC))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

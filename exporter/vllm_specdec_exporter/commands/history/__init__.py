@@ -139,6 +139,28 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     return COMPARED if found else NOTHING
 
 
+def compare_ranges(args: argparse.Namespace) -> int:
+    """Compare the times of `compare`'s ``--a`` and ``--b``, print the result and return the exit code."""
+    now = time.time()
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, flag, text in (("A", "--a", args.a), ("B", "--b", args.b)):
+        if text is None:
+            raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
+        begin, slash, end = text.partition("/")
+        ranges[name] = moment(flag, begin, now), moment(flag, end if slash else "now", now)
+        if not ranges[name][0] < ranges[name][1] <= now:
+            raise ConfigError(f'{flag} "{text}": FROM must be before TO, and TO not in the future')
+    (a, a_end), (b, b_end) = ranges.values()
+    if a < b_end and b < a_end:
+        raise ConfigError("--a and --b overlap")
+    scope = Scope(min(a, b), max(a_end, b_end), args.match, args.model, ranges=ranges)
+    try:
+        history, _ = asyncio.run(read(args, args.prometheus_url, scope))
+    except PrometheusError as error:
+        return fail("compare", error, UNREACHABLE)
+    return show(history, as_json=args.json)
+
+
 async def read(
     args: argparse.Namespace, url: str, scope: Scope, *, wants_baseline: bool = False
 ) -> tuple[History, Baseline | None]:

@@ -253,7 +253,7 @@ def _bins(strata: list[_Stratum], whole: float, *, concurrent: bool) -> Iterator
 
 
 def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
-    """Return the speedup over all strata with its interval, which has no ends with too few blocks for them."""
+    """Return the speedup over all strata with its interval, without ends where there are too few blocks."""
     parts = [(s, _sums(s.old), _sums(s.new)) for s in strata]
     expected = math.fsum(new[1] * old[0] / old[1] for _, old, new in parts)
     taken = math.fsum(new[0] for _, _, new in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare
@@ -31,10 +31,13 @@ class Configuration:
     num_speculative_tokens: int | None
     method: str = ""  # empty if not known
     version: str = ""  # of the server, empty if not known
+    name: str = ""  # of a chosen time, whatever ran in it
 
     @property
     def words(self) -> str:
         """The configuration in words."""
+        if self.name:
+            return self.name
         k = self.num_speculative_tokens
         parts = ["no speculation" if k == 0 else "speculation" if k is None else f"K={k}"]
         return ", ".join([*parts, *filter(None, (self.method if k != 0 else "", self.version))])
@@ -82,8 +85,7 @@ def _filled(runs: list[Run]) -> list[Run]:
         mine = run.configuration
         if filled and filled[-1].configuration.num_speculative_tokens == mine.num_speculative_tokens:
             near = filled[-1].configuration
-            k = mine.num_speculative_tokens
-            mine = Configuration(k, mine.method or near.method, mine.version or near.version)
+            mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
         filled.append(Run(run.first, run.last, mine))
     return filled
 

@@ -254,7 +254,7 @@ class Reader:
     def _range(self, time: float) -> Configuration | None:
         """Return a configuration that stands for the range of a time."""
         ranges = (self._scope.ranges or {}).items()
-        return next((Configuration(None, name) for name, (a, b) in ranges if a <= time <= b), None)
+        return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
 
     async def baseline(self, model: str, configuration: Configuration) -> Baseline:
         """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...config.values import format_duration
 from ...publish import plots
-from ...publish.wording import DASH, printable, table, wrap
-from ..compare.verdict import times
+from ...publish.wording import DASH, printable, table, times, wrap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,17 +17,20 @@ if TYPE_CHECKING:
     from .matching import BinSpeedup
     from .past import Comparison, ModelHistory, Summary
 
-_HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "length", "ms/token", "tokens/s")
+_HEADS = (
+    *("configuration", "from", "to", "replicas", "requests", "running", "accepted", "length"),
+    *("ms/token", "tokens/s"),
+)
 
 
 def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str = "") -> str:
-    """Return the report; `block` is the length of a block in seconds, `out` the baseline that was written."""
+    """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
     lines: list[str] = []
     for model in models:
         lines += _model(model, block)
     lines += wrap(
-        "running: requests in a replica's batch, mean, P10 and P90 over time; ms/token: mean at its own load, "
-        "so not to be compared; tokens/s: of a replica while it generates; times in UTC.",
+        "running: requests in a replica's batch, mean (P10 to P90 of the time); ms/token: mean at its own "
+        "load, so not to be compared; tokens/s: of a replica while it generates; times in UTC.",
         "  ",
         2,
     )
@@ -55,12 +57,12 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
-    c, number = summary.configuration, summary.replicas
     seconds = summary.time_per_output_token_seconds
     return (
-        c.words + (f", {number} replicas" if number > 1 else ""),
+        summary.configuration.words,
         _clock(summary.first_seconds),
         _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        f"{summary.replicas}",
         f"{summary.requests:,.0f}",
         f"{_short(summary.running)} ({_short(summary.running_p10)} to {_short(summary.running_p90)})",
         DASH if summary.acceptance_ratio is None else f"{summary.acceptance_ratio:.1%}",
@@ -83,7 +85,8 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
         return f"{begin}cannot be compared: {comparison.speedup.problem}"
     low, high = speedup.low or 0.0, speedup.high or 0.0
     unsure = ", no difference that the traffic supports" if low <= 1 <= high else ""
-    words = f"{begin}{times(speedup.value)} times as fast ({times(low)} to {times(high)}) at the same load{unsure}"
+    ends = f"({times(low)} to {times(high)})"
+    words = f"{begin}{times(speedup.value)} times as fast {ends} at the same load{unsure}"
     length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
     if length is not None:
         words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
@@ -125,7 +128,7 @@ def _short(value: float | None) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
 
 
 def _day(seconds: float) -> str:
@@ -137,8 +140,8 @@ def plot(models: Sequence[ModelHistory]) -> str:
     """Return configurations, speedups and load over time as SVG; ConfigError without matplotlib."""
     tracks = []
     for model in models:
-        # The comparison with the configuration before, where there are two.
-        measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons}
+        # The one against no speculation, which comes before the one against the configuration before.
+        measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons[::-1]}
         periods = tuple(
             plots.Period(s.configuration.words, s.first_seconds, s.last_seconds, measured.get(place))
             for place, s in enumerate(model.configurations)
