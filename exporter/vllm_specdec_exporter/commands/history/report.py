@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from .matching import BinSpeedup
     from .past import Comparison, ModelHistory, Summary
 
-_HEADS = (
-    *("configuration", "from", "to", "replicas", "requests", "running", "accepted", "length"),
-    *("ms/token", "tokens/s"),
-)
+_HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
 def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str = "") -> str:
@@ -29,8 +26,9 @@ def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str
     for model in models:
         lines += _model(model, block)
     lines += wrap(
-        "running: requests in a replica's batch, mean (P10 to P90 of the time); ms/token: mean at its own "
-        "load, so not to be compared; tokens/s: of a replica while it generates; times in UTC.",
+        "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the time); accepted: "
+        "acceptance length and ratio; ms/token: mean at its own load, so not to be compared; tokens/s: of a "
+        "replica while it generates; times in UTC.",
         "  ",
         2,
     )
@@ -45,7 +43,7 @@ def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str
 
 def _model(model: ModelHistory, block: float) -> Iterator[str]:
     yield printable(model.name)
-    yield from table(_HEADS, map(_row, model.configurations), left=_HEADS[:3], shorten=_HEADS[0], indent="  ")
+    yield from table(_HEADS, map(_row, model.configurations), left=_HEADS[:3], indent="  ")
     yield ""
     for comparison in model.comparisons:
         yield from wrap(sentence(model, comparison), "  ", 4)
@@ -57,16 +55,15 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
-    seconds = summary.time_per_output_token_seconds
+    length, seconds = summary.mean_acceptance_length, summary.time_per_output_token_seconds
+    spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
     return (
         summary.configuration.words,
         _clock(summary.first_seconds),
         _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
-        f"{summary.replicas}",
         f"{summary.requests:,.0f}",
-        f"{_short(summary.running)} ({_short(summary.running_p10)} to {_short(summary.running_p90)})",
-        DASH if summary.acceptance_ratio is None else f"{summary.acceptance_ratio:.1%}",
-        DASH if summary.mean_acceptance_length is None else f"{summary.mean_acceptance_length:.2f}",
+        f"{summary.replicas} x {_short(summary.running)}{spread}",
+        DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
         DASH if seconds is None else f"{1000 * seconds:.2f}",
         f"{summary.tokens_per_second:,.0f}" if summary.tokens_per_second else DASH,
     )
