@@ -15,13 +15,14 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import Configuration, Past, Run
 
 Numbers = NDArray[np.float64]
 DAY, STEP, BLOCK = 86400.0, 300.0, 3600.0
 MODEL = "llama"
 #: Unix time at which every past begins: a Monday.
-BEGIN = 1_793_577_600.0
+BEGIN = 1_762_128_000.0
 #: Seconds of a request, and its tokens.
 _SECONDS, _TOKENS = 8.0, 200.0
 #: Share of drafts in which each position is accepted.
@@ -76,7 +77,7 @@ class World:
         size = self.times[here].shape
         running = np.maximum(0.1, self._load[here] * np.exp(0.15 * rng.normal(size=size)))
         finished = rng.poisson(running * self.step / _SECONDS).astype(float)
-        plain = 0.01 * (1 + running / 30) * (1 + self._prompt[here] / 20_000)
+        plain = 0.01 * (1 + running / 15) * (1 + self._prompt[here] / 20_000)
         fast = plain / (speedup(life.k, running) if self.effect else 1.0)
         noise = np.exp(0.5 * rng.normal(size=size) / np.sqrt(np.maximum(1.0, finished)))
         seconds = finished * fast * self._drift[here] * noise
@@ -91,9 +92,6 @@ class World:
             "tpot_sum": seconds,
             "tpot_count": finished,
             "step_seconds": seconds * (_TOKENS - 1),
-            "plain": finished * plain,
-            "fast": finished * fast,
-            "running": running,
         }
         if life.k:
             counts |= {"drafts": drafts, "draft_tokens": life.k * drafts}
@@ -111,24 +109,19 @@ class World:
             runs.setdefault(replica, []).append(Run(first, last - self.step, Configuration(life.k)))
             here = slice(round(life.begin * DAY / self.step), round(life.end * DAY / self.step) + 1)
             for name, counts in self.counts[life].items():
-                if name not in ("plain", "fast", "running", *leave_out):
+                if name not in leave_out:
                     grid = grids.setdefault(name, {})
                     grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
         past.begin(runs)
         past.add(BEGIN, grids)
         return past
 
-    def truth(self, k: int, above: float, up_to: float | None) -> float:
-        """Return the true speedup of K over its requests at these loads."""
-        plain = fast = 0.0
-        for life in self.lives:
-            if life.k == k:
-                counts = self.counts[life]
-                load = counts["running"]
-                there = (load > above) & (load <= (up_to or math.inf)) | (load <= 1) & (above == 0)
-                plain += float(counts["plain"][there].sum())
-                fast += float(counts["fast"][there].sum())
-        return plain / fast
+
+def truth(bins: Sequence[BinSpeedup], k: int, before: int = 0) -> float:
+    """Return the true speedup of K against another one over bins of running requests, by their traffic."""
+    running = np.array([one.running for one in bins])
+    plain = np.array([one.share for one in bins]) * (1 + running / 15)
+    return float((plain / speedup(before, running)).sum() / (plain / speedup(k, running)).sum())
 
 
 def four(seed: int, **more: object) -> World:

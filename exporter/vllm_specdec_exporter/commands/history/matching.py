@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Blocks of each side, of equal traffic, below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6
-#: Blocks of each side to which blocks are joined at least; fewer would widen every interval.
-_MINIMUM_JOINED = 8
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
 #: A finer match is used while it covers this share of what the coarsest one covers.
@@ -297,7 +295,7 @@ def _reach(
     while True:
         sums = _joined(influence, joined)
         number = min(_effective(_joined(side, joined)) for side in weights)
-        if number < (MINIMUM_BLOCKS if widest is None else _MINIMUM_JOINED):
+        if number < MINIMUM_BLOCKS:
             return widest
         square = math.fsum(u * u for u in sums.values()) * number / (number - 1)
         products = math.fsum(u * sums[block + 1] for block, u in sums.items() if block + 1 in sums)
