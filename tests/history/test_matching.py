@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from history.world import BEGIN, DAY, STEP, Life, World, four, truth
+from history.world import BEGIN, STEP, Life, World, four, truth
 from vllm_specdec_exporter.commands.history.matching import REQUESTS, SECONDS
 from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Timeline
 from vllm_specdec_exporter.commands.history.report import render
@@ -55,3 +55,109 @@ def test_intervals_hold_the_truth_as_often_as_promised(effect: bool, busier: dic
     assert sum(whole.values()) >= PROMISED * SEEDS * len(AGAINST), whole
     assert min(whole.values()) >= (PROMISED - 0.02) * SEEDS, whole
     assert in_bins >= (PROMISED - 0.02) * bins
+
+
+def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> None:
+    """The ratio of the means is wrong by more than 30 %; at the same load it is right."""
+    world = four(0, busier={3.5: 2.0})
+    past = history(world)
+    for comparison in past.comparisons:
+        new, old = (past.configurations[place] for place in (comparison.new, comparison.old))
+        if old.configuration.num_speculative_tokens == 0:
+            right = truth(comparison.speedup.bins, new.configuration.num_speculative_tokens)
+            naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
+            assert naive < 0.7 * right
+            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.02)
+
+
+def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
+    """While both run, the drift of the hours is the same for both, so it cancels."""
+    lives = [Life(f"r{n}", 0, 3 + n, 0) for n in range(4)] + [Life(f"r{n}", 3 + n, 8, 3) for n in range(4)]
+    world = World(lives, 1)
+    (comparison,) = history(world).comparisons
+    speedup = comparison.speedup
+    assert speedup.concurrent
+    assert speedup.matched_by == ("running requests", "prompt length", "block of time")
+    assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
+    ((held, _),) = found(world, history(world))
+    assert held
+    apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
+    assert not history(apart).comparisons[0].speedup.concurrent
+
+
+def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> None:
+    """In words: since when, both K, the speedup with its interval, and both lengths."""
+    world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)
+    past = history(world)
+    ((held, _),) = found(world, past)
+    assert held
+    words = " ".join(render([past], 3600, 0).split())
+    speedup = past.comparisons[0].speedup.speedup
+    assert f"since 7 November (K 3 to 5): {speedup.value:.2f} times as fast" in words
+    assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
+    assert "acceptance length 2.85 to 3.35" in words
+
+
+def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> None:
+    """Before 0.11, vLLM has only the inter-token latency; with requests of equal length both are the same."""
+    world = four(2)
+    by_requests, by_steps = history(world), history(world, leave_out=("tpot_sum", "tpot_count"))
+    for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
+        assert (one.speedup.per_token, other.speedup.per_token) == (False, True)
+        assert other.speedup.speedup.value == pytest.approx(one.speedup.speedup.value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("world", "missing"),
+    [
+        (
+            World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0}),
+            "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed; it ran "
+            "32 to 256 requests at a time, the other 4 to 16",
+        ),
+        (
+            World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
+            "3 blocks of time against 97, and 6 of about",
+        ),
+    ],
+    ids=["other loads", "too short"],
+)
+def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, missing: str) -> None:
+    past = history(world)
+    assert past.comparisons[0].speedup.speedup is None
+    assert missing in past.comparisons[0].speedup.problem
+    assert "cannot be compared: " in render([past], 3600, 0)
+
+
+def test_every_request_counts_once_and_none_near_a_change() -> None:
+    """What is compared and shown is what finished, but for two steps after a start and one before an end."""
+    world = World([Life("r0", 0, 1, 0), Life("r0", 1, 2, 3)], 1)
+    past = world.past()
+    (found,) = past.histories()
+    for place, life in enumerate(world.lives):
+        counts = world.counts[life]
+        kept = slice(2, len(counts["requests"]) - 2)
+        assert found.configurations[place].requests == counts["requests"][kept].sum()
+        cells = past.record(found.name, Configuration(life.k)).cells
+        assert math.fsum(c[REQUESTS] for c in cells.values()) == counts["tpot_count"][kept].sum()
+        assert math.fsum(c[SECONDS] for c in cells.values()) == pytest.approx(counts["tpot_sum"][kept].sum())
+
+
+def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
+    """An exporter that is down for a time makes no new configuration; a gap and another version do."""
+    line = Timeline()
+    shown = [
+        (0, Configuration(3)),
+        (1, Configuration(3, "eagle3", "0.32.0")),
+        (2, Configuration(3)),
+        (5, Configuration(3, "eagle3", "0.33.0")),
+        (6, Configuration(5, "eagle3", "0.33.0")),
+    ]
+    for place, configuration in shown:
+        line.add(BEGIN + place * STEP, STEP, configuration)
+    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in line.runs(STEP)]
+    assert runs == [
+        (0, 2, Configuration(3, "eagle3", "0.32.0")),
+        (5, 5, Configuration(3, "eagle3", "0.33.0")),
+        (6, 6, Configuration(5, "eagle3", "0.33.0")),
+    ]

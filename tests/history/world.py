@@ -66,10 +66,15 @@ class World:
             drift[hour] = level
         hour = ((self.times - BEGIN) // 3600).astype(int)
         clock = hour % 24
-        load = 8 * (1 + 0.7 * np.sin((clock - 9) / 12 * np.pi)) * np.exp(0.3 * rng.normal(size=hours))[hour]
+        load = 8 * (1 + 0.7 * np.sin((clock - 9) / 12 * np.pi))
+        load *= np.exp(0.3 * rng.normal(size=hours))[hour]
         for day, factor in self.busier.items():
             load = np.where(self.times >= BEGIN + day * DAY, load * factor, load)
-        self._drift, self._load, self._prompt = np.exp(drift)[hour], load, np.where(clock % 20 < 8, 3000.0, 900.0)
+        self._drift, self._load, self._prompt = (
+            np.exp(drift)[hour],
+            load,
+            np.where(clock % 20 < 8, 3000.0, 900.0),
+        )
         self.counts = {life: self._counts(life, rng) for life in self.lives}
 
     def _counts(self, life: Life, rng: np.random.Generator) -> dict[str, Numbers]:
@@ -171,6 +176,6 @@ def openmetrics(world: World, file: TextIO) -> None:
     for (name, labels), values in sorted(stored(world).items()):
         head = f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels)}}}"
         there = ~np.isnan(values)
-        for time, value in zip(world.times[there].tolist(), values[there].tolist(), strict=True):
-            file.write(f"{head} {value!r} {time:.0f}\n")
+        pairs = zip(world.times[there].tolist(), values[there].tolist(), strict=True)
+        file.writelines(f"{head} {value!r} {time:.0f}\n" for time, value in pairs)
     file.write("# EOF\n")

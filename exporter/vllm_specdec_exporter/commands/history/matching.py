@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS
@@ -156,41 +158,31 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
     )
     if speedup.low and (best is together or share >= MINIMUM_COVERAGE):
         return replace(result, bins=tuple(_bins(strata, whole, concurrent=best is together)))
-    return replace(result, speedup=None, problem=_problem(result, _loads(old, first), _loads(new, first)))
+    return replace(result, speedup=None, bins=(), problem=_problem(old, new, result))
 
 
-def _problem(result: Speedup, old: tuple[int, int], new: tuple[int, int]) -> str:
-    if result.coverage < MINIMUM_COVERAGE:
+def _problem(old: Cells, new: Cells, result: Speedup) -> str:
+    blocks = [len({cell // _CELLS for cell in cells}) for cells in (new, old)]
+    if min(blocks) >= MINIMUM_BLOCKS and result.coverage < MINIMUM_COVERAGE:
+        here, there = (_loads(cells) for cells in (new, old))
         return (
-            f"{result.coverage:.0%} of its traffic has a counterpart at the same load, and "
-            f"{MINIMUM_COVERAGE:.0%} is needed: it ran at {_words(new)} requests at a time, the other at "
-            f"{_words(old)}"
+            f"{result.coverage:.0%} of its traffic has a counterpart at the same load and prompt length, and "
+            f"{MINIMUM_COVERAGE:.0%} is needed; it ran {here} requests at a time, the other {there}"
         )
+    if min(blocks) >= MINIMUM_BLOCKS:
+        blocks = [result.blocks, result.blocks_before]
     return (
-        f"its traffic at the same load is in {result.blocks} blocks of time, that of the other in "
-        f"{result.blocks_before}; {MINIMUM_BLOCKS} of about equal traffic are needed of each: more time, or "
-        "a shorter --block"
+        f"{blocks[0]} blocks of time against {blocks[1]}, and {MINIMUM_BLOCKS} of about equal traffic are "
+        "needed of each: more time, or a shorter --block"
     )
 
 
-def _words(loads: tuple[int, int]) -> str:
-    low, high = loads
+def _loads(cells: Cells) -> str:
+    """Return the bins of running requests, without the 5 % of the generated tokens at either end."""
+    ordered = sorted((place_of(cell), sums[GENERATED]) for cell, sums in cells.items())
+    below = list(accumulate(weight for _, weight in ordered))
+    low, high = (ordered[bisect_left(below, share * below[-1])][0] for share in (0.05, 0.95))
     return f"{LOADS[low - 1] + 1 if low else 1} to {LOADS[high]}"
-
-
-def _loads(cells: Cells, first: int) -> tuple[int, int]:
-    """Return the places in `LOADS` between which all but 5 % of the traffic at either end lies."""
-    shares: dict[int, float] = defaultdict(float)
-    for cell, sums in cells.items():
-        shares[place_of(cell)] += sums[first + 1]
-    whole, below, ends = math.fsum(shares.values()), 0.0, []
-    for place, weight in sorted(shares.items()):
-        below += weight
-        if below >= 0.05 * whole:
-            ends.append(place)
-        if below >= 0.95 * whole:
-            break
-    return ends[0], ends[-1]
 
 
 def _total(cells: Cells, place: int) -> float:

@@ -216,6 +216,10 @@ class Past:
         record.sums["seconds"] += self._step
         record.loads[float(f"{running:.2g}")] += self._step
 
+    def record(self, name: str, configuration: Configuration) -> Record:
+        """Return what a configuration of a model did."""
+        return self._records[name][configuration]
+
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
