@@ -47,7 +47,7 @@ class Life:
 
 @dataclass
 class World:
-    """All lives with what they count in each step, and the true time per token with and without speculation."""
+    """All lives with what they count in each step of time."""
 
     lives: Sequence[Life]
     seed: int = 0
@@ -162,6 +162,8 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         for name, exposed in names.items():
             if name in counts:
                 put(exposed, here, counts[name].cumsum())
+        info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0", "job": "exporter"}
+        put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
         for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
             finished = share * counts["tpot_count"].cumsum()
             put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=bound)
