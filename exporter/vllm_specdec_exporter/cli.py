@@ -104,7 +104,6 @@ def _overview() -> str:
         lines += ["", f"{title}:"]
         lines += [f"  {name:<12}{summary}" for name, (_, summary) in commands.items()]
     lines += [
-        "",
         f"Example: {PROGRAM} check http://127.0.0.1:8000",
         f"Flags of a command: {PROGRAM} COMMAND --help",
     ]

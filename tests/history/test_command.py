@@ -35,7 +35,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "past.txt").open("w") as file:
         openmetrics(WORLD, file)
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
-    subprocess.run([*promtool, "-q", "--max-block-duration=24h", "past.txt", "data"], cwd=folder, check=True)
+    subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
     with process(
         "prometheus",

@@ -86,7 +86,7 @@ def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
         if case.profile.physical or case.profile.basis is not Basis.MODELLED
         else (", or name the hardware with --cost.hardware")
     )
-    how = f"Run vllm-specdec-exporter calibrate against the server, or record a baseline{known}."
+    how = f"Run vllm-specdec-exporter history on your Prometheus, calibrate, or record a baseline{known}."
     if payoff.likely is PayoffVerdict.HARMFUL:
         return problem(
             f"speculation is likely harmful: {interval}, and it loses with a probability of "

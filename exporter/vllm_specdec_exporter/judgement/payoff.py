@@ -191,7 +191,7 @@ def _how_to_know(profile: CostProfile) -> str:
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context"
     if profile.physical is not None:
-        return "run calibrate against the server, or record a baseline"
+        return "run history against your Prometheus, calibrate against the server, or record a baseline"
     return "give --cost.hardware, or run calibrate against the server"
 
 
