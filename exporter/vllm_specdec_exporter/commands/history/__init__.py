@@ -63,7 +63,6 @@ class History:
     since_seconds: float  # Unix time from which was read
     until_seconds: float  # Unix time up to which was read
     block_seconds: float  # length of a block of time
-    left_out: int  # runs of configurations beyond the limit
     models: tuple[ModelHistory, ...]
 
 
@@ -133,7 +132,7 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(history), indent=2).decode())
     else:
-        print(render(history.models, history.block_seconds, history.left_out, out))
+        print(render(history.models, history.block_seconds, out))
     sys.stdout.flush()
     found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING
@@ -175,7 +174,7 @@ async def read(
         models = tuple(past.histories())
         if not models:
             raise PrometheusError("nothing was generated in that time")
-        history = History(FORMAT, __version__, scope.since, scope.until, reader.block, past.left_out, models)
+        history = History(FORMAT, __version__, scope.since, scope.until, reader.block, models)
         return history, await _baseline(reader, models) if wants_baseline else None
     finally:
         await prometheus.close()
@@ -187,12 +186,11 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
     if len(models) > 1:
         names = ", ".join(model.name for model in models)
         raise ConfigError(f"--out: a baseline is of one model, choose it with --model-name: {names}")
-    without = [
-        c.configuration for c in models[0].configurations if c.configuration.num_speculative_tokens == 0
-    ]
+    without = [c for c in models[0].configurations if c.configuration.num_speculative_tokens == 0]
     if not without:
         raise BaselineError("there was no time without speculation")
-    return await reader.baseline(models[0].name, without[-1])
+    last = without[-1]
+    return await reader.baseline(models[0].name, last.configuration, last.first_seconds, last.last_seconds)
 
 
 def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:

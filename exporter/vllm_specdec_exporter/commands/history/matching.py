@@ -48,7 +48,7 @@ _MAX_LOAD = _PARTS * (len(LOADS) - 1)
 _PROMPTS = 32  # numbers of prompt lengths: 0 if unknown, and one for each doubling up to 2^30 tokens
 _CELLS = 64 * _PROMPTS  # numbers of cells in a block
 _QUARTERS = 4  # of a day
-_LOAD, _PROMPT = "running requests", "prompt length"
+_BLOCK = "block of time"
 #: Largest logarithm of a ratio's reach: beyond it, an interval is endless for every purpose.
 _MAX_REACH = 50.0
 
@@ -125,40 +125,33 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     per_token = not (_total(old, REQUESTS) and _total(new, REQUESTS))
     first = STEP_SECONDS if per_token else SECONDS
-    whole = _total(new, first + 1)
-    if not whole or not _total(old, first + 1):
+    if not _total(old, first + 1) or not _total(new, first + 1):
         return Speedup(problem="no request finished, or its time per output token is not known")
-    hours = max(1, round(86400 / _QUARTERS / block))
-    #: How to match, the best first.
-    ways: tuple[tuple[tuple[str, ...], Callable[[int], object]], ...] = (
-        ((_LOAD, _PROMPT, "block of time"), lambda cell: cell),
-        ((_LOAD, _PROMPT, "time of day"), lambda c: (c % _CELLS, c // _CELLS // hours % _QUARTERS)),
-        ((_LOAD, _PROMPT), lambda cell: cell % _CELLS),
-    )
-    found = []
-    for number, (matched_by, key) in enumerate(ways):
-        concurrent = not number
-        strata = _strata(_sorted(old, key, first), _sorted(new, key, first), concurrent=concurrent)
-        share = math.fsum(_sums(s.new)[1] for s in strata) / whole
-        counts = tuple(len({b for s in strata for b in side(s)}) for side in (_new, _old))
-        found.append((matched_by, strata, share, counts, combine(strata, concurrent=concurrent)))
-    coarsest = found[-1][2]
-    together, *others = found
-    best = together if together[4].low else next(way for way in others if way[2] >= _KEPT * coarsest)
-    matched_by, strata, share, counts, speedup = best
-    known = any(cell % _PROMPTS for cell in new)
-    result = Speedup(
-        speedup,
-        coverage=share,
-        blocks=counts[0],
-        blocks_before=counts[1],
-        concurrent=best is together,
-        matched_by=tuple(word for word in matched_by if known or word != _PROMPT),
-        per_token=per_token,
-    )
-    if speedup.low and (best is together or share >= MINIMUM_COVERAGE):
-        return replace(result, bins=tuple(_bins(strata, whole, concurrent=best is together)))
-    return replace(result, speedup=None, bins=(), problem=_problem(old, new, result))
+    quarter = max(1, round(86400 / _QUARTERS / block))
+    known = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
+
+    def match(key: Callable[[int], object], *by: str) -> Speedup:
+        strata = _strata(_sorted(old, key, first), _sorted(new, key, first), concurrent=by == (_BLOCK,))
+        return Speedup(
+            combine(strata, concurrent=by == (_BLOCK,)),
+            coverage=math.fsum(_sums(s.new)[1] for s in strata) / _total(new, first + 1),
+            blocks=len({b for s in strata for b in s.new}),
+            blocks_before=len({b for s in strata for b in s.old}),
+            concurrent=by == (_BLOCK,),
+            matched_by=("running requests", *known, *by),
+            per_token=per_token,
+            bins=tuple(_bins(strata, _total(new, first + 1), concurrent=by == (_BLOCK,))),
+        )
+
+    together = match(lambda cell: cell, _BLOCK)
+    if together.speedup and together.speedup.low:
+        return together
+    any_time = match(lambda cell: cell % _CELLS)
+    of_day = match(lambda cell: (cell % _CELLS, cell // _CELLS // quarter % _QUARTERS), "time of day")
+    best = of_day if of_day.coverage >= _KEPT * any_time.coverage else any_time
+    if best.speedup and best.speedup.low and best.coverage >= MINIMUM_COVERAGE:
+        return best
+    return replace(best, speedup=None, bins=(), problem=_problem(old, new, best))
 
 
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:
@@ -187,14 +180,6 @@ def _loads(cells: Cells) -> str:
 
 def _total(cells: Cells, place: int) -> float:
     return math.fsum(sums[place] for sums in cells.values())
-
-
-def _old(stratum: _Stratum) -> Mapping[int, _Amounts]:
-    return stratum.old
-
-
-def _new(stratum: _Stratum) -> Mapping[int, _Amounts]:
-    return stratum.new
 
 
 def _sums(blocks: Mapping[int, _Amounts]) -> _Amounts:

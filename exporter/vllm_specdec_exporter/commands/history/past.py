@@ -20,8 +20,6 @@ Grid = dict[Replica, "Sequence[float]"]
 #: Times of the grid that are left out at the beginning of a run (it loads, warms up, and its first increase
 #: is not known) and at its end (requests are cut off).
 _WARMING, _ENDING = 2, 1
-#: Configurations of a model that are kept, so that a label that changes all the time fills no memory.
-MAX_CONFIGURATIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,38 +51,34 @@ class Run:
 
 
 class Timeline:
-    """The runs of a replica, from what it shows at each time of the grid in order."""
+    """The runs of a replica, from what it shows at each time of a grid of so many seconds, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: float) -> None:
+        self._step = step
         self._runs: list[Run] = []
 
-    def add(self, time: float, step: float, shown: Configuration) -> None:
-        """Add what it shows at a time; a time without it ends the run."""
-        last = self._runs[-1] if self._runs else None
-        if last and last.configuration == shown and time - last.last < 1.5 * step:
-            self._runs[-1] = Run(last.first, time, shown)
+    def add(self, first: float, last: float, shown: Configuration) -> None:
+        """Add what it shows between two times; a time without it ends the run."""
+        before = self._runs[-1] if self._runs else None
+        if before and before.configuration == shown and first - before.last < 1.5 * self._step:
+            self._runs[-1] = Run(before.first, last, shown)
         else:
-            self._runs.append(Run(time, time, shown))
+            self._runs.append(Run(first, last, shown))
 
-    def runs(self, step: float) -> tuple[Run, ...]:
+    def runs(self) -> tuple[Run, ...]:
         """Return the runs; what is not shown for a time is as before or after it, if K is the same."""
-        known = _filled(list(reversed(_filled(self._runs))))
-        joined: list[Run] = []
-        for run in reversed(known):
-            last = joined[-1] if joined else None
-            if last and last.configuration == run.configuration and run.first - last.last < 1.5 * step:
-                joined[-1] = Run(last.first, run.last, run.configuration)
-            else:
-                joined.append(run)
-        return tuple(joined)
+        whole = Timeline(self._step)
+        for run in reversed(_filled(list(reversed(_filled(self._runs))))):
+            whole.add(run.first, run.last, run.configuration)
+        return tuple(whole._runs)
 
 
 def _filled(runs: list[Run]) -> list[Run]:
     filled: list[Run] = []
     for run in runs:
         mine = run.configuration
-        if filled and filled[-1].configuration.num_speculative_tokens == mine.num_speculative_tokens:
-            near = filled[-1].configuration
+        near = filled[-1].configuration if filled else mine
+        if near.num_speculative_tokens == mine.num_speculative_tokens:
             mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
         filled.append(Run(run.first, run.last, mine))
     return filled
@@ -97,9 +91,8 @@ class Record:
     cells: Cells = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    loads: dict[float, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  # seconds by running requests
+    #: Seconds by running requests, which are rounded to two digits.
+    loads: dict[float, float] = field(default_factory=lambda: defaultdict(float))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +130,8 @@ class ModelHistory:
     name: str
     configurations: tuple[Summary, ...]  # by their first time
     comparisons: tuple[Comparison, ...]
-    load: tuple[
-        tuple[float, float], ...
-    ]  # Unix time of a block, and mean running requests of a replica in it
+    #: Unix time of each block, and the mean running requests of a replica in it.
+    load: tuple[tuple[float, float], ...]
 
 
 class Past:
@@ -149,7 +141,6 @@ class Past:
         self._step, self._block, self._group = step, block, group
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
         self._loads: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-        self.left_out = 0  # runs beyond `MAX_CONFIGURATIONS`
 
     def begin(self, runs: Mapping[Replica, Sequence[Run]]) -> None:
         """Take the runs of all replicas."""
@@ -157,10 +148,7 @@ class Past:
         for replica, own in runs.items():
             records = self._records[self._group(replica)]
             for run in own:
-                if run.configuration not in records and len(records) >= MAX_CONFIGURATIONS:
-                    self.left_out += 1
-                else:
-                    records.setdefault(run.configuration, Record()).runs.append(run)
+                records.setdefault(run.configuration, Record()).runs.append(run)
 
     def add(self, start: float, values: Mapping[str, Grid]) -> None:
         """Add the values of a grid that begins at a time: gauges, and increases within the step before."""
@@ -168,31 +156,23 @@ class Past:
             records = self._records[self._group(replica)]
             loads = self._loads[self._group(replica)]
             own = {name: grid[replica] for name, grid in values.items() if replica in grid}
-            for run, index in self._inside(replica, start, len(running)):
-                record = records.get(run.configuration)
+            for configuration, index in self.inside(replica, start, len(running)):
                 point = {name: column[index] for name, column in own.items() if column[index] >= 0}
-                if record is None or not point.get("generation_tokens") or "requests_running" not in point:
+                if not point.get("generation_tokens") or "requests_running" not in point:
                     continue
                 block = math.floor((start + (index - 0.5) * self._step) / self._block)
-                self._point(record, block, point)
+                self._point(records[configuration], block, point)
                 load = loads[block]
                 load[0] += point["requests_running"]
                 load[1] += 1
 
-    def inside(
-        self, replica: Replica, start: float, number: int, configuration: Configuration
-    ) -> Iterator[int]:
-        """Yield the places of a grid at which a replica has this configuration and no change is near."""
-        for run, index in self._inside(replica, start, number):
-            if run.configuration == configuration:
-                yield index
-
-    def _inside(self, replica: Replica, start: float, number: int) -> Iterator[tuple[Run, int]]:
+    def inside(self, replica: Replica, start: float, number: int) -> Iterator[tuple[Configuration, int]]:
+        """Yield the places of a grid at which no change of a replica is near, with its configuration."""
         for run in self._runs.get(replica, ()):
             first = math.ceil((run.first - start) / self._step - 1e-6) + _WARMING
             last = math.floor((run.last - start) / self._step + 1e-6) - _ENDING
             for index in range(max(0, first), min(number - 1, last) + 1):
-                yield run, index
+                yield run.configuration, index
 
     def _point(self, record: Record, block: int, point: dict[str, float]) -> None:
         running, generated = point["requests_running"], point["generation_tokens"]
@@ -215,10 +195,6 @@ class Past:
             record.sums[name] += value
         record.sums["seconds"] += self._step
         record.loads[float(f"{running:.2g}")] += self._step
-
-    def record(self, name: str, configuration: Configuration) -> Record:
-        """Return what a configuration of a model did."""
-        return self._records[name][configuration]
 
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
@@ -255,10 +231,8 @@ def _summary(configuration: Configuration, record: Record, step: float) -> Summa
     if drafts and not accepted:  # SGLang: each verification emits one token more, and each prefill one
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
     drafted = drafted or drafts * (configuration.num_speculative_tokens or 0)
-    first, seconds = (
-        (SECONDS, sums["tpot_sum"]) if sums["tpot_count"] else (STEP_SECONDS, sums["step_seconds"])
-    )
-    weight = math.fsum(amounts[first + 1] for amounts in record.cells.values())
+    first = SECONDS if sums["tpot_count"] else STEP_SECONDS
+    seconds, weight = (math.fsum(cell[i] for cell in record.cells.values()) for i in (first, first + 1))
     return Summary(
         configuration=configuration,
         first_seconds=min(run.first for run in record.runs),

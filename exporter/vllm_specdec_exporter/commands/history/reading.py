@@ -21,10 +21,10 @@ from .past import Configuration, Past, Timeline
 from .source import PrometheusError, Times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from ...engines.dialect import Dialect
-    from .past import Grid, Replica, Run
+    from .past import Grid, Replica
     from .source import Prometheus
 
 #: Dialects whose series have a time per output token, or one of a step.
@@ -32,10 +32,10 @@ _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"
 #: Labels that tell replicas apart; of other labels, series are added up.
 _IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "engine", "model_name")
 _BY = ", ".join(_IDENTITY)
-#: Counters whose increases are read, fields of the normal form.
+#: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
 _COUNTERS = (
     *("generation_tokens", "requests", "prompt_tokens", "step_seconds"),
-    *("drafts", "draft_tokens", "accepted_tokens"),
+    *("drafts", "draft_tokens", "accepted_tokens", "tpot_sum", "tpot_count"),
 )
 #: Points of the query that finds out where the data begin and how often they are scraped.
 _OUTLINE_POINTS = 500
@@ -45,6 +45,7 @@ _SAMPLES_IN_STEP = 4
 _STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 1200.0, 600.0, 300.0, 120.0, 60.0)
 #: Seconds of the newest part of a configuration that a baseline is made of: a week has every hour and day.
 _BASELINE_SECONDS = 7 * 86400.0
+_BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
 
@@ -85,9 +86,9 @@ class _Family:
     def names(self, field: str) -> tuple[str, ...]:
         """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
         if field.startswith("tpot_"):
-            names: Sequence[str] = [
-                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot")
-            ]
+            names: tuple[str, ...] = (
+                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),
+            )
         else:
             names = self.dialect.series.get(field, ())
         return tuple(f"{self.prefix}{name}" for name in names)
@@ -96,31 +97,31 @@ class _Family:
         """Return the selector of a sample name over a range."""
         return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[{over}]'
 
-    def shown(self, over: str) -> str:
-        """Return the expression of whether replicas are there."""
-        return self._any("max", "last_over_time", "requests_running", over)
-
-    def running(self, over: str) -> str:
-        """Return the expression of the mean running requests. SGLang prints them once for each rank."""
-        return self._any("max", "avg_over_time", "requests_running", over)
-
-    def increase(self, field: str, over: str) -> str:
-        """Return the expression of the increase of a counter, empty if the dialect lacks it."""
-        return self._any("sum", "increase", field, over)
-
     def k(self, over: str) -> str:
-        """Return the expression of K, -1 for speculation with an unknown K; without speculation nothing or 0.
+        """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
 
         vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
         """
+        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running', over)}"
         if PER_POSITION not in self.dialect.series:
-            return f"clamp_min({self._any('max', 'last_over_time', 'verified_tokens', over)} - 1, 0)"
+            k = self.by_replica("max", "last_over_time", "verified_tokens", over)
+            return f"clamp_min({k} - 1, 0) or {none}"
         (name,) = self.names(PER_POSITION)
         of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate', over)})"
         positions = f"count by ({_BY}, position) (last_over_time({self.selector(name, over)}))"
-        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1)"
+        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
 
-    def _any(self, together: str, function: str, field: str, over: str) -> str:
+    def expressions(self, fields: Iterable[str], over: str) -> dict[str, str]:
+        """Return the expressions of increases of counters, and of the mean of the running requests."""
+        found = {
+            field: self.by_replica("sum", "increase", field, over) for field in fields if self.names(field)
+        }
+        # SGLang prints this gauge once for each rank.
+        running = self.by_replica("max", "avg_over_time", "requests_running", over)
+        return {"requests_running": running, **found}
+
+    def by_replica(self, together: str, function: str, field: str, over: str) -> str:
+        """Return the expression of a function of a field over a range, with its preferred name."""
         parts = (f"{function}({self.selector(name, over)})" for name in self.names(field))
         return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
 
@@ -131,7 +132,6 @@ class Reader:
     def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
         self._prometheus, self._scope = prometheus, scope
         self._families: dict[_Family, int] = {}  # with the number of their replicas
-        self._runs: dict[Replica, Sequence[Run]] = {}
         self.block = 0.0  # seconds of a block
 
     async def past(self, plan: Callable[[int], None]) -> Past:
@@ -139,26 +139,23 @@ class Reader:
         await self._find()
         self._times = await self._grid()
         parts = {family: self._times.parts(number) for family, number in self._families.items()}
-        plan(sum(len(grids) * (len(_COUNTERS) + 6) for grids in parts.values()))
+        plan(sum(len(grids) * (len(_COUNTERS) + 3) for grids in parts.values()))
         over = format_duration(self._times.step)
-        timelines: dict[Replica, Timeline] = defaultdict(Timeline)
+        step = self._times.step
+        timelines: dict[Replica, Timeline] = defaultdict(lambda: Timeline(step))
         for family, grids in parts.items():
             for times in grids:
                 await self._configurations(family, times, over, timelines)
-        self._runs = {replica: line.runs(self._times.step) for replica, line in timelines.items()}
-        past = Past(self._times.step, self.block, self._scope.group)
-        past.begin(self._runs)
-        self._past = past
-        fields = ("requests_running", "tpot_sum", "tpot_count", *_COUNTERS)
+        self._past = Past(step, self.block, self._scope.group)
+        self._past.begin({replica: line.runs() for replica, line in timelines.items()})
         for family, grids in parts.items():
             for times in grids:
-                expressions = {field: family.increase(field, over) for field in fields if family.names(field)}
-                expressions["requests_running"] = family.running(over)
-                past.add(
-                    times.start,
-                    {f: await self._prometheus.grid(query, times) for f, query in expressions.items()},
-                )
-        return past
+                self._past.add(times.start, await self._values(family, times, _COUNTERS))
+        return self._past
+
+    async def _values(self, family: _Family, times: Times, fields: Iterable[str]) -> dict[str, Grid]:
+        expressions = family.expressions(fields, format_duration(times.step))
+        return {field: await self._prometheus.grid(query, times) for field, query in expressions.items()}
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
@@ -228,52 +225,45 @@ class Reader:
         self, family: _Family, times: Times, over: str, timelines: dict[Replica, Timeline]
     ) -> None:
         """Add what the replicas of a family show at these times."""
-        there = await self._prometheus.grid(family.shown(over), times)
         ks = await self._prometheus.grid(family.k(over), times)
-        matchers = self._scope.matchers
         by = "model_name, pod, method, upstream_version"
-        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{matchers}}}[{over}]))"
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{family.matchers}}}[{over}]))"
         known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
-        for replica, column in there.items():
-            labels, k = dict(replica), ks.get(replica)
+        for replica, column in ks.items():
+            labels = dict(replica)
             model = labels.get("model_name", "")
             names = known.get((model, labels.get("pod", "")), known.get((model, ""), {}))
-            for place, value in enumerate(column):
-                if math.isnan(value):
-                    continue
+            for place, k in enumerate(column):
                 time = times.start + place * times.step
-                drafted = k[place] if k is not None and k[place] == k[place] else 0.0
                 method, version = names.get(place, ("", ""))
-                shown = Configuration(
-                    None if drafted < 0 else int(drafted), method if drafted else "", version
-                )
+                shown = Configuration(int(k) if k >= 0 else None, method if k else "", version)
                 chosen = shown if self._scope.ranges is None else self._range(time)
-                if chosen is not None:
-                    timelines[replica].add(time, times.step, chosen)
+                if chosen is not None and not math.isnan(k):
+                    timelines[replica].add(time, time, chosen)
 
     def _range(self, time: float) -> Configuration | None:
         """Return a configuration that stands for the range of a time."""
         ranges = (self._scope.ranges or {}).items()
         return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
 
-    async def baseline(self, model: str, configuration: Configuration) -> Baseline:
-        """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
-        runs = [run for own in self._runs.values() for run in own if run.configuration == configuration]
-        end = max(run.last for run in runs)
-        begin = max(min(run.first for run in runs), end - _BASELINE_SECONDS, self._times.start)
-        step = self._times.step
-        skipped = round((begin - self._times.start) / step)
-        whole = Times(self._times.start + skipped * step, step, round((end - begin) / step) + 1)
-        recorder = Recorder()
-        dialect = ""
+    async def baseline(self, model: str, configuration: Configuration, begin: float, end: float) -> Baseline:
+        """Return a configuration between two times as a baseline; raise BaselineError if it has none."""
+        recorder, dialect, all_times = Recorder(), "", self._times
+        place = max(0, round((max(begin, end - _BASELINE_SECONDS) - all_times.start) / all_times.step))
+        start = all_times.start + place * all_times.step
+        whole = Times(start, all_times.step, round((end - start) / all_times.step) + 1)
         for family, number in self._families.items():
-            for times in whole.parts(number * 25):
+            for times in whole.parts(number * _BUCKETS):
                 loads = await self._buckets(family, times, model, configuration)
                 recorder.include(loads)
-                dialect = dialect if not loads else family.dialect.name
-        buckets = recorder.buckets()
-        if not any(bucket.latencies.time_per_output_token for bucket in buckets):
-            raise BaselineError("no time per output token: a baseline needs vLLM 0.11 or later")
+                dialect = family.dialect.name if loads else dialect
+        try:
+            buckets = recorder.buckets()
+        except BaselineError as error:
+            raise BaselineError(
+                "no request finished without speculation, or vLLM is older than 0.11 and has no time per "
+                "output token of requests"
+            ) from error
         recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Baseline(FORMAT, model, configuration.version, dialect, recorded, buckets)
 
@@ -282,18 +272,17 @@ class Reader:
     ) -> list[LoadBucket]:
         """Return what a configuration did at these times, by load."""
         over, ask = format_duration(times.step), self._prometheus.grid
-        running = await ask(family.running(over), times)
-        tokens = await ask(family.increase("generation_tokens", over), times)
+        values = await self._values(family, times, ("generation_tokens",))
         #: By load, what is added up of it: a part of a histogram and its bucket.
         sums: dict[int, dict[tuple[str, str, float], float]] = defaultdict(lambda: defaultdict(float))
         points: dict[Replica, list[tuple[int, int]]] = {}
-        for replica, column in running.items():
-            if dict(replica).get("model_name", "") != model or replica not in tokens:
+        for replica, running in values["requests_running"].items():
+            tokens = values["generation_tokens"].get(replica)
+            if tokens is None or self._scope.group(replica) != model:
                 continue
-            inside = self._past.inside(replica, times.start, times.number, configuration)
-            for place in inside:
-                load, generated = column[place], tokens[replica][place]
-                if load >= 0 and generated > 0:
+            for mine, place in self._past.inside(replica, times.start, times.number):
+                load, generated = running[place], tokens[place]
+                if mine == configuration and load >= 0 and generated > 0:
                     bin_ = next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
                     points.setdefault(replica, []).append((place, bin_))
                     for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
-def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str = "") -> str:
+def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
     """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
     lines: list[str] = []
     for model in models:
@@ -32,10 +32,6 @@ def render(models: Sequence[ModelHistory], block: float, left_out: int, out: str
         "  ",
         2,
     )
-    if left_out:
-        lines.append(
-            f"  {left_out} runs of further configurations are left out: choose with --match or --since"
-        )
     if out:
         lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
     return "\n".join(line.rstrip() for line in lines)
