@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboards import worlds_write
-from history.world import DAY, Life, World, openmetrics, stored, truth
+from history.world import ACCEPTED, DAY, Life, World, openmetrics, stored, truth
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
 from support.faulty_server import FaultyServer, answer, hang, status
@@ -25,7 +25,12 @@ WORLD = World(
     seed=1,
     step=SCRAPE,
 )
+#: And an SGLang with two ranks, which has no K before it drafts.
+SGLANG = World(
+    [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
+)
 SINCE = ("--since", "2025-11-01")
+LLAMA = (*SINCE, "--model-name", "llama")
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
     folder = tmp_path_factory.mktemp("past")
     with (folder / "past.txt").open("w") as file:
-        openmetrics(WORLD, file)
+        openmetrics((WORLD, SGLANG), file)
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
@@ -72,8 +77,8 @@ def check(model: dict[str, Any]) -> None:
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
     """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
     found = document(run_here("history", prometheus, *SINCE, "--json"))
-    (model,) = found["models"]
-    assert (model["name"], found["block_seconds"]) == ("llama", 3600)
+    model, other = found["models"]
+    assert (model["name"], other["name"], found["block_seconds"]) == ("llama", "qwen", 3600)
     check(model)
     for place, each in enumerate(model["configurations"]):
         k = (0, 1, 3, 5)[place]
@@ -96,10 +101,20 @@ def test_the_past_in_a_prometheus(prometheus: str) -> None:
             assert each["mean_acceptance_length"] == pytest.approx(1 + k * ratio, rel=1e-3)
 
 
+def test_the_past_of_sglang(prometheus: str) -> None:
+    """K from its gauge, the accepted tokens from its other counters."""
+    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "qwen", "--json"))["models"]
+    without, drafting = model["configurations"]
+    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, 3]
+    assert drafting["mean_acceptance_length"] == pytest.approx(1 + sum(ACCEPTED[:3]), rel=0.01)
+    assert drafting["acceptance_ratio"] == pytest.approx(sum(ACCEPTED[:3]) / 3, rel=0.01)
+    assert model["comparisons"][0]["speedup"]["speedup"]["value"] == pytest.approx(2.2, abs=0.2)
+
+
 def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
     """A line of progress, a sentence for each comparison, a baseline for the exporter and a picture."""
     baseline, picture = tmp_path / "baseline.json", tmp_path / "past.svg"
-    shown = run_in_terminal(*("history", prometheus, *SINCE, "--out", str(baseline), "--plot", str(picture)))
+    shown = run_in_terminal(*("history", prometheus, *LLAMA, "--out", str(baseline), "--plot", str(picture)))
     assert shown.code == 0
     assert "reading: query" in shown.out
     assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): 2." in " ".join(shown.out.split())
@@ -120,17 +135,18 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_pa
 
 def test_instances_and_matchers(prometheus: str) -> None:
     """Each instance has a history of its own, and only those that match are read."""
-    chosen = ("--match", 'instance=~"r1.*"', "--model-name", "llama")
-    found = document(run_here("history", prometheus, *SINCE, "--by", "instance", "--json"))
+    found = document(run_here("history", prometheus, *LLAMA, "--by", "instance", "--json"))
     assert [model["name"] for model in found["models"]] == ["llama r0:8000", "llama r1:8000"]
-    only = document(run_here("history", prometheus, *SINCE, *chosen, "--json"))
+    only = document(run_here("history", prometheus, *SINCE, "--match", 'instance=~"r1.*"', "--json"))
     assert only["models"][0]["configurations"] == found["models"][1]["configurations"]
 
 
 def test_compare_takes_two_times(prometheus: str) -> None:
     """Whatever ran in them: the second against the first."""
     times = ("--a", "2025-11-03/2025-11-06T12:00Z", "--b", "2025-11-10T00:00Z/2025-11-13")
-    found = document(run_here("compare", "--prometheus.url", prometheus, *times, "--json"))
+    found = document(
+        run_here("compare", "--prometheus.url", prometheus, *times, "--model", "llama", "--json")
+    )
     ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
     assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
     assert comparison["speedup"]["speedup"]["value"] == pytest.approx(2.1, abs=0.2)
@@ -173,7 +189,7 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
-    assert "of 2 engines, of the models llama" in other.err
+    assert "of 4 engines, of the models llama, qwen" in other.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err

@@ -54,6 +54,8 @@ class World:
     busier: Mapping[float, float] = field(default_factory=dict)  # factors of the load from a day on
     effect: bool = True  # whether speculation has one
     step: float = STEP
+    model: str = MODEL
+    sglang: bool = False  # whether the servers are SGLang
 
     def __post_init__(self) -> None:
         rng = np.random.default_rng(self.seed)
@@ -135,22 +137,34 @@ def four(seed: int, **more: object) -> World:
     return World(lives, seed, **more)  # type: ignore[arg-type]
 
 
+_VLLM = {
+    "generation_tokens": "vllm:generation_tokens_total",
+    "requests": "vllm:time_to_first_token_seconds_count",
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "tpot_sum": "vllm:request_time_per_output_token_seconds_sum",
+    "tpot_count": "vllm:request_time_per_output_token_seconds_count",
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
+}
+_SGLANG = {
+    "generation_tokens": "sglang:generation_tokens_total",
+    "requests": "sglang:num_requests_total",
+    "prompt_tokens": "sglang:prompt_tokens_total",
+    "tpot_sum": "sglang:request_time_per_output_token_seconds_sum",
+    "tpot_count": "sglang:request_time_per_output_token_seconds_count",
+    "drafts": "sglang:spec_verify_calls_total",
+}
+
+
 def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Numbers]:
-    """Return the series of a world as vLLM prints them, with the labels of a scrape, NaN where it is not."""
-    names = {
-        "generation_tokens": "vllm:generation_tokens_total",
-        "requests": "vllm:time_to_first_token_seconds_count",
-        "prompt_tokens": "vllm:prompt_tokens_total",
-        "tpot_sum": "vllm:request_time_per_output_token_seconds_sum",
-        "tpot_count": "vllm:request_time_per_output_token_seconds_count",
-        "drafts": "vllm:spec_decode_num_drafts_total",
-        "draft_tokens": "vllm:spec_decode_num_draft_tokens_total",
-        "accepted_tokens": "vllm:spec_decode_num_accepted_tokens_total",
-    }
+    """Return the series of a world as its servers print them, as they are scraped, NaN where they are not."""
     series: dict[tuple[str, tuple[tuple[str, str], ...]], Numbers] = {}
 
     def put(name: str, here: slice, values: Numbers, **more: str) -> None:
-        labels = {"engine": "0", "instance": life.replica, "job": "vllm", "model_name": MODEL, **more}
+        labels = {"instance": life.replica, "job": "server", "model_name": world.model, **more}
+        if not world.sglang:
+            labels["engine"] = "0"
         key = (name, tuple(sorted(labels.items())))
         series.setdefault(key, np.full(world.number + 1, np.nan))[here] = values
 
@@ -158,10 +172,21 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         # The last sample of a life is before the first of the next one, which starts at 0.
         here = slice(round(life.begin * DAY / world.step), round(life.end * DAY / world.step))
         counts = {name: values[: here.stop - here.start] for name, values in world.counts[life].items()}
-        put("vllm:num_requests_running", here, counts["requests_running"].round(1))
-        for name, exposed in names.items():
+        running = counts["requests_running"].round(1)
+        for name, exposed in (_SGLANG if world.sglang else _VLLM).items():
             if name in counts:
                 put(exposed, here, counts[name].cumsum())
+        if world.sglang:
+            for rank in "01":
+                put("sglang:num_running_reqs", here, running, tp_rank=rank)
+                put(
+                    "sglang:spec_num_draft_tokens",
+                    here,
+                    np.full(running.shape, life.k and life.k + 1.0),
+                    tp_rank=rank,
+                )
+            continue
+        put("vllm:num_requests_running", here, running)
         info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0", "job": "exporter"}
         put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
         for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
@@ -169,15 +194,22 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
             put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=bound)
         for position in range(life.k):
             accepted = ACCEPTED[position] * counts["drafts"].cumsum()
-            put("vllm:spec_decode_num_accepted_tokens_per_pos_total", here, accepted, position=str(position))
+            put(
+                "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                here,
+                accepted,
+                engine="0",
+                position=str(position),
+            )
     return series
 
 
-def openmetrics(world: World, file: TextIO) -> None:
-    """Write the series of a world as OpenMetrics text with times."""
-    for (name, labels), values in sorted(stored(world).items()):
-        head = f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels)}}}"
-        there = ~np.isnan(values)
-        pairs = zip(world.times[there].tolist(), values[there].tolist(), strict=True)
-        file.writelines(f"{head} {value!r} {time:.0f}\n" for time, value in pairs)
+def openmetrics(worlds: Sequence[World], file: TextIO) -> None:
+    """Write the series of worlds as OpenMetrics text with times."""
+    for world in worlds:
+        for (name, labels), values in sorted(stored(world).items()):
+            head = f"{name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels)}}}"
+            there = ~np.isnan(values)
+            pairs = zip(world.times[there].tolist(), values[there].tolist(), strict=True)
+            file.writelines(f"{head} {value!r} {time:.0f}\n" for time, value in pairs)
     file.write("# EOF\n")

@@ -96,7 +96,7 @@ def add_connection_flags(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the past, print it and return the exit code."""
     now = time.time()
-    block = None if args.block is None else seconds_of("--block", args.block, 60.0, 86400.0)
+    block = None if args.block is None else seconds_of("--block", args.block, 5.0, 86400.0)
     scope = Scope(
         since=moment("--since", args.since, now),
         until=now,

@@ -42,7 +42,7 @@ _OUTLINE_POINTS = 500
 #: Samples that a step has at least: `increase` needs two, and a mean of a gauge some.
 _SAMPLES_IN_STEP = 4
 #: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
-_STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 1200.0, 600.0, 300.0, 120.0, 60.0)
+_STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
 #: Seconds of the newest part of a configuration that a baseline is made of: a week has every hour and day.
 _BASELINE_SECONDS = 7 * 86400.0
 _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
