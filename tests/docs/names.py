@@ -12,7 +12,6 @@ from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
 from docs.inventory import ROOT
 from vllm_specdec_exporter.cli import COMMANDS
-from vllm_specdec_exporter.commands import history
 from vllm_specdec_exporter.commands.act import EVENTS
 from vllm_specdec_exporter.per_request.observation import PUSH_PATH
 from vllm_specdec_exporter.publish.metrics import METRICS
@@ -49,7 +48,7 @@ def alerts() -> frozenset[str]:
 @cache
 def variables() -> frozenset[str]:
     """Environment variables of the exporter, of the hooks, and of the tests with a real vLLM."""
-    options = {option.variable for option in (*OPTIONS, *history.OPTIONS)}
+    options = {option.variable for option in OPTIONS}
     files = (ROOT / "Makefile", *(ROOT / "docs" / "hooks").glob("*.py"))
     others = {name for file in files for name in re.findall(r"\bSPECDEC_[A-Z_]+", file.read_text("utf-8"))}
     return frozenset({*options, CONFIG_FILE_VARIABLE, *others})

@@ -30,6 +30,8 @@ SGLANG = World(
     [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
 )
 SINCE = ("--since", "2025-11-01")
+#: The token of another server, which must not be sent.
+SECRET = {"VLLM_SPECDEC_EXPORTER_VLLM_BEARER_TOKEN_FILE": __file__}
 LLAMA = (*SINCE, "--model-name", "llama")
 
 
@@ -168,7 +170,7 @@ def test_the_past_in_a_victoriametrics() -> None:
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        (status("401 Unauthorized"), "not authorised: see --prometheus.bearer-token-file"),
+        (status("401 Unauthorized"), "not authorised: see --vllm.bearer-token-file"),
         (status("404 Not Found"), "no Prometheus API there; that of Mimir is under /prometheus"),
         (answer(b'{"error": "no org id"}', "400 Bad Request"), "answered 400: no org id"),
         (answer(b'{"error": "too long"}', "422 Unprocessable"), "answered 422: too long: a shorter --since"),
@@ -178,11 +180,12 @@ def test_the_past_in_a_victoriametrics() -> None:
 )
 def test_a_server_that_refuses(behaviour: Any, message: str) -> None:
     with FaultyServer(behaviour) as server:
-        header = ("--prometheus.header", "X-Scope-OrgID: team", "--timeout", "1s")
-        outcome = run_here("history", server.url, *header)
+        header = ("--vllm.header", "X-Scope-OrgID: team", "--timeout", "1s")
+        outcome = run_here("history", server.url, *header, **SECRET)
         assert (outcome.code, outcome.out) == (4, "")
         assert message in outcome.err
         assert server.requests[0].headers["x-scope-orgid"] == "team"
+        assert "authorization" not in server.requests[0].headers
 
 
 def test_a_prometheus_without_vllm(prometheus: str) -> None:

@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--a FROM/TO", times)
     add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
     add_flag(parser, "--match MATCHERS", "Only such series of it, in PromQL: 'namespace=\"chat\"'.", "")
-    history.add_connection_flags(parser)
+    add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
     add_flags(parser, OPTIONS)
 
 

@@ -10,10 +10,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,21 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...economics.baseline import Baseline
-    from ...serve.upstream_tls import UpstreamConfig
     from .past import ModelHistory
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
 COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)
-#: How to connect: the settings for vLLM, with names of their own.
-OPTIONS = tuple(
-    replace(
-        option,
-        name=option.name.replace("vllm.", "prometheus."),
-        help=option.help.replace("read for every poll", "read for every query"),
-    )
-    for option in ALL_OPTIONS
-    if option.name.startswith("vllm.") and option.name != "vllm.url"
-)
+#: How to connect: the settings for vLLM, here for the server with its metrics.
+OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith("vllm.") and o.name != "vllm.url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `history` to `parser`."""
     parser.epilog = (
         "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter. "
+        "--vllm.* are for the connection to the server at URL; their environment variables do not apply. "
         f"Exit codes: {COMPARED} at least one speedup was measured; {NOTHING} there is none to compare, or "
         f"no baseline; {USAGE} bad usage; {UNREACHABLE} the server cannot be queried, or has no such series."
     )
@@ -84,11 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(parser, "--out FILE", "Write the newest week without speculation as a baseline.")
     add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
     add_flag(parser, "--json", "Print everything as JSON instead.")
-    add_connection_flags(parser)
-
-
-def add_connection_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags for the connection."""
     add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
     add_flags(parser, OPTIONS)
 
@@ -195,10 +181,9 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
 
 def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:
     """Return the client, and a function that sets the number of queries to expect."""
-    values, _ = gather(OPTIONS, vars(args), os.environ, None)
-    values = {name.replace("prometheus.", "vllm."): value for name, value in values.items()}
+    # Not from the environment: a token for vLLM must not go to another server.
+    values, _ = gather(OPTIONS, vars(args), {}, None)
     values["vllm.url"] = (parsed("URL", url, parse_target),)
-    timeout = seconds_of("--timeout", args.timeout, 1.0)
     expected, done = 0, 0
 
     def plan(number: int) -> None:
@@ -211,11 +196,11 @@ def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[
         if sys.stderr.isatty():
             print(f"\rreading: query {done} of {max(done, expected)} ", end="", file=sys.stderr, flush=True)
 
+    upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
     try:
-        upstream: UpstreamConfig = configuration.build_upstream(values, timeout=timeout)
         return Prometheus(upstream.targets[0], upstream, tell), plan
-    except (ConfigError, ValueError) as error:
-        raise ConfigError(str(error).replace("--vllm.", "--prometheus.")) from error
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def moment(flag: str, text: str, now: float) -> float:

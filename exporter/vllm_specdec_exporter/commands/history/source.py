@@ -170,7 +170,7 @@ class Prometheus:
         message = f"{self._base} answered {response.status}"
         if response.status in (401, 403):
             raise PrometheusError(
-                f"{message}, not authorised: see --prometheus.bearer-token-file and --prometheus.header, "
+                f"{message}, not authorised: see --vllm.bearer-token-file and --vllm.header, "
                 "or write http://user:password@host"
             )
         if response.status == 404:
