@@ -101,7 +101,6 @@ class Speedup:
     coverage: float = 0.0  # share of the new configuration's traffic that is compared
     blocks: int = 0  # blocks of time of the new configuration that are compared
     blocks_before: int = 0  # those of the old one
-    concurrent: bool = False  # whether both ran at the same times
     matched_by: tuple[str, ...] = ()  # what is equal on both sides
     per_token: bool = False  # whether the time is that of steps over tokens, for want of one by requests
     bins: tuple[BinSpeedup, ...] = ()
@@ -125,22 +124,23 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     per_token = not (_total(old, REQUESTS) and _total(new, REQUESTS))
     first = STEP_SECONDS if per_token else SECONDS
-    if not _total(old, first + 1) or not _total(new, first + 1):
+    whole = _total(new, first + 1)
+    if not whole or not _total(old, first + 1):
         return Speedup(problem="no request finished, or its time per output token is not known")
     quarter = max(1, round(86400 / _QUARTERS / block))
     known = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
 
     def match(key: Callable[[int], object], *by: str) -> Speedup:
-        strata = _strata(_sorted(old, key, first), _sorted(new, key, first), concurrent=by == (_BLOCK,))
+        concurrent = by == (_BLOCK,)
+        strata = _strata(_sorted(old, key, first), _sorted(new, key, first), concurrent=concurrent)
         return Speedup(
-            combine(strata, concurrent=by == (_BLOCK,)),
-            coverage=math.fsum(_sums(s.new)[1] for s in strata) / _total(new, first + 1),
+            combine(strata, concurrent=concurrent),
+            coverage=math.fsum(_sums(s.new)[1] for s in strata) / whole,
             blocks=len({b for s in strata for b in s.new}),
             blocks_before=len({b for s in strata for b in s.old}),
-            concurrent=by == (_BLOCK,),
             matched_by=("running requests", *known, *by),
             per_token=per_token,
-            bins=tuple(_bins(strata, _total(new, first + 1), concurrent=by == (_BLOCK,))),
+            bins=tuple(_bins(strata, whole, concurrent=concurrent)),
         )
 
     together = match(lambda cell: cell, _BLOCK)
@@ -232,27 +232,22 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     parts = [(s, _sums(s.old), _sums(s.new)) for s in strata]
     expected = math.fsum(new[1] * old[0] / old[1] for _, old, new in parts)
     taken = math.fsum(new[0] for _, _, new in parts)
+    whole = math.fsum(new[1] for _, _, new in parts)
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
-    whole = math.fsum(new[1] for _, _, new in parts)
     influence: dict[int, float] = defaultdict(float)  # of each block on the logarithm of the speedup
     weights: tuple[dict[int, float], dict[int, float]] = (defaultdict(float), defaultdict(float))
     lower = higher = 0.0
     for stratum, old, new in parts:
         share = new[1] / old[1]
-        for block, (seconds, weight, *_) in stratum.old.items():
-            weights[0][block] += weight * share
-            if concurrent:
-                influence[block] += seconds * share / expected
-            else:
-                residual = seconds - old[0] / old[1] * weight
-                influence[block] += residual * share / (1 - weight / old[1]) / expected
-        for block, (seconds, weight, *_) in stratum.new.items():
-            weights[1][block] += weight
-            if concurrent:
-                influence[block] -= seconds / taken
-            else:
-                influence[block] -= (seconds - new[0] / new[1] * weight) / (1 - weight / new[1]) / taken
+        sides = (stratum.old, old, share, share / expected), (stratum.new, new, 1.0, -1 / taken)
+        for side, (blocks, all_of_it, counted, scale) in enumerate(sides):
+            for block, (seconds, weight, *_) in blocks.items():
+                weights[side][block] += weight * counted
+                if not concurrent:  # how far it is from the others, else both sides of a block differ
+                    seconds -= all_of_it[0] / all_of_it[1] * weight
+                    seconds /= 1 - weight / all_of_it[1]
+                influence[block] += seconds * scale
         apart = new[2] / new[3] - old[2] / old[3]
         higher += new[1] / whole * max(0.0, apart)
         lower += new[1] / whole * max(0.0, -apart)
@@ -277,7 +272,7 @@ def _reach(
         square = math.fsum(u * u for u in sums.values()) * number / (number - 1)
         products = math.fsum(u * sums[block + 1] for block, u in sums.items() if block + 1 in sums)
         r = products / square if square > 0 else 0.0
-        r = min(max(0.0, r + (1 + 4 * r) / len(sums)), _MAX_CORRELATION)
+        r = min(max(0.0, r + (1 + 4 * r) / number), _MAX_CORRELATION)
         freedom = max(1, round(number * (1 - r * r) / (1 + r * r)) - 1)
         reach = t_quantile(freedom) * math.sqrt(square * (1 + r) / (1 - r))
         widest = max(widest or 0.0, reach)

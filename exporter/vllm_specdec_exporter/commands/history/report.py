@@ -90,11 +90,10 @@ def _details(comparison: Comparison, block: float) -> Iterator[str]:
     speedup = comparison.speedup
     if speedup.speedup is None:
         return
-    how = "both at the same times, in" if speedup.concurrent else "in"
     measure = ", by inter-token latency over the tokens of a step" if speedup.per_token else ""
     yield from wrap(
         f"{speedup.coverage:.0%} of its traffic is compared, matched by {', '.join(speedup.matched_by)}; "
-        f"{how} {speedup.blocks} and {speedup.blocks_before} blocks of {format_duration(block)}{measure}",
+        f"in {speedup.blocks} and {speedup.blocks_before} blocks of {format_duration(block)}{measure}",
         "    ",
         6,
     )
