@@ -73,7 +73,7 @@ def check(model: dict[str, Any]) -> None:
         bins = [BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])}) for b in each["speedup"]["bins"]]
         right, speedup = truth(bins, k, before), each["speedup"]["speedup"]
         assert speedup["low"] <= right <= speedup["high"]
-        assert speedup["high"] / speedup["low"] < 1.2
+        assert speedup["high"] / speedup["low"] < 1.3
 
 
 def test_the_past_in_a_prometheus(prometheus: str) -> None:

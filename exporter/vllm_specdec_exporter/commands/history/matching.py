@@ -244,10 +244,12 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         for side, (blocks, all_of_it, counted, scale) in enumerate(sides):
             for block, (seconds, weight, *_) in blocks.items():
                 weights[side][block] += weight * counted
-                if not concurrent:  # how far it is from the others, else both sides of a block differ
-                    seconds -= all_of_it[0] / all_of_it[1] * weight
-                    seconds /= 1 - weight / all_of_it[1]
-                influence[block] += seconds * scale
+                # How far it is from the others; of one and the same block, both sides differ.
+                others = 1 - weight / all_of_it[1]
+                residual = (
+                    seconds if concurrent else (seconds - all_of_it[0] / all_of_it[1] * weight) / others
+                )
+                influence[block] += residual * scale
         apart = new[2] / new[3] - old[2] / old[3]
         higher += new[1] / whole * max(0.0, apart)
         lower += new[1] / whole * max(0.0, -apart)
