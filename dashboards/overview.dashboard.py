@@ -71,7 +71,7 @@ MISSING = "\nor ".join(
             "Method unknown: set --spec.config.",
             f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
         ),
-        missing("Speedup unknown: run calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
+        missing("Speedup unknown: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
         missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
     )
 )

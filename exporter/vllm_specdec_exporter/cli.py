@@ -34,6 +34,7 @@ GROUPS = {
     "Diagnose": {
         "check": ("commands.check", "diagnose a server once, in the terminal"),
         "compare": ("commands.compare", "two servers or recorded snapshots, side by side"),
+        "history": ("commands.history", "measured speedups of the past, from your Prometheus"),
         "requests": ("commands.requests", "acceptance of single requests, from recorded answers"),
         "baseline": ("commands.baseline", "record how fast a server is without speculation"),
         "calibrate": ("commands.calibrate", "measure what speculation costs on this machine"),
@@ -104,7 +105,6 @@ def _overview() -> str:
         lines += ["", f"{title}:"]
         lines += [f"  {name:<12}{summary}" for name, (_, summary) in commands.items()]
     lines += [
-        "",
         f"Example: {PROGRAM} check http://127.0.0.1:8000",
         f"Flags of a command: {PROGRAM} COMMAND --help",
     ]

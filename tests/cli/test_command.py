@@ -47,7 +47,8 @@ def test_help_shows_every_command_on_one_screen() -> None:
     names = re.findall(r"^  (\w+)", outcome.out, re.MULTILINE)
     assert names == list(cli.COMMANDS)
     assert " ".join(names) == (
-        "serve demo health dashboards act check compare requests baseline calibrate plan sweep simulate"
+        "serve demo health dashboards act check compare history requests baseline calibrate "
+        "plan sweep simulate"
     )
 
 

@@ -194,7 +194,7 @@ def how_to_know(basis: Basis, profile: CostProfile) -> str:
     if profile.basis is Basis.CALIBRATED:
         return "run calibrate at this batch size and context, or record a baseline"
     option = f"give {profile.lacking}, " if profile.lacking else ""
-    return f"{option}run calibrate against the server, or record a baseline"
+    return f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or record a baseline"
 
 
 def until_known(profile: CostProfile, payoff: Payoff) -> str:

@@ -15,6 +15,7 @@ import re
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from ..economics.statistics import Interval
 
 #: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms of colour blindness.
 #: Those first that contrast with both white and black.
@@ -77,6 +80,25 @@ class Bar:
     value: float | None
     low: float | None = None
     high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A named time between two Unix times, and the speedup measured in it, if any."""
+
+    name: str
+    begin: float
+    end: float
+    speedup: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What is drawn over time: periods, and the load at Unix times."""
+
+    name: str
+    periods: tuple[Period, ...]
+    load: tuple[tuple[float, float], ...]
 
 
 def require() -> None:
@@ -150,6 +172,47 @@ def bars_with_intervals(
         if reference is not None:
             axes.axvline(reference, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
         return _svg(figure, title, description)
+
+
+def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html:
+    """Return for each track its periods as bands with their speedups, and the load beneath, over time.
+
+    `title` and `description` are for screen readers. Raises ConfigError without matplotlib.
+    """
+    with _drawing(height=_HEIGHT * max(1, len(tracks))) as (figure, axes):
+        axes.remove()
+        rows = figure.subplots(
+            2 * len(tracks), 1, sharex=True, squeeze=False, height_ratios=[2, 1] * len(tracks)
+        )
+        for track, above, beneath in zip(tracks, rows[::2, 0], rows[1::2, 0], strict=True):
+            for period, colour in zip(track.periods, cycle(PALETTE), strict=False):
+                span = [_time(period.begin), _time(period.end)]
+                above.axvspan(*span, color=colour, alpha=0.15, linewidth=0)
+                speedup = period.speedup
+                if speedup is not None:
+                    above.fill_between(span, speedup.low or 0.0, speedup.high or 0.0, color=colour, alpha=0.4)
+                    above.plot(span, [speedup.value] * 2, color=colour, linewidth=1.8)
+                beside: Any = {"textcoords": "offset points", "rotation": 90, "va": "top", "fontsize": 8}
+                above.annotate(
+                    printable(period.name),
+                    (span[0], 1),
+                    (2, -2),
+                    xycoords=above.get_xaxis_transform(),
+                    **beside,
+                )
+            above.axhline(1.0, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
+            above.set_ylabel(f"{printable(track.name)}\nspeedup")
+            beneath.plot([_time(at) for at, _ in track.load], [load for _, load in track.load], color=_INK)
+            beneath.set_ylabel("running")
+            beneath.xaxis_date()
+        figure.autofmt_xdate()
+        return _svg(figure, title, description)
+
+
+def _time(seconds: float) -> Any:
+    import matplotlib.dates
+
+    return matplotlib.dates.date2num(datetime.fromtimestamp(seconds, UTC))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

@@ -123,6 +123,11 @@ def shown(value: float | None, form: str) -> str:
     return DASH if value is None else form.format(value)
 
 
+def times(ratio: float) -> str:
+    """Return a ratio with two decimals, or three near 1."""
+    return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
+
+
 def action_words(advice: Advice) -> str:
     """Return the advised action in words: `lower K to 2`."""
     k = advice.num_speculative_tokens

@@ -60,6 +60,7 @@ class UpstreamResponse:
     body: bytes
     content_type: str
     life: str = ""
+    status: int = 200
 
 
 #: llama.cpp's, with a number that is constant for a process; it is no time of any clock that others have.
@@ -143,6 +144,10 @@ class Upstream:
             return b""
         return (await self._get(url, "application/json", seconds, limit)).body
 
+    async def ask(self, url: str, seconds: float) -> UpstreamResponse:
+        """Return the response of any status of 200 or more but a redirect, or raise PollError."""
+        return await self._get(url, "application/json", seconds, MAX_BODY, any_status=True)
+
     async def version(self, timeout: float | None = None) -> str:  # noqa: ASYNC109 - what is left of a poll's
         """Return the server's version, empty if it returns none within `timeout` seconds."""
         seconds = self._config.timeout if timeout is None else timeout
@@ -164,11 +169,13 @@ class Upstream:
             self._session = None
             self._sockets.clear()
 
-    async def _get(self, url: str, accept: str, seconds: float, limit: int) -> UpstreamResponse:
+    async def _get(
+        self, url: str, accept: str, seconds: float, limit: int, *, any_status: bool = False
+    ) -> UpstreamResponse:
         keeps_connection = False
         try:
             async with asyncio.timeout(seconds):
-                response = await self._exchange(url, accept, limit)
+                response = await self._exchange(url, accept, limit, any_status=any_status)
             keeps_connection = time.monotonic() - self._opened_at < _KEPT_SECONDS
             return response
         except TimeoutError as error:
@@ -189,7 +196,7 @@ class Upstream:
                         each.shutdown(socket.SHUT_RDWR)
                 await self.close()
 
-    async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
+    async def _exchange(self, url: str, accept: str, limit: int, *, any_status: bool) -> UpstreamResponse:
         if self._session is None:
             self._session, self._opened_at = self._open(), time.monotonic()
         authorization = self._authorization()
@@ -205,14 +212,16 @@ class Upstream:
                 location = response.headers.get("Location", "nowhere")
                 here, there = urlsplit(url), urlsplit(urljoin(url, location))
                 if there[:3] == (*here[:2], f"{here.path}/"):  # as of an application that is mounted there
-                    return await self._exchange(here._replace(path=there.path).geturl(), accept, limit)
+                    moved = here._replace(path=there.path).geturl()
+                    return await self._exchange(moved, accept, limit, any_status=any_status)
                 where = f"redirected to {self.mask(location)[:200]!r}"
                 raise PollError("redirect", f"{where}, which is not followed: give that address")
-            if response.status != 200:
+            if response.status != 200 and not any_status:
                 raise await _refusal(response)
             body = await _read_body(response, limit)
             headers = response.headers
-            return UpstreamResponse(body, headers.get("Content-Type", ""), headers.get(_LIFE_HEADER, "")[:64])
+            life = headers.get(_LIFE_HEADER, "")[:64]
+            return UpstreamResponse(body, headers.get("Content-Type", ""), life, response.status)
 
     def _open(self) -> aiohttp.ClientSession:
         connector: aiohttp.BaseConnector

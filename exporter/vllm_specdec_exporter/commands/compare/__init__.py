@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...config.options import add_flags, gather
+from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.statistics import MAX_BLOCKS
 from ...measures.history import Window
 from ...publish import plots
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from .. import history
 from ..arguments import (
     SERVER_OPTIONS,
     URL,
@@ -77,11 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "reference",
+        nargs="?",
         metavar="REFERENCE",
         help="[NAME=]URL of a server to watch, or [NAME=]FILE with a snapshot as check --json and "
         "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it.",
     )
-    parser.add_argument("side", metavar="SIDE", help="What to compare with it, likewise.")
+    parser.add_argument("side", nargs="?", metavar="SIDE", help="What to compare with it, likewise.")
     add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
     add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
     add_flag(
@@ -92,11 +94,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_output_flags(parser, "the comparison")
     add_flag(parser, "--html FILE", "Write a report with plots as well.")
+    add_flag(parser, "--prometheus.url URL", "Compare two times in this Prometheus instead, as history does.")
+    times = "A time in it: a duration before now, or such as 2026-11-01T12:00Z; without TO, until now."
+    add_flag(parser, "--a FROM/TO", times)
+    add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
+    add_flag(parser, "--match MATCHERS", "Only such series of it, in PromQL: 'namespace=\"chat\"'.", "")
+    add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
     add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare the sides and return the exit code."""
+    if args.prometheus_url is not None:
+        for flag, value in (("REFERENCE", args.reference), ("--claim", args.claim), ("--html", args.html)):
+            if value is not None:
+                raise ConfigError(f"{flag} does not go with --prometheus.url")
+        return history.compare_ranges(args)
+    if args.reference is None or args.side is None:
+        raise ConfigError("two servers or files are needed: REFERENCE and SIDE, or --prometheus.url")
     sources = parse_sources(args.reference, args.side)
     duration = seconds_of("--for", args.duration, 1.0, 3600.0)
     claim = None

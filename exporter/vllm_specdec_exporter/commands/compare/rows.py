@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...publish.wording import times
 from .side import PER_TOKEN
-from .verdict import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...economics.speedup import of_all
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
+from ...publish.wording import times
 from .side import PER_TOKEN
 
 if TYPE_CHECKING:
@@ -189,11 +190,6 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
         return Claim(claimed, ClaimOutcome.REFUTED, f"{what} is refuted: it is at most {times(high)}x")
     text = f"{what} is not decided: it lies between {times(low)}x and {times(high)}x; watch for longer"
     return Claim(claimed, ClaimOutcome.UNDECIDED, text)
-
-
-def times(ratio: float) -> str:
-    """Return a ratio with two decimals, or three near 1."""
-    return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
 
 
 def _range(interval: Interval) -> str:

@@ -1,0 +1,224 @@
+"""`history`: what speculation did, from the metrics that a Prometheus has stored.
+
+* `source`: the HTTP API of the server.
+* `reading`: which series there are, and their values in queries of limited size.
+* `past`: configurations, and what each of them did.
+* `matching`: the speed of one configuration against another at the same load.
+* `report`: the result as text and as a plot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ... import __version__
+from ...config.options import ConfigError, add_flags, gather
+from ...config.values import parse_duration, parse_target
+from ...economics.baseline import BaselineError, encode
+from ...publish import plots
+from ...serve import configuration
+from ...serve.option_table import OPTIONS as ALL_OPTIONS
+from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
+from .reading import Reader, Scope
+from .report import plot, render
+from .source import Prometheus, PrometheusError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from ...economics.baseline import Baseline
+    from .past import ModelHistory
+
+FORMAT = "vllm-specdec-history/1"  # of the JSON document
+COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)
+#: How to connect: the settings for vLLM, here for the server with its metrics.
+OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith("vllm.") and o.name != "vllm.url")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The document of ``--json``."""
+
+    format: str
+    version: str  # of this program
+    since_seconds: float  # Unix time from which was read
+    until_seconds: float  # Unix time up to which was read
+    block_seconds: float  # length of a block of time
+    models: tuple[ModelHistory, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `history` to `parser`."""
+    parser.epilog = (
+        "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter. "
+        "--vllm.* are for the connection to the server at URL; their environment variables do not apply. "
+        f"Exit codes: {COMPARED} at least one speedup was measured; {NOTHING} there is none to compare, or "
+        f"no baseline; {USAGE} bad usage; {UNREACHABLE} the server cannot be queried, or has no such series."
+    )
+    what = "Prometheus, Thanos, Mimir (with /prometheus) or VictoriaMetrics that has scraped vLLM."
+    parser.add_argument("url", metavar="URL", help=what)
+    add_flag(parser, "--since TIME", "How far back: a duration, or a time such as 2026-11-01T12:00Z.", "30d")
+    add_flag(parser, "--model-name NAME", "Only this model.", "")
+    add_flag(parser, "--match MATCHERS", "Only such series, in PromQL: 'namespace=\"chat\"'.", "")
+    by = "What has configurations of its own."
+    add_flag(parser, "--by", by, "model", choices=("model", "instance"))
+    add_flag(parser, "--block DURATION", "Length of a block of time. Default: up to 1h, by the data.")
+    add_flag(parser, "--out FILE", "Write the newest week without speculation as a baseline.")
+    add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
+    add_flag(parser, "--json", "Print everything as JSON instead.")
+    add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
+    add_flags(parser, OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the past, print it and return the exit code."""
+    now = time.time()
+    block = None if args.block is None else seconds_of("--block", args.block, 5.0, 86400.0)
+    scope = Scope(
+        since=moment("--since", args.since, now),
+        until=now,
+        match=args.match,
+        model_name=args.model_name,
+        by_instance=args.by == "instance",
+        block=block,
+    )
+    if scope.since >= now:
+        raise ConfigError(f"--since {args.since}: must be in the past")
+    for flag, file in (("--out", args.out), ("--plot", args.plot)):
+        if file is not None:  # before the queries, not after them
+            check_writable(flag, Path(file))
+    if args.plot is not None:
+        plots.require()
+    if args.out is not None and scope.by_instance:
+        raise ConfigError("--out: a baseline is of a model: leave out --by instance")
+    try:
+        history, baseline = asyncio.run(read(args, args.url, scope, wants_baseline=args.out is not None))
+    except PrometheusError as error:
+        return fail("history", error, UNREACHABLE)
+    except BaselineError as error:
+        return fail("history", f"--out: {error}", NOTHING)
+    if baseline is not None:
+        write_file("--out", Path(args.out), encode(baseline))
+    if args.plot is not None:
+        write_file("--plot", Path(args.plot), plot(history.models).encode())
+    return show(history, as_json=args.json, out=args.out or "")
+
+
+def show(history: History, *, as_json: bool, out: str = "") -> int:
+    """Print a history and return the exit code."""
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(history), indent=2).decode())
+    else:
+        print(render(history.models, history.block_seconds, out))
+    sys.stdout.flush()
+    found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
+    return COMPARED if found else NOTHING
+
+
+def compare_ranges(args: argparse.Namespace) -> int:
+    """Compare the times of `compare`'s ``--a`` and ``--b``, print the result and return the exit code."""
+    now = time.time()
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, flag, text in (("A", "--a", args.a), ("B", "--b", args.b)):
+        if text is None:
+            raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
+        begin, slash, end = text.partition("/")
+        ranges[name] = moment(flag, begin, now), moment(flag, end if slash else "now", now)
+        if not ranges[name][0] < ranges[name][1] <= now:
+            raise ConfigError(f'{flag} "{text}": FROM must be before TO, and TO not in the future')
+    (a, a_end), (b, b_end) = ranges.values()
+    if a < b_end and b < a_end:
+        raise ConfigError("--a and --b overlap")
+    scope = Scope(min(a, b), max(a_end, b_end), args.match, args.model, ranges=ranges)
+    try:
+        history, _ = asyncio.run(read(args, args.prometheus_url, scope))
+    except PrometheusError as error:
+        return fail("compare", error, UNREACHABLE)
+    return show(history, as_json=args.json)
+
+
+async def read(
+    args: argparse.Namespace, url: str, scope: Scope, *, wants_baseline: bool = False
+) -> tuple[History, Baseline | None]:
+    """Return the history at an address, and the baseline in it; `args` has the flags for the connection.
+
+    PrometheusError if it cannot be read, BaselineError if there is no baseline, ConfigError for bad flags.
+    """
+    prometheus, plan = _connect(args, url)
+    try:
+        reader = Reader(prometheus, scope)
+        past = await reader.past(plan)
+        models = tuple(past.histories())
+        if not models:
+            raise PrometheusError("nothing was generated in that time")
+        history = History(FORMAT, __version__, scope.since, scope.until, reader.block, models)
+        return history, await _baseline(reader, models) if wants_baseline else None
+    finally:
+        await prometheus.close()
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+
+
+async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baseline:
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise ConfigError(f"--out: a baseline is of one model, choose it with --model-name: {names}")
+    without = [c for c in models[0].configurations if c.configuration.num_speculative_tokens == 0]
+    if not without:
+        raise BaselineError("there was no time without speculation")
+    last = without[-1]
+    return await reader.baseline(models[0].name, last.configuration, last.first_seconds, last.last_seconds)
+
+
+def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:
+    """Return the client, and a function that sets the number of queries to expect."""
+    # Not from the environment: a token for vLLM must not go to another server.
+    values, _ = gather(OPTIONS, vars(args), {}, None)
+    values["vllm.url"] = (parsed("URL", url, parse_target),)
+    expected, done = 0, 0
+
+    def plan(number: int) -> None:
+        nonlocal expected
+        expected = done + number
+
+    def tell() -> None:
+        nonlocal done
+        done += 1
+        if sys.stderr.isatty():
+            print(f"\rreading: query {done} of {max(done, expected)} ", end="", file=sys.stderr, flush=True)
+
+    upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
+    try:
+        return Prometheus(upstream.targets[0], upstream, tell), plan
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def moment(flag: str, text: str, now: float) -> float:
+    """Return the Unix time of a text: a duration before now, ``now``, or an ISO 8601 time, in UTC if bare."""
+
+    def parse(given: str) -> float:
+        if given.strip() == "now":
+            return now
+        try:
+            return now - parse_duration(given)
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(given.strip())
+        except ValueError:
+            raise ValueError(
+                "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
+            ) from None
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+    return parsed(flag, text, parse)

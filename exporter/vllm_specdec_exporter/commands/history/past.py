@@ -1,0 +1,271 @@
+"""The configurations of a past, and what each of them did, from values on a grid of times. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+#: Labels of a replica, without those that it lacks: name and value.
+Replica = tuple[tuple[str, str], ...]
+#: Values of replicas at the times of a grid, NaN where there is none.
+Grid = dict[Replica, "Sequence[float]"]
+
+#: Times of the grid that are left out at the beginning of a run (it loads, warms up, and its first increase
+#: is not known) and at its end (requests are cut off).
+_WARMING, _ENDING = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a server drafts: tokens of a draft, 0 without speculation, ``None`` if not known."""
+
+    num_speculative_tokens: int | None
+    method: str = ""  # empty if not known
+    version: str = ""  # of the server, empty if not known
+    name: str = ""  # of a chosen time, whatever ran in it
+
+    @property
+    def words(self) -> str:
+        """The configuration in words."""
+        if self.name:
+            return self.name
+        k = self.num_speculative_tokens
+        parts = ["no speculation" if k == 0 else "speculation" if k is None else f"K={k}"]
+        return ", ".join([*parts, *filter(None, (self.method if k != 0 else "", self.version))])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A time in which a replica had one configuration: its first and last time on the grid."""
+
+    first: float
+    last: float
+    configuration: Configuration
+
+
+class Timeline:
+    """The runs of a replica, from what it shows at each time of a grid of so many seconds, in order."""
+
+    def __init__(self, step: float) -> None:
+        self._step = step
+        self._runs: list[Run] = []
+
+    def add(self, first: float, last: float, shown: Configuration) -> None:
+        """Add what it shows between two times; a time without it ends the run."""
+        before = self._runs[-1] if self._runs else None
+        if before and before.configuration == shown and first - before.last < 1.5 * self._step:
+            self._runs[-1] = Run(before.first, last, shown)
+        else:
+            self._runs.append(Run(first, last, shown))
+
+    def runs(self) -> tuple[Run, ...]:
+        """Return the runs; what is not shown for a time is as before or after it, if K is the same."""
+        whole = Timeline(self._step)
+        for run in reversed(_filled(list(reversed(_filled(self._runs))))):
+            whole.add(run.first, run.last, run.configuration)
+        return tuple(whole._runs)
+
+
+def _filled(runs: list[Run]) -> list[Run]:
+    filled: list[Run] = []
+    for run in runs:
+        mine = run.configuration
+        near = filled[-1].configuration if filled else mine
+        if near.num_speculative_tokens == mine.num_speculative_tokens:
+            mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
+        filled.append(Run(run.first, run.last, mine))
+    return filled
+
+
+@dataclass(slots=True)
+class Record:
+    """What a configuration did, added up."""
+
+    cells: Cells = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    #: Seconds by running requests, which are rounded to two digits.
+    loads: dict[float, float] = field(default_factory=lambda: defaultdict(float))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A configuration and what it did; ``None`` for what is not known. Times are Unix times in seconds."""
+
+    configuration: Configuration
+    first_seconds: float
+    last_seconds: float
+    periods: int  # times apart in which it ran
+    replicas: int  # the most at once
+    requests: float
+    running: float | None  # requests in a replica's batch: mean
+    running_p10: float | None  # and what is not exceeded a tenth of the time
+    running_p90: float | None  # and nine tenths of it
+    acceptance_ratio: float | None  # accepted of drafted tokens
+    mean_acceptance_length: float | None  # tokens of a step with a draft
+    time_per_output_token_seconds: float | None  # the mean at its own loads: not to be compared
+    tokens_per_second: float | None  # of a replica while it generates
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A configuration against an earlier one, or against none: their places among the configurations."""
+
+    new: int
+    old: int
+    speedup: Speedup
+
+
+@dataclass(frozen=True, slots=True)
+class ModelHistory:
+    """The past of a model, or of an instance of it."""
+
+    name: str
+    configurations: tuple[Summary, ...]  # by their first time
+    comparisons: tuple[Comparison, ...]
+    #: Unix time of each block, and the mean running requests of a replica in it.
+    load: tuple[tuple[float, float], ...]
+
+
+class Past:
+    """Collects values and cuts them into configurations; `group` names what a replica belongs to."""
+
+    def __init__(self, step: float, block: float, group: Callable[[Replica], str]) -> None:
+        self._step, self._block, self._group = step, block, group
+        self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
+        self._loads: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+
+    def begin(self, runs: Mapping[Replica, Sequence[Run]]) -> None:
+        """Take the runs of all replicas."""
+        self._runs = runs
+        for replica, own in runs.items():
+            records = self._records[self._group(replica)]
+            for run in own:
+                records.setdefault(run.configuration, Record()).runs.append(run)
+
+    def add(self, start: float, values: Mapping[str, Grid]) -> None:
+        """Add the values of a grid that begins at a time: gauges, and increases within the step before."""
+        for replica, running in values["requests_running"].items():
+            records = self._records[self._group(replica)]
+            loads = self._loads[self._group(replica)]
+            own = {name: grid[replica] for name, grid in values.items() if replica in grid}
+            for configuration, index in self.inside(replica, start, len(running)):
+                point = {name: column[index] for name, column in own.items() if column[index] >= 0}
+                if not point.get("generation_tokens") or "requests_running" not in point:
+                    continue
+                block = math.floor((start + (index - 0.5) * self._step) / self._block)
+                self._point(records[configuration], block, point)
+                load = loads[block]
+                load[0] += point["requests_running"]
+                load[1] += 1
+
+    def inside(self, replica: Replica, start: float, number: int) -> Iterator[tuple[Configuration, int]]:
+        """Yield the places of a grid at which no change of a replica is near, with its configuration."""
+        for run in self._runs.get(replica, ()):
+            first = math.ceil((run.first - start) / self._step - 1e-6) + _WARMING
+            last = math.floor((run.last - start) / self._step + 1e-6) - _ENDING
+            for index in range(max(0, first), min(number - 1, last) + 1):
+                yield run.configuration, index
+
+    def _point(self, record: Record, block: int, point: dict[str, float]) -> None:
+        running, generated = point["requests_running"], point["generation_tokens"]
+        begun = point.get("requests", 0.0)
+        prompt = point.get("prompt_tokens", math.nan) / begun if begun > 0 else math.nan
+        steps = point.get("step_seconds", 0.0)
+        add(
+            record.cells,
+            cell_of(block, running, prompt),
+            (
+                point.get("tpot_sum", 0.0),
+                point.get("tpot_count", 0.0),
+                steps,
+                max(0.0, generated - begun) if steps else 0.0,
+                generated * math.log(max(1.0, running)),
+                generated,
+            ),
+        )
+        for name, value in point.items():
+            record.sums[name] += value
+        record.sums["seconds"] += self._step
+        record.loads[float(f"{running:.2g}")] += self._step
+
+    def histories(self) -> Iterator[ModelHistory]:
+        """Yield the histories of all that generated something, by name."""
+        for name, records in sorted(self._records.items()):
+            ordered = sorted(records.items(), key=lambda item: min(run.first for run in item[1].runs))
+            kept = [(configuration, record) for configuration, record in ordered if record.cells]
+            if kept:
+                loads = sorted(self._loads[name].items())
+                yield ModelHistory(
+                    name,
+                    tuple(_summary(configuration, record, self._step) for configuration, record in kept),
+                    tuple(self._comparisons(kept)),
+                    tuple((block * self._block, total / number) for block, (total, number) in loads),
+                )
+
+    def _comparisons(self, kept: Sequence[tuple[Configuration, Record]]) -> Iterator[Comparison]:
+        """Yield each configuration with speculation against none, and each against the one before it."""
+        without = [place for place, (c, _) in enumerate(kept) if c.num_speculative_tokens == 0]
+        for new, (configuration, record) in enumerate(kept):
+            olds = []
+            if new not in without:
+                same = [place for place in without if kept[place][0].version == configuration.version]
+                olds = (same or without)[-1:]
+            if new and (new in without) == (new - 1 in without):
+                olds.append(new - 1)
+            for old in dict.fromkeys(olds):
+                yield Comparison(new, old, compare(kept[old][1].cells, record.cells, self._block))
+
+
+def _summary(configuration: Configuration, record: Record, step: float) -> Summary:
+    sums = record.sums
+    drafts, drafted = sums["drafts"], sums["draft_tokens"]
+    accepted = sums["accepted_tokens"]
+    if drafts and not accepted:  # SGLang: each verification emits one token more, and each prefill one
+        accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
+    drafted = drafted or drafts * (configuration.num_speculative_tokens or 0)
+    first = SECONDS if sums["tpot_count"] else STEP_SECONDS
+    seconds, weight = (math.fsum(cell[i] for cell in record.cells.values()) for i in (first, first + 1))
+    return Summary(
+        configuration=configuration,
+        first_seconds=min(run.first for run in record.runs),
+        last_seconds=max(run.last for run in record.runs),
+        periods=_sweep(record.runs, step)[0],
+        replicas=_sweep(record.runs, 0.0)[1],
+        requests=sums["tpot_count"] or sums["requests"],
+        running=math.fsum(load * spent for load, spent in record.loads.items()) / sums["seconds"],
+        running_p10=_quantile(record.loads, 0.1),
+        running_p90=_quantile(record.loads, 0.9),
+        acceptance_ratio=accepted / drafted if drafted else None,
+        mean_acceptance_length=1 + accepted / drafts if drafts else None,
+        time_per_output_token_seconds=seconds / weight if weight else None,
+        tokens_per_second=sums["generation_tokens"] / sums["seconds"],
+    )
+
+
+def _sweep(runs: Iterable[Run], margin: float) -> tuple[int, int]:
+    """Return in how many periods any of them ran, and how many at most at once; `margin` bridges gaps."""
+    edges = [(run.first - margin, -1) for run in runs] + [(run.last + margin, 1) for run in runs]
+    periods = most = now = 0
+    for _, change in sorted(edges):
+        periods += not now
+        now -= change
+        most = max(most, now)
+    return periods, most
+
+
+def _quantile(loads: Mapping[float, float], share: float) -> float:
+    """Return the load that is not exceeded this share of the time."""
+    wanted, passed = share * math.fsum(loads.values()), 0.0
+    for load in sorted(loads):
+        passed += loads[load]
+        if passed >= wanted:
+            return load
+    return max(loads)

@@ -1,0 +1,339 @@
+"""Reading a past: which series there are, and their values, in queries of limited size."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ...config.values import format_duration
+from ...economics.baseline import FORMAT, LOADS, Baseline, BaselineError, LoadBucket
+from ...engines import DIALECTS
+from ...engines.dialect import PER_POSITION
+from ...engines.reading import Latencies
+from ...exposition.histogram import Histogram
+from ..baseline.recorder import Recorder
+from .past import Configuration, Past, Timeline
+from .source import PrometheusError, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ...engines.dialect import Dialect
+    from .past import Grid, Replica
+    from .source import Prometheus
+
+#: Dialects whose series have a time per output token, or one of a step.
+_READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
+#: Labels that tell replicas apart; of other labels, series are added up.
+_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "engine", "model_name")
+_BY = ", ".join(_IDENTITY)
+#: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
+_COUNTERS = (
+    *("generation_tokens", "requests", "prompt_tokens", "step_seconds"),
+    *("drafts", "draft_tokens", "accepted_tokens", "tpot_sum", "tpot_count"),
+)
+#: Points of the query that finds out where the data begin and how often they are scraped.
+_OUTLINE_POINTS = 500
+#: Samples that a step has at least: `increase` needs two, and a mean of a gauge some.
+_SAMPLES_IN_STEP = 4
+#: Steps of a block, and lengths of blocks in seconds, the longest one that gives `_BLOCKS` of them.
+_STEPS_IN_BLOCK, _BLOCKS, _LENGTHS = 12, 48, (3600.0, 1800.0, 600.0, 300.0, 60.0, 30.0, 15.0)
+#: Seconds of the newest part of a configuration that a baseline is made of: a week has every hour and day.
+_BASELINE_SECONDS = 7 * 86400.0
+_BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
+#: Names in an error, so that it stays readable.
+_MAX_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which series, and of which time: Unix times in seconds."""
+
+    since: float
+    until: float
+    match: str = ""  # matchers of PromQL, separated by commas
+    model_name: str = ""
+    by_instance: bool = False
+    block: float | None = None  # seconds; ``None`` for a length by the data
+    ranges: Mapping[str, tuple[float, float]] | None = None  # times to compare instead of configurations
+
+    @property
+    def matchers(self) -> str:
+        """The matchers of every selector."""
+        model = f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
+        return ",".join(filter(None, (model, self.match.strip().strip(","))))
+
+    def group(self, replica: Replica) -> str:
+        """Return the name of what a replica belongs to."""
+        labels = dict(replica)
+        instance = labels.get("pod") or labels.get("instance", "") if self.by_instance else ""
+        return " ".join(filter(None, (labels.get("model_name") or "the only model", instance)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Family:
+    """The series of a dialect, by one of its prefixes."""
+
+    dialect: Dialect
+    prefix: str
+    matchers: str
+
+    def names(self, field: str) -> tuple[str, ...]:
+        """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
+        if field.startswith("tpot_"):
+            names: tuple[str, ...] = (
+                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),
+            )
+        else:
+            names = self.dialect.series.get(field, ())
+        return tuple(f"{self.prefix}{name}" for name in names)
+
+    def selector(self, name: str, over: str) -> str:
+        """Return the selector of a sample name over a range."""
+        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[{over}]'
+
+    def k(self, over: str) -> str:
+        """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
+
+        vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
+        """
+        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running', over)}"
+        if PER_POSITION not in self.dialect.series:
+            k = self.by_replica("max", "last_over_time", "verified_tokens", over)
+            return f"clamp_min({k} - 1, 0) or {none}"
+        (name,) = self.names(PER_POSITION)
+        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate', over)})"
+        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name, over)}))"
+        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
+
+    def expressions(self, fields: Iterable[str], over: str) -> dict[str, str]:
+        """Return the expressions of increases of counters, and of the mean of the running requests."""
+        found = {
+            field: self.by_replica("sum", "increase", field, over) for field in fields if self.names(field)
+        }
+        # SGLang prints this gauge once for each rank.
+        running = self.by_replica("max", "avg_over_time", "requests_running", over)
+        return {"requests_running": running, **found}
+
+    def by_replica(self, together: str, function: str, field: str, over: str) -> str:
+        """Return the expression of a function of a field over a range, with its preferred name."""
+        parts = (f"{function}({self.selector(name, over)})" for name in self.names(field))
+        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+
+
+class Reader:
+    """Reads the past of a scope from a server."""
+
+    def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
+        self._prometheus, self._scope = prometheus, scope
+        self._families: dict[_Family, int] = {}  # with the number of their replicas
+        self.block = 0.0  # seconds of a block
+
+    async def past(self, plan: Callable[[int], None]) -> Past:
+        """Return the past; `plan` gets the number of queries that it will take. Raises PrometheusError."""
+        await self._find()
+        self._times = await self._grid()
+        parts = {family: self._times.parts(number) for family, number in self._families.items()}
+        plan(sum(len(grids) * (len(_COUNTERS) + 3) for grids in parts.values()))
+        over = format_duration(self._times.step)
+        step = self._times.step
+        timelines: dict[Replica, Timeline] = defaultdict(lambda: Timeline(step))
+        for family, grids in parts.items():
+            for times in grids:
+                await self._configurations(family, times, over, timelines)
+        self._past = Past(step, self.block, self._scope.group)
+        self._past.begin({replica: line.runs() for replica, line in timelines.items()})
+        for family, grids in parts.items():
+            for times in grids:
+                self._past.add(times.start, await self._values(family, times, _COUNTERS))
+        return self._past
+
+    async def _values(self, family: _Family, times: Times, fields: Iterable[str]) -> dict[str, Grid]:
+        expressions = family.expressions(fields, format_duration(times.step))
+        return {field: await self._prometheus.grid(query, times) for field, query in expressions.items()}
+
+    async def _find(self) -> None:
+        """Find the families that have series, and their replicas."""
+        scope = self._scope
+        every = [_Family(d, prefix, scope.matchers) for d in _READ for prefix in d.prefixes]
+        named = {family.names("requests_running")[0]: family for family in every}
+        pattern = f'__name__=~"{"|".join(named)}"'
+        selector = f"{{{', '.join(filter(None, (pattern, scope.matchers)))}}}"
+        series = await self._prometheus.series(selector, scope.since, scope.until)
+        for labels in series:
+            family = named.get(labels.get("__name__", ""))
+            if family is not None:
+                self._families[family] = self._families.get(family, 0) + 1
+        if not self._families:
+            raise PrometheusError(await self._why_none(pattern))
+
+    async def _why_none(self, pattern: str) -> str:
+        scope = self._scope
+        series = await self._prometheus.series(f"{{{pattern}}}", scope.since, scope.until)
+        if series:
+            models = sorted({labels.get("model_name", "") for labels in series})[:_MAX_NAMES]
+            return (
+                f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
+                f"those of {len(series)} engines, of the models {', '.join(models)}"
+            )
+        names = await self._prometheus.names(scope.since, scope.until)
+        near = [name for name in names if "vllm" in name or "sglang" in name]
+        there = f"has {', '.join(near[:_MAX_NAMES])}" if near else f"has {len(names)} other metrics"
+        return (
+            f"no vllm:num_requests_running or sglang:num_running_reqs in that time: the server {there}; does "
+            "it scrape vLLM, and is --since long enough?"
+        )
+
+    async def _grid(self) -> Times:
+        """Return the times to read, by where the data are; set the length of a block."""
+        since, until = self._scope.since, self._scope.until
+        running = [(family, family.names("requests_running")[0]) for family in self._families]
+        while True:
+            step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
+            times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
+            counts = [
+                f"max(count_over_time({family.selector(name, format_duration(step))}))"
+                for family, name in running
+            ]
+            columns = [c for q in counts for c in (await self._prometheus.grid(q, times)).values()]
+            seen = [
+                (times.start + place * step, most)
+                for place, values in enumerate(zip(*columns, strict=True))
+                if (most := max((value for value in values if value > 0), default=0.0))
+            ]
+            if not seen:
+                raise PrometheusError("no samples of vLLM or SGLang in that time")
+            first, last = seen[0][0] - step, seen[-1][0]
+            if last - first > (until - since) / 4 or step <= 15:
+                break
+            since, until = first, last
+        interval = step / max(count for _, count in seen)
+        span = last - first
+        block = self._scope.block or next((b for b in _LENGTHS if b * _BLOCKS <= span), _LENGTHS[-1])
+        step = math.ceil(max(block / _STEPS_IN_BLOCK, _SAMPLES_IN_STEP * interval))
+        # Blocks consist of whole steps.
+        self.block = float(step * max(1, round(block / step)))
+        start = math.ceil(first / step) * step
+        return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
+
+    async def _configurations(
+        self, family: _Family, times: Times, over: str, timelines: dict[Replica, Timeline]
+    ) -> None:
+        """Add what the replicas of a family show at these times."""
+        ks = await self._prometheus.grid(family.k(over), times)
+        by = "model_name, pod, method, upstream_version"
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{family.matchers}}}[{over}]))"
+        known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
+        for replica, column in ks.items():
+            labels = dict(replica)
+            model = labels.get("model_name", "")
+            names = known.get((model, labels.get("pod", "")), known.get((model, ""), {}))
+            for place, k in enumerate(column):
+                time = times.start + place * times.step
+                method, version = names.get(place, ("", ""))
+                shown = Configuration(int(k) if k >= 0 else None, method if k else "", version)
+                chosen = shown if self._scope.ranges is None else self._range(time)
+                if chosen is not None and not math.isnan(k):
+                    timelines[replica].add(time, time, chosen)
+
+    def _range(self, time: float) -> Configuration | None:
+        """Return a configuration that stands for the range of a time."""
+        ranges = (self._scope.ranges or {}).items()
+        return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
+
+    async def baseline(self, model: str, configuration: Configuration, begin: float, end: float) -> Baseline:
+        """Return a configuration between two times as a baseline; raise BaselineError if it has none."""
+        recorder, dialect, all_times = Recorder(), "", self._times
+        place = max(0, round((max(begin, end - _BASELINE_SECONDS) - all_times.start) / all_times.step))
+        start = all_times.start + place * all_times.step
+        whole = Times(start, all_times.step, round((end - start) / all_times.step) + 1)
+        for family, number in self._families.items():
+            for times in whole.parts(number * _BUCKETS):
+                loads = await self._buckets(family, times, model, configuration)
+                recorder.include(loads)
+                dialect = family.dialect.name if loads else dialect
+        try:
+            buckets = recorder.buckets()
+        except BaselineError as error:
+            raise BaselineError(
+                "no request finished without speculation, or vLLM is older than 0.11 and has no time per "
+                "output token of requests"
+            ) from error
+        recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Baseline(FORMAT, model, configuration.version, dialect, recorded, buckets)
+
+    async def _buckets(
+        self, family: _Family, times: Times, model: str, configuration: Configuration
+    ) -> list[LoadBucket]:
+        """Return what a configuration did at these times, by load."""
+        over, ask = format_duration(times.step), self._prometheus.grid
+        values = await self._values(family, times, ("generation_tokens",))
+        #: By load, what is added up of it: a part of a histogram and its bucket.
+        sums: dict[int, dict[tuple[str, str, float], float]] = defaultdict(lambda: defaultdict(float))
+        points: dict[Replica, list[tuple[int, int]]] = {}
+        for replica, running in values["requests_running"].items():
+            tokens = values["generation_tokens"].get(replica)
+            if tokens is None or self._scope.group(replica) != model:
+                continue
+            for mine, place in self._past.inside(replica, times.start, times.number):
+                load, generated = running[place], tokens[place]
+                if mine == configuration and load >= 0 and generated > 0:
+                    bin_ = next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
+                    points.setdefault(replica, []).append((place, bin_))
+                    for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):
+                        sums[bin_][name, "", 0.0] += amount
+        for latency, name in family.dialect.histograms.items():
+            for part in ("count", "sum", "bucket"):
+                by = f"{_BY}, le" if part == "bucket" else _BY
+                selector = family.selector(f"{family.prefix}{name}_{part}", over)
+                for labels, column in (await ask(f"sum by ({by}) (increase({selector}))", times)).items():
+                    bound = float(dict(labels).get("le", "inf"))
+                    replica = tuple(pair for pair in labels if pair[0] != "le")
+                    for place, bin_ in points.get(replica, ()):
+                        if column[place] >= 0:
+                            sums[bin_][latency, part, bound] += column[place]
+        return [_bucket(found, times.step) for _, found in sorted(sums.items())]
+
+
+def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBucket:
+    points = sums["seconds", "", 0.0]
+    latencies: dict[str, Histogram] = {}
+    for name in Latencies.__struct_fields__:
+        count = sums[name, "count", math.inf]
+        bounds = sorted(b for field, part, b in sums if (field, part) == (name, "bucket") and b < math.inf)
+        if count <= 0 or not bounds:
+            continue
+        # Increases of buckets may differ in their last digits from each other.
+        counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
+        latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
+    finished = latencies.get("time_per_output_token")
+    return LoadBucket(
+        requests_running=sums["load", "", 0.0] / points,
+        seconds=points * step,
+        generation_tokens=sums["tokens", "", 0.0],
+        requests=finished.count if finished else 0.0,
+        latencies=Latencies(**latencies),
+    )
+
+
+def _labels(info: Grid, number: int) -> dict[tuple[str, str], dict[int, tuple[str, str]]]:
+    """Return method and version by model and pod, and by model alone, at each time; empty if not unique."""
+    found: dict[tuple[str, str], dict[int, tuple[str, str]]] = defaultdict(dict)
+    for replica, column in info.items():
+        labels = dict(replica)
+        shown = (labels.get("method", ""), labels.get("upstream_version", ""))
+        for key in {
+            (labels.get("model_name", ""), labels.get("pod", "")),
+            (labels.get("model_name", ""), ""),
+        }:
+            known = found[key]
+            for place in range(number):
+                if not math.isnan(column[place]):
+                    before = known.get(place, shown)
+                    known[place] = tuple(a if a == b else "" for a, b in zip(before, shown, strict=True))  # type: ignore[assignment]
+    return found

@@ -1,0 +1,143 @@
+"""A history as text for a terminal, and as a plot. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...config.values import format_duration
+from ...publish import plots
+from ...publish.wording import DASH, printable, table, times, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ...economics.statistics import Interval
+    from .matching import BinSpeedup
+    from .past import Comparison, ModelHistory, Summary
+
+_HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
+
+
+def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
+    """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
+    lines: list[str] = []
+    for model in models:
+        lines += _model(model, block)
+    lines += wrap(
+        "running: replicas, and the requests in the batch of each: mean (P10 to P90 of the time); accepted: "
+        "acceptance length and ratio; ms/token: mean at its own load, so not to be compared; tokens/s: of a "
+        "replica while it generates; times in UTC.",
+        "  ",
+        2,
+    )
+    if out:
+        lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _model(model: ModelHistory, block: float) -> Iterator[str]:
+    yield printable(model.name)
+    yield from table(_HEADS, map(_row, model.configurations), left=_HEADS[:3], indent="  ")
+    yield ""
+    for comparison in model.comparisons:
+        yield from wrap(sentence(model, comparison), "  ", 4)
+        yield from _details(comparison, block)
+    if not model.comparisons:
+        only = "one configuration" if len(model.configurations) == 1 else "no speculation"
+        yield f"  nothing to compare: there was only {only} in this time"
+    yield ""
+
+
+def _row(summary: Summary) -> tuple[str, ...]:
+    length, seconds = summary.mean_acceptance_length, summary.time_per_output_token_seconds
+    spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
+    return (
+        summary.configuration.words,
+        _clock(summary.first_seconds),
+        _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        f"{summary.requests:,.0f}",
+        f"{summary.replicas} x {_short(summary.running)}{spread}",
+        DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
+        DASH if seconds is None else f"{1000 * seconds:.2f}",
+        f"{summary.tokens_per_second:,.0f}" if summary.tokens_per_second else DASH,
+    )
+
+
+def sentence(model: ModelHistory, comparison: Comparison) -> str:
+    """Return a comparison in words: since when, the change, the speedup and the acceptance."""
+    new, old = (model.configurations[place] for place in (comparison.new, comparison.old))
+    change = f"{new.configuration.words} against {old.configuration.words}"
+    k, before = (each.configuration.num_speculative_tokens for each in (new, old))
+    if k and before and replace(old.configuration, num_speculative_tokens=k) == new.configuration:
+        change = f"K {before} to {k}"
+    speedup = comparison.speedup.speedup
+    begin = f"since {_day(new.first_seconds)} ({change}): "
+    if speedup is None:
+        return f"{begin}cannot be compared: {comparison.speedup.problem}"
+    low, high = speedup.low or 0.0, speedup.high or 0.0
+    unsure = ", no difference that the traffic supports" if low <= 1 <= high else ""
+    ends = f"({times(low)} to {times(high)})"
+    words = f"{begin}{times(speedup.value)} times as fast {ends} at the same load{unsure}"
+    length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
+    if length is not None:
+        words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
+    return words
+
+
+def _details(comparison: Comparison, block: float) -> Iterator[str]:
+    speedup = comparison.speedup
+    if speedup.speedup is None:
+        return
+    measure = ", by inter-token latency over the tokens of a step" if speedup.per_token else ""
+    yield from wrap(
+        f"{speedup.coverage:.0%} of its traffic is compared, matched by {', '.join(speedup.matched_by)}; "
+        f"in {speedup.blocks} and {speedup.blocks_before} blocks of {format_duration(block)}{measure}",
+        "    ",
+        6,
+    )
+    for each in speedup.bins if len(speedup.bins) > 1 else ():
+        shown = f"{_interval(each.speedup)}, {each.share:.0%} of its traffic"
+        yield f"      {_running(each):<16} {shown}, at {_short(each.running)} running"
+
+
+def _running(each: BinSpeedup) -> str:
+    low = int(each.above) + 1
+    if each.up_to is None:
+        return f"{low}+ running"
+    return f"{low if low == each.up_to else f'{low} to {each.up_to:g}'} running"
+
+
+def _interval(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{times(interval.value)} (too few blocks for an interval)"
+    return f"{times(interval.value)} ({times(interval.low)} to {times(interval.high)})"
+
+
+def _short(value: float | None) -> str:
+    return DASH if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
+
+
+def _day(seconds: float) -> str:
+    at = datetime.fromtimestamp(seconds, UTC)
+    return f"{at.day} {at:%B}"
+
+
+def plot(models: Sequence[ModelHistory]) -> str:
+    """Return configurations, speedups and load over time as SVG; ConfigError without matplotlib."""
+    tracks = []
+    for model in models:
+        # The one against no speculation, which comes before the one against the configuration before.
+        measured = {comparison.new: comparison.speedup.speedup for comparison in model.comparisons[::-1]}
+        periods = tuple(
+            plots.Period(s.configuration.words, s.first_seconds, s.last_seconds, measured.get(place))
+            for place, s in enumerate(model.configurations)
+        )
+        tracks.append(plots.Track(model.name, periods, model.load))
+    description = " ".join(sentence(model, c) for model in models for c in model.comparisons)
+    return plots.timeline("Configurations and speedups", tracks, description)

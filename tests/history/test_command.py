@@ -1,0 +1,198 @@
+"""The command against a real Prometheus, a real VictoriaMetrics, and servers that refuse."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboards import worlds_write
+from history.world import ACCEPTED, DAY, Life, World, openmetrics, stored, truth
+from scaling.victoria import VictoriaMetrics
+from support.commands import Outcome, run_here, run_in_terminal
+from support.faulty_server import FaultyServer, answer, hang, status
+from support.programs import find_program, process
+from vllm_specdec_exporter.commands.history.matching import BinSpeedup
+from vllm_specdec_exporter.economics.baseline import decode
+from vllm_specdec_exporter.economics.statistics import Interval
+
+SCRAPE = 60.0
+#: Two replicas, scraped each minute: four configurations over 14 days.
+WORLD = World(
+    [Life(f"r{n}:8000", 3.5 * i, 3.5 * (i + 1), k) for i, k in enumerate((0, 1, 3, 5)) for n in range(2)],
+    seed=1,
+    step=SCRAPE,
+)
+#: And an SGLang with two ranks, which has no K before it drafts.
+SGLANG = World(
+    [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
+)
+SINCE = ("--since", "2025-11-01")
+#: The token of another server, which must not be sent.
+SECRET = {"VLLM_SPECDEC_EXPORTER_VLLM_BEARER_TOKEN_FILE": __file__}
+LLAMA = (*SINCE, "--model-name", "llama")
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
+    folder = tmp_path_factory.mktemp("past")
+    with (folder / "past.txt").open("w") as file:
+        openmetrics((WORLD, SGLANG), file)
+    promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
+    subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
+    (folder / "prometheus.yml").write_text("{}")
+    with process(
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--storage.tsdb.retention.time=100y",
+        "--query.max-samples=5000",
+        "--web.listen-address={address}",
+        "--log.level=warn",
+        package="prometheus",
+        ready="/-/ready",
+    ) as url:
+        yield url
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.code == 0, outcome.err
+    found: dict[str, Any] = json.loads(outcome.out)
+    return found
+
+
+def check(model: dict[str, Any]) -> None:
+    """Check all comparisons of a model against the truth."""
+    ks = [each["configuration"]["num_speculative_tokens"] for each in model["configurations"]]
+    pairs = [(ks[each["new"]], ks[each["old"]]) for each in model["comparisons"]]
+    assert pairs == [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
+    for (k, before), each in zip(pairs, model["comparisons"], strict=True):
+        bins = [BinSpeedup(**{**b, "speedup": Interval(**b["speedup"])}) for b in each["speedup"]["bins"]]
+        right, speedup = truth(bins, k, before), each["speedup"]["speedup"]
+        assert speedup["low"] <= right <= speedup["high"]
+        assert speedup["high"] / speedup["low"] < 1.3
+
+
+def test_the_past_in_a_prometheus(prometheus: str) -> None:
+    """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
+    found = document(run_here("history", prometheus, *SINCE, "--json"))
+    model, other = found["models"]
+    assert (model["name"], other["name"], found["block_seconds"]) == ("llama", "qwen", 3600)
+    check(model)
+    for place, each in enumerate(model["configurations"]):
+        k = (0, 1, 3, 5)[place]
+        shown = {
+            "num_speculative_tokens": k,
+            "method": "eagle3" if k else "",
+            "version": "0.32.0",
+            "name": "",
+        }
+        assert each["configuration"] == shown
+        assert (each["periods"], each["replicas"]) == (1, 2)
+        assert each["last_seconds"] - each["first_seconds"] == pytest.approx(3.5 * DAY, abs=600)
+        lives = [WORLD.counts[life] for life in WORLD.lives if life.k == k]
+        assert each["requests"] == pytest.approx(sum(c["requests"].sum() for c in lives), rel=0.02)
+        if k:
+            ratio = sum(c["accepted_tokens"].sum() for c in lives) / sum(
+                c["draft_tokens"].sum() for c in lives
+            )
+            assert each["acceptance_ratio"] == pytest.approx(ratio, rel=1e-3)
+            assert each["mean_acceptance_length"] == pytest.approx(1 + k * ratio, rel=1e-3)
+
+
+def test_the_past_of_sglang(prometheus: str) -> None:
+    """K from its gauge, the accepted tokens from its other counters."""
+    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "qwen", "--json"))["models"]
+    without, drafting = model["configurations"]
+    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, 3]
+    assert drafting["mean_acceptance_length"] == pytest.approx(1 + sum(ACCEPTED[:3]), rel=0.01)
+    assert drafting["acceptance_ratio"] == pytest.approx(sum(ACCEPTED[:3]) / 3, rel=0.01)
+    assert model["comparisons"][0]["speedup"]["speedup"]["value"] == pytest.approx(2.2, abs=0.2)
+
+
+def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
+    """A line of progress, a sentence for each comparison, a baseline for the exporter and a picture."""
+    baseline, picture = tmp_path / "baseline.json", tmp_path / "past.svg"
+    shown = run_in_terminal(*("history", prometheus, *LLAMA, "--out", str(baseline), "--plot", str(picture)))
+    assert shown.code == 0
+    assert "reading: query" in shown.out
+    assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): 2." in " ".join(shown.out.split())
+    recorded = decode(baseline.read_bytes())
+    assert (recorded.model_name, recorded.upstream_version, recorded.dialect) == (
+        "llama",
+        "0.32.0",
+        "vllm-v1",
+    )
+    for bucket in recorded.buckets[1:]:
+        time = bucket.latencies.time_per_output_token
+        # The prompt length is in between, the drift of the hours a few percent.
+        assert time.mean == pytest.approx(0.0105 * (1 + bucket.requests_running / 15), rel=0.15)
+        assert time.counts[1] == pytest.approx(0.5 * time.count)
+    for words in ("K=5, eagle3, 0.32.0", "running", "<desc"):
+        assert words in picture.read_text("utf-8")
+
+
+def test_instances_and_matchers(prometheus: str) -> None:
+    """Each instance has a history of its own, and only those that match are read."""
+    found = document(run_here("history", prometheus, *LLAMA, "--by", "instance", "--json"))
+    assert [model["name"] for model in found["models"]] == ["llama r0:8000", "llama r1:8000"]
+    only = document(run_here("history", prometheus, *SINCE, "--match", 'instance=~"r1.*"', "--json"))
+    assert only["models"][0]["configurations"] == found["models"][1]["configurations"]
+
+
+def test_compare_takes_two_times(prometheus: str) -> None:
+    """Whatever ran in them: the second against the first."""
+    times = ("--a", "2025-11-03/2025-11-06T12:00Z", "--b", "2025-11-10T00:00Z/2025-11-13")
+    found = document(
+        run_here("compare", "--prometheus.url", prometheus, *times, "--model", "llama", "--json")
+    )
+    ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
+    assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
+    assert comparison["speedup"]["speedup"]["value"] == pytest.approx(2.1, abs=0.2)
+    refused = run_here("compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h")
+    assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
+    assert "REFERENCE and SIDE" in run_here("compare").err
+
+
+@pytest.mark.full
+def test_the_past_in_a_victoriametrics() -> None:
+    """Its increases are not extrapolated, which changes no speedup."""
+    with VictoriaMetrics("-retentionPeriod=100y") as server:
+        worlds_write.push(server.url, WORLD.times, stored(WORLD), markers=False)
+        server.api("labels")
+        (model,) = document(run_here("history", server.url, *SINCE, "--json"))["models"]
+    check(model)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        (status("401 Unauthorized"), "not authorised: see --vllm.bearer-token-file"),
+        (status("404 Not Found"), "no Prometheus API there; that of Mimir is under /prometheus"),
+        (answer(b'{"error": "no org id"}', "400 Bad Request"), "answered 400: no org id"),
+        (answer(b'{"error": "too long"}', "422 Unprocessable"), "answered 422: too long: a shorter --since"),
+        (hang(), "timeout: no complete response within 1 s: a longer --timeout"),
+        (answer(b"<html>"), "not a response of a Prometheus"),
+    ],
+)
+def test_a_server_that_refuses(behaviour: Any, message: str) -> None:
+    with FaultyServer(behaviour) as server:
+        header = ("--vllm.header", "X-Scope-OrgID: team", "--timeout", "1s")
+        outcome = run_here("history", server.url, *header, **SECRET)
+        assert (outcome.code, outcome.out) == (4, "")
+        assert message in outcome.err
+        assert server.requests[0].headers["x-scope-orgid"] == "team"
+        assert "authorization" not in server.requests[0].headers
+
+
+def test_a_prometheus_without_vllm(prometheus: str) -> None:
+    """What there is instead is named."""
+    other = run_here("history", prometheus, *SINCE, "--model-name", "other")
+    assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
+    assert "of 4 engines, of the models llama, qwen" in other.err
+    empty = run_here("history", prometheus, "--since", "1h")
+    assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
+    assert "--since" in run_here("history", prometheus, "--since", "soon").err

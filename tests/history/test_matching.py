@@ -1,0 +1,155 @@
+"""Speedups of the past against a known truth: found, not invented, and refused where they cannot be known."""
+
+from collections import Counter
+
+import pytest
+
+from history.world import BEGIN, STEP, Life, World, four, truth
+from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Timeline
+from vllm_specdec_exporter.commands.history.report import render
+
+#: Comparisons by place: each K against none, and each against the one before it.
+AGAINST = [(1, 0), (3, 0), (3, 1), (5, 0), (5, 3)]
+SEEDS = 100
+#: Least share of intervals that hold the truth, which is what they promise.
+PROMISED = 0.95
+
+
+def history(world: World, **more: object) -> ModelHistory:
+    (found,) = world.past(**more).histories()  # type: ignore[arg-type]
+    return found
+
+
+def found(world: World, history: ModelHistory) -> list[tuple[bool, bool]]:
+    """Return for each comparison whether its interval holds the truth, and those of all its bins."""
+    held = []
+    for comparison in history.comparisons:
+        k, before = (
+            history.configurations[place].configuration.num_speculative_tokens if world.effect else 0
+            for place in (comparison.new, comparison.old)
+        )
+        speedup = comparison.speedup.speedup
+        assert speedup is not None, comparison.speedup.problem
+        bins = [one for one in comparison.speedup.bins if one.speedup.low is not None]
+        within = [one.speedup.low <= truth([one], k, before) <= one.speedup.high for one in bins]
+        held.append((speedup.low <= truth(comparison.speedup.bins, k, before) <= speedup.high, within))
+    return held
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("effect", "busier"), [(True, {}), (False, {}), (True, {3.5: 2.0})], ids=["effect", "none", "doubled"]
+)
+def test_intervals_hold_the_truth_as_often_as_promised(effect: bool, busier: dict[float, float]) -> None:
+    """Of a hundred pasts with four configurations, whole and in bins, also if the load doubles meanwhile."""
+    whole: Counter[int] = Counter()
+    in_bins, bins = 0, 0
+    for seed in range(SEEDS):
+        world = four(seed, effect=effect, busier=busier)
+        for place, (held, within) in enumerate(found(world, history(world))):
+            whole[place] += held
+            in_bins += sum(within)
+            bins += len(within)
+    assert sum(whole.values()) >= PROMISED * SEEDS * len(AGAINST), whole
+    assert min(whole.values()) >= (PROMISED - 0.02) * SEEDS, whole
+    assert in_bins >= (PROMISED - 0.02) * bins
+
+
+def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_match() -> None:
+    """The ratio of the means is wrong by more than 30 %; at the same load it is right."""
+    world = four(0, busier={3.5: 2.0})
+    past = history(world)
+    for comparison in past.comparisons:
+        new, old = (past.configurations[place] for place in (comparison.new, comparison.old))
+        if old.configuration.num_speculative_tokens == 0:
+            right = truth(comparison.speedup.bins, new.configuration.num_speculative_tokens)
+            naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
+            assert naive < 0.7 * right
+            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.02)
+
+
+def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
+    """While both run, the drift of the hours is the same for both, so it cancels."""
+    lives = [Life(f"r{n}", 0, 3 + n, 0) for n in range(4)] + [Life(f"r{n}", 3 + n, 8, 3) for n in range(4)]
+    world = World(lives, 1)
+    (comparison,) = history(world).comparisons
+    speedup = comparison.speedup
+    assert speedup.matched_by == ("running requests", "prompt length", "block of time")
+    assert speedup.blocks == speedup.blocks_before == pytest.approx(72, abs=2)
+    ((held, _),) = found(world, history(world))
+    assert held
+    apart = World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1)
+    assert "block of time" not in history(apart).comparisons[0].speedup.matched_by
+
+
+def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_before() -> None:
+    """In words: since when, both K, the speedup with its interval, and both lengths."""
+    world = World([Life("r0", 0, 4, 3), Life("r0", 4, 8, 5)], 3)
+    past = history(world)
+    ((held, _),) = found(world, past)
+    assert held
+    words = " ".join(render([past], 3600).split())
+    speedup = past.comparisons[0].speedup.speedup
+    assert f"since 7 November (K 3 to 5): {speedup.value:.2f} times as fast" in words
+    assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
+    assert "acceptance length 2.85 to 3.35" in words
+
+
+def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> None:
+    """Before 0.11, vLLM has only the inter-token latency; with requests of equal length both are the same."""
+    world = four(2)
+    by_requests, by_steps = history(world), history(world, leave_out=("tpot_sum", "tpot_count"))
+    for one, other in zip(by_requests.comparisons, by_steps.comparisons, strict=True):
+        assert (one.speedup.per_token, other.speedup.per_token) == (False, True)
+        assert other.speedup.speedup.value == pytest.approx(one.speedup.speedup.value, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("world", "missing"),
+    [
+        (
+            World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0}),
+            "needed; it ran 33 to 256 requests at a time, the other 3 to 32",
+        ),
+        (
+            World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
+            "3 blocks of time against 96, and 6 of about",
+        ),
+    ],
+    ids=["other loads", "too short"],
+)
+def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, missing: str) -> None:
+    past = history(world)
+    assert past.comparisons[0].speedup.speedup is None
+    assert missing in past.comparisons[0].speedup.problem
+    assert "cannot be compared: " in render([past], 3600)
+
+
+def test_every_request_counts_once_and_none_near_a_change() -> None:
+    """What is compared and shown is what finished, but for two steps after a start and one before an end."""
+    world = World([Life("r0", 0, 1, 0), Life("r0", 1, 2, 3)], 1)
+    found = history(world)
+    for place, life in enumerate(world.lives):
+        counts = world.counts[life]
+        kept = slice(2, len(counts["requests"]) - 2)
+        assert found.configurations[place].requests == counts["requests"][kept].sum()
+
+
+def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
+    """An exporter that is down for a time makes no new configuration; a gap and another version do."""
+    line = Timeline(STEP)
+    shown = [
+        (0, Configuration(3)),
+        (1, Configuration(3, "eagle3", "0.32.0")),
+        (2, Configuration(3)),
+        (5, Configuration(3, "eagle3", "0.33.0")),
+        (6, Configuration(5, "eagle3", "0.33.0")),
+    ]
+    for place, configuration in shown:
+        line.add(BEGIN + place * STEP, BEGIN + place * STEP, configuration)
+    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in line.runs()]
+    assert runs == [
+        (0, 2, Configuration(3, "eagle3", "0.32.0")),
+        (5, 5, Configuration(3, "eagle3", "0.33.0")),
+        (6, 6, Configuration(5, "eagle3", "0.33.0")),
+    ]
