@@ -18,6 +18,7 @@ from ..config.options import ConfigError
 from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
 from ..publish.collector import ResultCollector
+from .daemon_threads import in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
@@ -198,7 +199,7 @@ async def _page(request: web.Request) -> web.Response:
 
     async def render() -> bytes:
         hours = exporter.last_hours()
-        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), query, hours)
+        page = await in_daemon_thread(status_page.render, exporter.latest(), time.time(), query, hours)
         return page.encode()
 
     page = await request.app[_SHARED].get(("/", query), render)

@@ -7,18 +7,17 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import ssl
+from collections.abc import Awaitable, Callable
 
 from ..config.values import format_address
 from . import logs
 
-if TYPE_CHECKING:
-    import ssl
-
 #: Returns the protocol of a connection that was just accepted, from the socket and the client's address;
 #: ``None`` to refuse it.
 Accept = Callable[[socket.socket, str], asyncio.BaseProtocol | None]
+#: The TLS context, or what returns that of the next connection; ``None`` for plain connections.
+Context = ssl.SSLContext | Callable[[], Awaitable[ssl.SSLContext]] | None
 HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds: as long as for the head of a request
 _BACKLOG = 1024  # a quarter of what Linux allows by default
 _PAUSE_SECONDS = 1.0  # delay before the next `accept` after a lack of descriptors or memory, as in asyncio
@@ -37,7 +36,7 @@ class Listener:
         self._backlog = backlog
         self._is_full = is_full
         self._accept: Accept
-        self._context: ssl.SSLContext | None = None
+        self._context: Context = None
         self._accepting: list[asyncio.Task[None]] = []
         self._handshakes: set[asyncio.Task[None]] = set()
 
@@ -62,7 +61,7 @@ class Listener:
         """The bound addresses."""
         return [format_address(*bound.getsockname()[:2]) for bound in self._sockets]
 
-    def serve(self, accept: Accept, context: ssl.SSLContext | None = None) -> None:
+    def serve(self, accept: Accept, context: Context = None) -> None:
         """Serve new connections with the protocols of `accept`, over TLS with a `context`.
 
         Connections that exist, and those within their handshake, do not change. None is refused meanwhile.
@@ -110,10 +109,10 @@ class Listener:
             await asyncio.sleep(0)  # many new connections must not block other tasks
 
 
-async def _connect(
-    connection: socket.socket, protocol: asyncio.BaseProtocol, context: ssl.SSLContext | None
-) -> None:
+async def _connect(connection: socket.socket, protocol: asyncio.BaseProtocol, context: Context) -> None:
     try:
+        if callable(context):
+            context = await context()
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: protocol,
             connection,

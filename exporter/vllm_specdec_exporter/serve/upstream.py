@@ -22,6 +22,7 @@ from .. import __version__
 from ..config.files import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
+from .daemon_threads import SharedThreads
 from .discovery import Resolver
 from .upstream_tls import UpstreamTLS
 
@@ -117,6 +118,7 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
         self._resolver = Resolver()
+        self._threads = SharedThreads()
         self._sockets: list[socket.socket] = []  # those of the session
         self._opened_at = 0.0
 
@@ -191,14 +193,14 @@ class Upstream:
     async def _exchange(self, url: str, accept: str, limit: int) -> UpstreamResponse:
         if self._session is None:
             self._session, self._opened_at = self._open(), time.monotonic()
-        authorization = self._authorization()
+        authorization = await self._authorization()
         self._authorized = tuple(authorization.values())
         async with self._session.get(
             url,
             headers=self._config.request_headers({"Accept": accept, **authorization}),
             allow_redirects=False,
             server_hostname=self._config.server_name or None,
-            ssl=self._tls.context() if self._tls else True,
+            ssl=await self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
                 where = self.mask(response.headers.get("Location", "nowhere"))[:200]
@@ -233,11 +235,11 @@ class Upstream:
         self._sockets.append(created)
         return created
 
-    def _authorization(self) -> dict[str, str]:
+    async def _authorization(self) -> dict[str, str]:
         if path := self._config.bearer_token_file:
             try:
-                return {"Authorization": f"Bearer {read_token(path)}"}
-            except TokenError as error:
+                return {"Authorization": f"Bearer {await self._threads.read(read_token, path)}"}
+            except (TokenError, TimeoutError) as error:
                 raise PollError("credentials", f"the bearer token file {path} {error}") from error
         if self._target.user:
             pair = f"{self._target.user}:{self._target.password}".encode()
