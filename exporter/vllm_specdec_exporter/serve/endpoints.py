@@ -18,6 +18,7 @@ from ..config.options import ConfigError
 from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
 from ..publish.collector import ResultCollector
+from . import logs
 from .daemon_threads import in_daemon_thread
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ async def _reload(request: web.Request) -> web.Response:
         headers = {"Retry-After": "1"}
         return web.Response(status=503, text="too many requests for a reload\n", headers=headers)
     try:
-        await exporter.reload()
+        await exporter.reload(logs.log_seldom)
     except ConfigError as error:
         return web.Response(status=500, text=f"not reloaded: {error}\n")
     return web.Response(text="reloaded\n")

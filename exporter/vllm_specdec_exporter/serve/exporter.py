@@ -167,14 +167,15 @@ class Exporter:
         for poller in pollers:
             await poller.close()
 
-    async def reload(self) -> None:
+    async def reload(self, log: Callable[..., None] = logs.log) -> None:
         """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
 
         After a ConfigError the configuration is the one before.
-        The files are read after this call, and not more often than every `RELOAD_SECONDS`.
+        The files are read after this call, and not more often than every `RELOAD_SECONDS`. The result is
+        written with `log`.
         """
         if self._next_reload is None:
-            self._next_reload = asyncio.create_task(self._reload_soon(), name="reload")
+            self._next_reload = asyncio.create_task(self._reload_soon(log), name="reload")
             self._next_reload.add_done_callback(_retrieve)
         self.reloads_waiting += 1
         try:
@@ -182,14 +183,14 @@ class Exporter:
         finally:
             self.reloads_waiting -= 1
 
-    async def _reload_soon(self) -> None:
+    async def _reload_soon(self, log: Callable[..., None]) -> None:
         if self._reloaded_at is not None:
             await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
         # The next caller may have changed the files that are being read: it gets the next reload.
         self._next_reload, self._reloaded_at = None, self._clock()
-        await self._reload_now()
+        await self._reload_now(log)
 
-    async def _reload_now(self) -> None:
+    async def _reload_now(self, log: Callable[..., None]) -> None:
         if self._stopped:
             return
         async with self._reloading:
@@ -201,10 +202,10 @@ class Exporter:
                     self._web_config_read = replace(self._web_config_read, successful=False)
                 else:
                     self._reload = replace(self._reload, successful=False)
-                logs.log(logging.ERROR, "configuration not reloaded", error=str(error))
+                log(logging.ERROR, "configuration not reloaded", error=str(error))
                 raise
             await self._apply(config, pollers)
-        logs.log(logging.INFO, "configuration reloaded")
+        log(logging.INFO, "configuration reloaded")
 
     async def _read(self, function: Callable[[], T]) -> T:
         """Return the result of a function that reads files of the configuration, or raise ConfigError."""

@@ -26,10 +26,12 @@ Accept = Callable[[socket.socket, str], asyncio.BaseProtocol | None]
 Context = ssl.SSLContext | Callable[[], Awaitable[ssl.SSLContext]] | None
 HANDSHAKE_SECONDS = 10.0  # deadline of a TLS handshake, in seconds: as long as for the head of a request
 _BACKLOG = 1024  # a quarter of what Linux allows by default
-#: Limits of connections that are accepted and not served yet, by peer, which take turns. Otherwise a flood
-#: from one address delays all others: a connection takes 0.7 ms of processor time, one that is closed 0.03.
-MAX_WAITING_OF_ONE_PEER = 16
-MAX_PEERS_WAITING = 64
+#: Limits of connections that are accepted and not served yet, of one peer and of all; peers take turns.
+#: Otherwise a flood from one address delays all others: a connection takes 0.7 ms of processor time, one that
+#: is closed 0.03. All of them fit into the usual limit of 1,024 descriptors.
+MAX_WAITING_OF_ONE_PEER = 128
+MAX_WAITING = 512
+_RESERVED = 64  # connections above `MAX_WAITING`, each the first one of its peer
 _PAUSE_SECONDS = 1.0  # delay before the next `accept` after a lack of descriptors or memory, as in asyncio
 _AT_ONCE = 64  # limit of connections that are accepted without a pause for other tasks: 2 ms
 _FULL_SECONDS = 0.1  # the same while the listener is full
@@ -97,7 +99,7 @@ class Listener:
 
     async def _accept_from(self, bound: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        logged, waiting = "", _Waiting()
+        waiting = _Waiting()
         while True:
             while self._is_full is not None and self._is_full():  # noqa: ASYNC110 - descriptors are freed by connections that end
                 await asyncio.sleep(_FULL_SECONDS)
@@ -111,19 +113,18 @@ class Listener:
                 if isinstance(error, OSError) and error.errno in (errno.ECONNABORTED, errno.EPERM):
                     continue  # the client has disconnected, or a firewall has rejected it
                 why = error_text(error) if isinstance(error, OSError) else "no memory"
-                if why != logged:
-                    logged = why
-                    logs.log(logging.ERROR, "cannot accept connections", error=why)
+                logs.log_seldom(logging.ERROR, "cannot accept connections", error=why)
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            logged = ""
             for connection, peer in waiting.take_turns():
-                self._begin(connection, peer)
-                await asyncio.sleep(0)  # many new connections must not block other tasks
+                if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                    connection.close()  # the client has reset it
+                else:
+                    self._begin(connection, peer)
+                    await asyncio.sleep(0)  # many new connections must not block other tasks
 
     def _begin(self, connection: socket.socket, peer: str) -> None:
-        has_reset = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        protocol = None if has_reset else self._accept(connection, peer)
+        protocol = self._accept(connection, peer)
         if protocol is None:
             connection.close()
             return
@@ -139,7 +140,8 @@ class _Waiting(dict[str, list[socket.socket]]):
         """Add a connection, or close it if too many wait."""
         peer = peer_key(address[0])
         of_peer = self.get(peer, [])
-        if len(of_peer) >= MAX_WAITING_OF_ONE_PEER or len(self) >= MAX_PEERS_WAITING:
+        limit = MAX_WAITING if of_peer else MAX_WAITING + _RESERVED
+        if len(of_peer) >= MAX_WAITING_OF_ONE_PEER or sum(map(len, self.values())) >= limit:
             connection.close()
             return
         connection.setblocking(False)
