@@ -150,7 +150,7 @@ def gather(
     the parsed YAML file called `file`. Raises ConfigError for an invalid value, and for an unknown key in the
     file.
     """
-    from_file = _flatten(document, {option.key for option in options}, file)
+    from_file = flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
     shown: dict[str, object] = {}
     for option in options:
@@ -238,8 +238,8 @@ def _scalar(value: object, source: str) -> str:
         ) from error
 
 
-def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
-    """Return the values of the nested document by option key."""
+def flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
+    """Return the values of the nested document in `file` by the `known` keys; ConfigError for others."""
     if document is None:
         return {}
     if not isinstance(document, Mapping):
@@ -251,7 +251,7 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
         if key in known:
             values[key] = value
         elif any(option.startswith(key + ".") for option in known):
-            values.update(_flatten(value, known, file, key + "."))
+            values.update(flatten(value, known, file, key + "."))
         else:
             near = nearest(key, known)
             hint = f"; did you mean {near}?" if near else f"; known: {', '.join(sorted(known))}"

@@ -218,6 +218,7 @@ class Exporter:
 
     def _load_pollers(self) -> tuple[ServeConfig, list[Poller]]:
         config = self._load()
+        config.require_file_of(self.config)
         return config, self._make_pollers(config)
 
     async def _replace_pollers(self, pollers: list[Poller]) -> list[Poller]:
