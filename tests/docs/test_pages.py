@@ -102,7 +102,8 @@ def messages(*levels: str) -> set[str]:
         for path in PACKAGE.rglob("*.py")
         if not {"act", "simulate"} & set(path.parts)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Event", "logs.log"}
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"Event", "log", "logs.log", "logs.log_seldom"}
     )
     return {
         call.args[1].value
