@@ -486,6 +486,38 @@ def test_server_with_many_positions() -> None:
         assert peak(exporter) < LIMIT
 
 
+def test_server_whose_names_are_long() -> None:
+    """What they would make of `/metrics` is refused if it is too much; up to that, memory is enough."""
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+    with (
+        FaultyServer(answer(vllm(model="m" * 1000, engines=250))) as server,
+        running_exporter("--vllm.url", server.url, *slow) as exporter,
+    ):
+        exporter.wait_for(lambda m: m.errors().get("malformed"))
+        assert "its labels would take 8388608 characters" in exporter.get("/").text
+        server.behaviour = answer(vllm(model="m" * 320, engines=250))
+        exporter.wait_until_up()
+        with probed(exporter):
+            scrapes = [request(f"{exporter.url}/metrics", timeout=60) for _ in range(3)]
+        assert min(len(scrape.body) for scrape in scrapes) > 4 * MIB
+        assert peak(exporter) < LIMIT
+
+
+def test_scrapes_of_a_thousand_servers() -> None:
+    """A plain scrape holds up no probe, and fits into memory: it is nowhere in one piece."""
+    with FaultyServer(answer(vllm()), host="0.0.0.0") as server, contextlib.ExitStack() as stack:
+        urls = [f"--vllm.url=http://127.0.{n // 250}.{n % 250 + 1}:{server.port}" for n in range(1000)]
+        exporter = stack.enter_context(
+            running_exporter(*urls, "--poll.interval", "10s", "--poll.timeout", "9s")
+        )
+        exporter.wait_for(lambda m: sum(m.values("up").values()) == 1000, "up")
+        before = peak(exporter)
+        with probed(exporter):
+            scrapes = [request(f"{exporter.url}/metrics", timeout=60) for _ in range(3)]
+        assert min(len(scrape.body) for scrape in scrapes) > 5 * MIB
+        assert peak(exporter) - before < 2.5 * len(scrapes[0].body), "memory"
+
+
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     """In a reason phrase, a redirect or a malformed line: masked on pages, in the log and by commands."""
     token = "eyJhbGciOi.J9-secret-token" * 8

@@ -40,7 +40,7 @@ _LIMITS = {
     "an answer of vLLM": "serve.upstream.MAX_BODY",
     "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
     "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
-    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL",
+    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL engines.normal_form.MAX_PUBLISHED",
     "samples of an engine": "serve.configuration.MAX_SAMPLES",
     "tap: a head": "serve.tap.observer.MAX_HEAD per_request.exchange.MAX_BODY per_request.exchange.MAX_EVENT",
     "tap: bodies": "serve.tap.observer.MAX_HELD",
