@@ -26,7 +26,7 @@ import pytest
 from faults.rig import connect, counted, cpu_seconds, get, limited, read_answer, vllm
 from support.commands import run_here
 from support.exporter import RunningExporter, request, running_exporter
-from support.faulty_server import FaultyServer, answer, replay, sequence, status
+from support.faulty_server import FaultyServer, answer, flood, head, replay, sequence, status
 from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.serve.connection_limits import MAX_CONNECTIONS
@@ -569,3 +569,27 @@ def test_model_name_that_turns_the_text_of_the_log() -> None:
     ):
         eventually(lambda: r"evil\u202egnp\u2066\u2028" in exporter.log())
         assert not re.search("[\u2028-\u202e\u2066-\u2069]", exporter.log())
+
+
+@pytest.mark.parametrize(
+    ("before", "block"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (head(Transfer_Encoding="chunked"), b"1\r\na\r\n" * 10_000),
+        (head(Transfer_Encoding="chunked"), b"1;" + b"x" * 1000 + b"\r\na\r\n"),
+    ],
+    ids=["interim answers", "chunks of a byte", "chunk extensions"],
+)
+def test_server_that_sends_no_body(before: bytes, block: bytes) -> None:
+    """What it sends beside a body has a limit, so that a poll does not take all the time it has."""
+    with (
+        FaultyServer(flood(before, block)) as server,
+        running_exporter(
+            "--vllm.url", server.url, "--poll.interval", "3s", "--poll.timeout", "2900ms"
+        ) as exporter,
+    ):
+        exporter.wait_for(lambda m: sum(m.errors().values()) >= 1)
+        used = cpu_seconds(exporter)
+        errors = exporter.wait_for(lambda m: m.errors() if sum(m.errors().values()) >= 4 else None)
+        assert cpu_seconds(exporter) - used < 0.5 * 3
+        assert errors.keys() == {"malformed"}
