@@ -45,6 +45,12 @@ def test_a_full_disk_is_no_verdict(words: str) -> None:
     assert outcome == Outcome(74, "", error)
 
 
+def test_only_serve_finds_servers_by_a_name() -> None:
+    refused = run_here("check", "dns+http://vllm:8000")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.endswith('"dns+http://vllm:8000": only serve finds servers by a name\n')
+
+
 def test_help_shows_every_command_on_one_screen() -> None:
     """24 lines of 80 columns: what it is, each command once, an example."""
     outcome = run_here("--help")

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 from golden.cases import CASES, run
 from golden.test_golden import ACCEPT
 from statuspage.examples import engine, page_of, target
-from support.exporter import RunningExporter, running_exporter
+from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, status
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
 from vllm_specdec_exporter.observe.result import ExporterResult
@@ -272,6 +272,12 @@ def test_paths_and_methods(exporter: RunningExporter) -> None:
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_web_page_reloads_it(exporter: RunningExporter) -> None:
+    """A browser names the page that a request comes from."""
+    refused = request(f"{exporter.url}/-/reload", "POST", Origin="http://evil.example")
+    assert (refused.status, refused.text) == (403, "requests from web pages are rejected\n")
 
 
 # --- /metrics in pieces: the same bytes as in one, and others have their turn meanwhile
