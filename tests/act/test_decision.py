@@ -38,6 +38,7 @@ REFUSED: list[tuple[str, dict[str, str], EventKind, str]] = [
         REJECTED,
         "label model_name '--all': allowed: at most 1024 printable characters that do not begin with -",
     ),
+    ("disable", {"model_name": ""}, REJECTED, "the alert names no model"),
     ("disable", {"cluster": "a\nb"}, REJECTED, "label cluster 'a\\nb'"),
     ("disable", {"model_name": "a\u202eb"}, REJECTED, "label model_name 'a\\u202eb'"),
     ("disable", {"model_name": "m" * 1025}, REJECTED, "label model_name"),

@@ -562,13 +562,16 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
 
 
 def test_model_name_that_turns_the_text_of_the_log() -> None:
-    """Control characters for the direction of text are escaped."""
+    """Control characters of other alphabets are escaped, in the log and in JSON."""
     with (
-        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028"))) as server,
+        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028\u009b"))) as server,
         running_exporter("--vllm.url", server.url, "--log.interval", "1s") as exporter,
     ):
-        eventually(lambda: r"evil\u202egnp\u2066\u2028" in exporter.log())
-        assert not re.search("[\u2028-\u202e\u2066-\u2069]", exporter.log())
+        eventually(lambda: r"evil\u202egnp\u2066\u2028\u009b" in exporter.log())
+        exporter.wait_until_up()
+        json_text = exporter.get("/api/v1/snapshot").text
+        assert r"evil\u202egnp\u2066\u2028\u009b" in json_text
+        assert not re.search("[\x80-\x9f\u2028-\u202e\u2066-\u2069]", exporter.log() + json_text)
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,7 @@ def test_paths_and_methods(exporter: RunningExporter) -> None:
         refused = exporter.post(path)
         assert (refused.status, "GET" in refused.headers["allow"]) == (405, True), path
     page = exporter.get("/")
+    assert page.headers["server"] == "vllm-specdec-exporter", "and no versions"
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert page.headers["x-content-type-options"] == "nosniff"

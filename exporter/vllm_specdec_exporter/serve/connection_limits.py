@@ -12,7 +12,7 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp import web, web_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,6 +168,8 @@ class ConnectionLimiter:
 
     async def set_up(self, app: web.Application) -> web.AppRunner:
         """Return a runner of `app` with these limits, set up."""
+        # Not the versions of Python and aiohttp.
+        vars(web_response)["SERVER_SOFTWARE"] = "vllm-specdec-exporter"
         app.middlewares.insert(0, self._process)
         runner = web.AppRunner(
             app,

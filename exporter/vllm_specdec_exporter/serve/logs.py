@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from ..publish.wording import escape_controls
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -96,8 +98,6 @@ class LineHandler(logging.Handler):
 LOGGER = logging.getLogger("vllm_specdec_exporter")
 
 _BARE = re.compile(r'[^\s"=\\]+')
-#: Control characters, also those that change lines or the direction of a text.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def set_up(form: str, level: str) -> None:
@@ -192,15 +192,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return _escape(json.dumps(_record(record, self), ensure_ascii=False, default=str))
+        return escape_controls(json.dumps(_record(record, self), ensure_ascii=False, default=str))
 
 
 def _quote(value: object) -> str:
     text = str(value)
     bare = text.isprintable() and _BARE.fullmatch(text)
-    return text if bare else _escape(json.dumps(text, ensure_ascii=False))
-
-
-def _escape(text: str) -> str:
-    """Escape the control characters that `json.dumps` does not escape, such as DEL, C1 and bidi."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text if bare else escape_controls(json.dumps(text, ensure_ascii=False))
