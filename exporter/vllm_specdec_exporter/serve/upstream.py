@@ -130,7 +130,7 @@ class _CountedSocket(socket.socket):
         if self.overhead - _FRAMING * (self.body() if self.body else 0) > MAX_OVERHEAD:
             raise OSError(errno.EMSGSIZE, "too much beside the body")
         # Little until the size of the body can be counted.
-        return size if self.body else min(size, MAX_OVERHEAD // 4)
+        return size if self.body else min(size, MAX_OVERHEAD)
 
 
 class Upstream:
