@@ -15,13 +15,12 @@ import tempfile
 from pathlib import Path
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
 
 from answers import BODIES, ONE_ENGINE, body, upstream, write_growing
 from page import table
 from processes import MIB, Usage, environment
 from section import Goal, Section
-from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.serve import command, configuration
 from vllm_specdec_exporter.serve.endpoints import create_app
 from vllm_specdec_exporter.serve.exporter import Exporter
@@ -120,8 +119,6 @@ async def poll(url: str, polls: int, step: int) -> None:
     exporter = Exporter(lambda: configuration.load({"vllm.url": [url]}, {}), clock=clock)
     runner = web.AppRunner(create_app(exporter))
     await runner.setup()
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(exporter.latest))
     poller = exporter._pollers[0]
     seen = []
     for done in range(polls + 1):
@@ -131,7 +128,7 @@ async def poll(url: str, polls: int, step: int) -> None:
         await poller.poll()
         assert poller.latest.up, poller.latest.failure
         if done % 3 == 0:
-            generate_latest(registry)
+            b"".join(map(str.encode, metrics_text(exporter.latest())))
     await poller.close()
     await runner.cleanup()
     sys.stdout.write(json.dumps(seen))

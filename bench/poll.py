@@ -9,7 +9,6 @@ import statistics
 import time
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from answers import BODIES, body, growing
@@ -18,7 +17,7 @@ from section import Goal, Section
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.observe import pipeline
 from vllm_specdec_exporter.observe.result import ExporterResult, TargetResult
-from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.publish.metrics_text import metrics_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,13 +87,11 @@ def _cost(path: Path, rounds: int) -> tuple[int, float, float, float]:
     full = poll_all({}, 0, _WARM)  # the windows are full from here on
     _, engines = pipeline.process_reading(full, dialects.read(answers[-1]), _WARM * 5.0, settings)
     result = ExporterResult("0", 0.0, (TargetResult("t", up=True, engines=engines),))
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(lambda: result))
     ours, theirs, scrapes = [], [], []
     for _ in range(rounds):
         theirs.append(_timed(lambda: list(text_string_to_metric_families(answers[-1].decode()))))
         ours.append(_timed(lambda: poll_all(full, _WARM, _WARM + _MEASURED)) / _MEASURED)
-        scrapes.append(_timed(lambda: generate_latest(registry)))
+        scrapes.append(_timed(lambda: [block.encode() for block in metrics_text(result)]))
     return (
         len(answers[0]),
         statistics.median(ours),

@@ -6,6 +6,8 @@ which keeps the memory of `serve` low.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import signal
@@ -48,8 +50,33 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
+#: Exit code if the output cannot be written, and the errors: `EX_IOERR` of sysexits.h.
+CANNOT_WRITE = 74
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:
+        code = 141  # the reader closed the pipe
+    except OSError as error:
+        if error.errno not in _WRITE_ERRORS or error.filename is not None:
+            raise
+        code = CANNOT_WRITE
+        with contextlib.suppress(OSError):
+            print(f"{PROGRAM}: error: the output cannot be written: {error.strerror}", file=sys.stderr)
+    # Without this, the flush at exit would raise the error again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode still gets its report
@@ -89,10 +116,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader closed the pipe. Without this, the flush at exit would raise the error again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
 
 
 def _overview() -> str:

@@ -18,8 +18,8 @@ def test_the_arguments_of_a_script_are_those_of_the_contract() -> None:
     """Always five, in this order; what is absent is empty."""
     full = decision_of("decrease_k", namespace="prod", cluster="eu")
     assert arguments("/act", full) == ("/act", "decrease_k", "llama", "2", "prod", "eu")
-    bare = decision_of("switch_method", model_name="")
-    assert arguments("/act", bare) == ("/act", "switch_method", "", "", "", "")
+    bare = decision_of("switch_method")
+    assert arguments("/act", bare) == ("/act", "switch_method", "llama", "", "", "")
 
 
 @given(*[st.text(max_size=40)] * 3)
@@ -30,7 +30,7 @@ def test_values_are_whole_arguments_or_nothing_is_run(model: str, namespace: str
     except ValueError:  # lone surrogates are no JSON
         return
     values = (model, namespace, cluster)
-    valid = all(one.isprintable() and not one.startswith("-") for one in values)
+    valid = model != "" and all(one.isprintable() and not one.startswith("-") for one in values)
     assert (decision.no_action is None) == valid
     assert not valid or arguments("/act", decision) == ("/act", "measure", model, "", namespace, cluster)
     assert decision.why.isprintable()

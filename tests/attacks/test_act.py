@@ -8,7 +8,10 @@ import pytest
 
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
+from attacks.test_listeners import leave, post
+from faults.rig import get
 from support.commands import run
+from support.exporter import request
 
 pytestmark = pytest.mark.full
 
@@ -54,6 +57,20 @@ def test_the_lock_does_not_empty_what_a_link_points_to(tmp_path: Path) -> None:
     assert refused.code != 0
     assert "state.json.lock cannot be made" in refused.err
     assert victim.read_text() == "precious"
+
+
+def test_clients_that_leave_do_not_fill_the_log() -> None:
+    with act("--script", "/bin/true") as running:
+        before = running.log()
+        expect = "Expect: 100-continue"
+        leave(
+            running.url,
+            get("/-/healthy", expect),
+            get("/metrics", "Expect: x"),
+            post(b"{}", expect, path="/"),
+        )
+        assert request(f"{running.url}/-/healthy", source="127.0.0.9").status == 200
+        assert running.log() == before
 
 
 def test_scripts_do_not_see_the_credentials_of_an_exporter(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import gzip
 import os
 import re
 import resource
+import signal
+import socket
 import socketserver
+import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -23,7 +26,7 @@ import pytest
 from faults.rig import connect, counted, cpu_seconds, get, limited, read_answer, vllm
 from support.commands import run_here
 from support.exporter import RunningExporter, request, running_exporter
-from support.faulty_server import FaultyServer, answer, replay, sequence, status
+from support.faulty_server import FaultyServer, answer, flood, head, replay, sequence, status
 from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.serve.connection_limits import MAX_CONNECTIONS
@@ -126,7 +129,7 @@ def descriptors(exporter: RunningExporter) -> int:
 
 @contextlib.contextmanager
 def probed(exporter: RunningExporter) -> Iterator[None]:
-    """Ask for the probe all the time: of 99 in 100, the process answers within 200 ms of its processor time.
+    """Send probes from another address: 99 of 100 are answered within 200 ms of the processor time used.
 
     That is what a probe waits for where nothing else runs, and it does not grow where others take the
     machine. Time in which the process only waits counts in the other bound, which grows with the load.
@@ -138,7 +141,7 @@ def probed(exporter: RunningExporter) -> Iterator[None]:
     def probe() -> None:
         while not end.is_set():
             begin, used = time.monotonic(), time.clock_gettime(clock)
-            assert exporter.get("/-/healthy").status == 200
+            assert request(f"{exporter.url}/-/healthy", source="127.0.0.9").status == 200
             took.append((time.clock_gettime(clock) - used, time.monotonic() - begin))
             end.wait(0.02)
 
@@ -320,6 +323,70 @@ def test_many_requests_at_a_time(attacked: Attacked) -> None:
                     read_answer(client)
 
 
+@contextlib.contextmanager
+def throttled(pid: int, share: float = 0.2) -> Iterator[None]:
+    """Give a process this share of a core, as a limit in Kubernetes does: stop it in each 100 ms."""
+    end, clock = threading.Event(), ~pid << 3 | 2
+
+    def throttle() -> None:
+        while not end.is_set():
+            period, used = time.monotonic() + 0.1, time.clock_gettime(clock)
+            while (left := period - time.monotonic()) > 0:
+                if time.clock_gettime(clock) - used >= 0.1 * share:
+                    os.kill(pid, signal.SIGSTOP)
+                    end.wait(left)
+                end.wait(0.002)
+            os.kill(pid, signal.SIGCONT)
+
+    with ThreadPoolExecutor() as pool:
+        throttling = pool.submit(throttle)
+        try:
+            yield
+        finally:
+            end.set()
+            throttling.result()
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("linger", [(1, 0), (0, 0)], ids=["reset", "closed"])
+def test_connections_that_end_at_once(attacked: Attacked, linger: tuple[int, int]) -> None:
+    """From four addresses, each with a request: what the chart gives in processor time is enough."""
+    begin = time.monotonic()
+
+    def reset(source: str) -> None:
+        opened = 0
+        while (passed := time.monotonic() - begin) < 6:
+            with connect(attacked.exporter.url, source=source) as client:
+                client.sendall(get("/metrics"))
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", *linger))
+            opened += 1
+            time.sleep(max(0.0, opened / 300 - passed))
+
+    with throttled(attacked.exporter.pid), ThreadPoolExecutor() as pool:
+        list(pool.map(reset, (f"127.0.0.{number}" for number in range(2, 6))))
+
+
+def leave(url: str, *requests: bytes) -> None:
+    """Send each request on connections that are reset at once: an answer, also an interim one, meets that."""
+    for each in requests:
+        for _ in range(100):
+            with connect(url) as client:
+                client.sendall(each)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_requests_that_would_fill_the_log(attacked: Attacked) -> None:
+    """Not a line for each: none of clients that leave, and one of reloads that all have the same result."""
+    before, expect = len(attacked.exporter.log_lines()), "Expect: 100-continue"
+    for path in ("/-/healthy", "/metrics", "/nothing"):
+        leave(attacked.exporter.url, get(path, expect), get(path, "Expect: x"), get(path, "a" * 9000))
+    leave(attacked.exporter.url, post(b"{}", expect, path="/api/v1/requests"))
+    for _ in range(4):
+        assert request(f"{attacked.exporter.url}/-/reload", "POST", source="127.0.0.9").status == 200
+    lines = [line["msg"] for line in attacked.exporter.log_lines()[before:] if "target" not in line]
+    assert lines == ["configuration reloaded"]
+
+
 def test_requests_that_are_sent_ahead(attacked: Attacked) -> None:
     """Many on each connection, before the first answer is read: they take turns with everything else."""
     with contextlib.ExitStack() as stack:
@@ -352,7 +419,7 @@ def test_heads_that_never_end(attacked: Attacked) -> None:
         crowd = [stack.enter_context(connect(attacked.exporter.url)) for _ in range(400)]
         for client in crowd:
             client.setblocking(False)
-            with contextlib.suppress(OSError):  # closed: one address has a quarter of the connections
+            with contextlib.suppress(OSError):  # closed: one address has a fifth of the connections
                 client.sendall(b"GET /metrics HTTP/1.1\r\n" + (b"Y: " + b"a" * 8100 + b"\r\n") * 119)
             client.settimeout(60)
         attacked.assert_small(cpu=10.0)
@@ -419,6 +486,38 @@ def test_server_with_many_positions() -> None:
         assert peak(exporter) < LIMIT
 
 
+def test_server_whose_names_are_long() -> None:
+    """What they would make of `/metrics` is refused if it is too much; up to that, memory is enough."""
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+    with (
+        FaultyServer(answer(vllm(model="m" * 1000, engines=250))) as server,
+        running_exporter("--vllm.url", server.url, *slow) as exporter,
+    ):
+        exporter.wait_for(lambda m: m.errors().get("malformed"))
+        assert "its labels would take 8388608 characters" in exporter.get("/").text
+        server.behaviour = answer(vllm(model="m" * 320, engines=250))
+        exporter.wait_until_up()
+        with probed(exporter):
+            scrapes = [request(f"{exporter.url}/metrics", timeout=60) for _ in range(3)]
+        assert min(len(scrape.body) for scrape in scrapes) > 4 * MIB
+        assert peak(exporter) < LIMIT
+
+
+def test_scrapes_of_a_thousand_servers() -> None:
+    """A plain scrape holds up no probe, and fits into memory: it is nowhere in one piece."""
+    with FaultyServer(answer(vllm()), host="0.0.0.0") as server, contextlib.ExitStack() as stack:
+        urls = [f"--vllm.url=http://127.0.{n // 250}.{n % 250 + 1}:{server.port}" for n in range(1000)]
+        exporter = stack.enter_context(
+            running_exporter(*urls, "--poll.interval", "10s", "--poll.timeout", "9s")
+        )
+        exporter.wait_for(lambda m: sum(m.values("up").values()) == 1000, "up")
+        before = peak(exporter)
+        with probed(exporter):
+            scrapes = [request(f"{exporter.url}/metrics", timeout=60) for _ in range(3)]
+        assert min(len(scrape.body) for scrape in scrapes) > 5 * MIB
+        assert peak(exporter) - before < 2.5 * len(scrapes[0].body), "memory"
+
+
 def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
     """In a reason phrase, a redirect or a malformed line: masked on pages, in the log and by commands."""
     token = "eyJhbGciOi.J9-secret-token" * 8
@@ -463,10 +562,37 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
 
 
 def test_model_name_that_turns_the_text_of_the_log() -> None:
-    """Control characters for the direction of text are escaped."""
+    """Control characters of other alphabets are escaped, in the log and in JSON."""
     with (
-        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028"))) as server,
+        FaultyServer(answer(vllm(model="evil\u202egnp\u2066\u2028\u009b"))) as server,
         running_exporter("--vllm.url", server.url, "--log.interval", "1s") as exporter,
     ):
-        eventually(lambda: r"evil\u202egnp\u2066\u2028" in exporter.log())
-        assert not re.search("[\u2028-\u202e\u2066-\u2069]", exporter.log())
+        eventually(lambda: r"evil\u202egnp\u2066\u2028\u009b" in exporter.log())
+        exporter.wait_until_up()
+        json_text = exporter.get("/api/v1/snapshot").text
+        assert r"evil\u202egnp\u2066\u2028\u009b" in json_text
+        assert not re.search("[\x80-\x9f\u2028-\u202e\u2066-\u2069]", exporter.log() + json_text)
+
+
+@pytest.mark.parametrize(
+    ("before", "block"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (head(Transfer_Encoding="chunked"), b"1\r\na\r\n" * 10_000),
+        (head(Transfer_Encoding="chunked"), b"1;" + b"x" * 1000 + b"\r\na\r\n"),
+    ],
+    ids=["interim answers", "chunks of a byte", "chunk extensions"],
+)
+def test_server_that_sends_no_body(before: bytes, block: bytes) -> None:
+    """What it sends beside a body has a limit, so that a poll does not take all the time it has."""
+    with (
+        FaultyServer(flood(before, block)) as server,
+        running_exporter(
+            "--vllm.url", server.url, "--poll.interval", "3s", "--poll.timeout", "2900ms"
+        ) as exporter,
+    ):
+        exporter.wait_for(lambda m: sum(m.errors().values()) >= 1)
+        used = cpu_seconds(exporter)
+        errors = exporter.wait_for(lambda m: m.errors() if sum(m.errors().values()) >= 4 else None)
+        assert cpu_seconds(exporter) - used < 0.5 * 3
+        assert errors.keys() == {"malformed"}

@@ -37,6 +37,22 @@ def test_every_command_explains_itself_and_refuses_what_it_does_not_know(name: s
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
 
 
+@pytest.mark.parametrize(
+    "words", ["--help", "plan --help", "--version", "dashboards", "check http://127.0.0.1:1"]
+)
+def test_a_full_disk_is_no_verdict(words: str) -> None:
+    """It has its own exit code, and one line: 1 of `check` means that speculation loses."""
+    outcome = run("-c", f"'{COMMAND}' {words} > /dev/full", command=("bash",))
+    error = "vllm-specdec-exporter: error: the output cannot be written: No space left on device\n"
+    assert outcome == Outcome(74, "", error)
+
+
+def test_only_serve_finds_servers_by_a_name() -> None:
+    refused = run_here("check", "dns+http://vllm:8000")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.endswith('"dns+http://vllm:8000": only serve finds servers by a name\n')
+
+
 def test_help_shows_every_command_on_one_screen() -> None:
     """24 lines of 80 columns: what it is, each command once, an example."""
     outcome = run_here("--help")

@@ -103,6 +103,15 @@ class TestPayoff:
         assert (payoff.verdict, payoff.likely) == (PayoffVerdict.UNKNOWN, None)
         assert payoff.speedup_low < 0.7 < 1.4 < payoff.speedup_high
 
+    @pytest.mark.parametrize("of_profile", [Basis.CALIBRATED, Basis.MODELLED])
+    @pytest.mark.parametrize("of_step", [Basis.MODELLED, Basis.OBSERVED])
+    def test_what_is_extrapolated(self, of_profile: Basis, of_step: Basis) -> None:
+        """A modelled step, beyond the batches of a calibration; not one that is observed."""
+        profile = replace(EAGLE, basis=of_profile, batches=(1.0, 8.0))
+        reasons = judge_payoff(measures(1.5, of_step), profile, Thresholds()).reasons
+        is_said = any("1 to 8 requests a batch" in reason and "extrapolated" in reason for reason in reasons)
+        assert is_said is (of_profile is Basis.CALIBRATED and of_step is Basis.MODELLED)
+
     def test_an_end_at_exactly_1_decides_nothing(self) -> None:
         """A drafter that accepts nothing is never faster, and perhaps no slower."""
         seen = measures(0.9)

@@ -170,6 +170,26 @@ def test_every_override_is_of_a_series_or_column_that_the_panel_has() -> None:
     assert wrong == []
 
 
+def test_thresholds_are_thin_dashed_lines() -> None:
+    """Or hidden in the legend, where there is one for each model; they have no points and no area."""
+    drawn = [
+        {name: value for name, value in properties.items() if name != "color"}
+        for panel in SHOWING.values()
+        for name, properties in fields(panel)
+        if name.startswith("/^limit: ")
+    ]
+    line = {
+        "fillOpacity": 0,
+        "lineStyle": {"dash": [8, 6], "fill": "dash"},
+        "lineWidth": 1,
+        "showPoints": "never",
+    }
+    hidden = {"hideFrom": {"legend": True, "tooltip": False, "viz": False}}
+    styles = [{f"custom.{name}": value for name, value in style.items()} for style in (line, hidden)]
+    assert [style in drawn for style in styles] == [True, True]
+    assert [each for each in drawn if each not in styles] == []
+
+
 def test_thresholds_are_queried_and_not_written_down() -> None:
     steps = (
         properties.get("thresholds", {}).get("steps", ())

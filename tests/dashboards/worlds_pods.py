@@ -13,12 +13,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.worlds_requests import RequestTraffic, Seen
 from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.observe.result import ExporterResult, Reload
-from vllm_specdec_exporter.publish.collector import ResultCollector
+from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.serve.configuration import load
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.upstream import PollError, UpstreamResponse
@@ -249,7 +250,7 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             requests=seen.result(clock.now) if seen else None,
         )
         samples = 0
-        for family in ResultCollector(lambda result=result: result).collect():
+        for family in text_string_to_metric_families("".join(metrics_text(result))):
             for sample in family.samples:
                 rows(sample.name, *sample.labels.items())[number] = sample.value
                 samples += 1

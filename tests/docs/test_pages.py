@@ -37,10 +37,10 @@ _LIMITS = {
     "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
     "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
     "a configuration file": "config.files.MAX_BYTES",
-    "an answer of vLLM": "serve.upstream.MAX_BODY",
+    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream.MAX_OVERHEAD",
     "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
     "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
-    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL",
+    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL engines.normal_form.MAX_PUBLISHED",
     "samples of an engine": "serve.configuration.MAX_SAMPLES",
     "tap: a head": "serve.tap.observer.MAX_HEAD per_request.exchange.MAX_BODY per_request.exchange.MAX_EVENT",
     "tap: bodies": "serve.tap.observer.MAX_HELD",
@@ -102,7 +102,8 @@ def messages(*levels: str) -> set[str]:
         for path in PACKAGE.rglob("*.py")
         if not {"act", "simulate"} & set(path.parts)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Event", "logs.log"}
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"Event", "log", "logs.log", "logs.log_seldom"}
     )
     return {
         call.args[1].value

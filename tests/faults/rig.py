@@ -120,11 +120,12 @@ def rigged(*flags: str, **more: Any) -> Iterator[Rig]:
 # --- the process's surroundings
 
 
-#: Run by Python before the program: the clock on the wall and the name service, as files beside it have them.
+#: Run by Python before the program: the clock on the wall, the name service and a file system that hangs, as
+#: files beside it have them.
 _INTERPOSED = """
-import pathlib, socket, time
+import io, os, pathlib, socket, time
 HERE = pathlib.Path(__file__).parent
-wall, look_up = time.time, socket.getaddrinfo
+wall, look_up, read = time.time, socket.getaddrinfo, io.open
 
 def shifted():
     try:
@@ -143,12 +144,27 @@ def resolved(host, port, *args, **more):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
     return [one for address in addresses for one in look_up(address, port, *args, **more)]
 
+def hanging(function):
+    def called(path, *args, **more):
+        while True:
+            try:
+                with read(HERE / "hanging") as listed:
+                    hangs = str(path) in listed.read().splitlines()
+            except OSError:
+                hangs = False
+            if not hangs:
+                return function(path, *args, **more)
+            (HERE / "hung").touch()
+            time.sleep(0.05)
+    return called
+
 time.time, socket.getaddrinfo = shifted, resolved
+os.open, os.stat, io.open = hanging(os.open), hanging(os.stat), hanging(io.open)
 """
 
 
 class Surroundings:
-    """The wall clock and the name service of one process; names under ``.test`` are resolved here."""
+    """The wall clock, the names and the files of one process; names under ``.test`` are resolved here."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -169,6 +185,17 @@ class Surroundings:
             new.replace(self._folder / "hosts")
         else:
             (self._folder / "hosts").unlink(missing_ok=True)
+
+    def hang(self, *paths: Path | str) -> None:
+        """Let every access to these files hang, and to no other."""
+        new = self._folder / ".hanging"
+        new.write_text("\n".join(map(str, paths)))
+        new.replace(self._folder / "hanging")
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the process tried to read one of them."""
+        return (self._folder / "hung").exists()
 
     @contextlib.contextmanager
     def silent(self) -> Iterator[None]:

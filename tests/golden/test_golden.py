@@ -10,11 +10,12 @@ import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
@@ -23,8 +24,8 @@ from support.programs import find_program
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.observe.result import ExporterResult
-from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.publish.metrics import METRICS, PREFIX, Kind, Scope, parse_metric
+from vllm_specdec_exporter.publish.metrics_text import metrics_text
 
 HERE = Path(__file__).parent
 #: What one exporter of three servers, with a baseline and single requests, returns: the example for people.
@@ -50,10 +51,7 @@ def result(name: str) -> ExporterResult:
 @cache
 def scraped(name: str, form: str = "classic") -> str:
     """What a scrape of a case returns in a format."""
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(lambda: result(name)))
-    encode, _ = choose_encoder(ACCEPT[form])
-    text = encode(registry).decode()
+    text = "".join(metrics_text(result(name), open_metrics=form == "openmetrics"))
     return text.replace(f'python_version="{platform.python_version()}"', f'python_version="{PYTHON}"')
 
 
@@ -98,14 +96,16 @@ def test_prometheus_linter_accepts_every_metric_in_silence() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_both_formats_say_the_same(name: str) -> None:
-    """The OpenMetrics text is valid, and holds the samples of the classic one and no others."""
+    """Each is what prometheus_client writes of what it reads in it; both have the same samples."""
 
     def values(parsed: Iterable[Metric]) -> dict[tuple[str, Labels], float]:
         return {(s.name, frozenset(s.labels.items())): s.value for family in parsed for s in family.samples}
 
-    text = scraped(name, "openmetrics")
-    assert text.endswith("# EOF\n")
-    assert values(families(name)) == values(parse_openmetrics(text))
+    text, end = scraped(name, "openmetrics"), "# EOF\n"
+    read = tuple(parse_openmetrics(text + end))
+    assert generate_openmetrics(SimpleNamespace(collect=lambda: read)).decode() == text + end
+    assert values(families(name)) == values(read)
+    assert generate_latest(SimpleNamespace(collect=lambda: families(name))).decode() == scraped(name)
 
 
 # --- what is in them

@@ -203,7 +203,7 @@ async def test_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit holds from the moment when a connection is accepted."""
-    monkeypatch.setattr(module, "MAX_CONNECTIONS", 20)  # a quarter of them for one address
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", 25)  # a fifth of them for one address
     limiter = ConnectionLimiter()
     runner = await limiter.set_up(web.Application())
     accepted = [Mock(spec=socket.socket) for _ in range(40)]

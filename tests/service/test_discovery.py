@@ -1,5 +1,6 @@
 """Discovery by DNS: names in --vllm.url, and what becomes of the answers of a name server."""
 
+import logging
 import socket
 
 import pytest
@@ -64,11 +65,14 @@ def test_names_are_told_from_addresses() -> None:
             parse_servers(text)
 
 
-async def test_servers_come_and_go(zone: Zone) -> None:
+async def test_servers_come_and_go(zone: Zone, caplog: pytest.LogCaptureFixture) -> None:
     """Each address is a server, once, in order; without an answer all stay for five minutes."""
+    caplog.set_level(logging.INFO)
     for addresses in (["10.0.0.1"], ["10.0.0.3", "10.0.0.1", "10.0.0.1"], ["10.0.0.2"]):
         zone.answers[V4] = addresses
-        assert await zone.found() == ([f"http://{each}:8000" for each in sorted(set(addresses))], True)
+        for _ in range(2):
+            assert await zone.found() == ([f"http://{each}:8000" for each in sorted(set(addresses))], True)
+    assert [record.getMessage() for record in caplog.records] == ["discovered"] * 3
     zone.answers.clear()
     for seconds, kept in ((KEEP_SECONDS - 1, ["http://10.0.0.2:8000"]), (KEEP_SECONDS + 1, [])):
         zone.now = seconds

@@ -4,33 +4,30 @@ import asyncio
 import gzip
 import json
 import re
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import jsonschema
 import pytest
 import yaml
-from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
-from prometheus_client.registry import Collector
 
 from golden.cases import CASES, run
 from golden.test_golden import ACCEPT
 from statuspage.examples import engine, page_of, target
-from support.exporter import RunningExporter, running_exporter
+from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, status
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
+from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import snapshot
-from vllm_specdec_exporter.publish.collector import ResultCollector
 from vllm_specdec_exporter.publish.metrics import METRICS
+from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.publish.status_page import CONTENT_SECURITY_POLICY
-from vllm_specdec_exporter.serve.endpoints import make_negotiating_handler
+from vllm_specdec_exporter.serve.endpoints import make_handler
 
 
 @pytest.fixture(scope="module")
@@ -272,65 +269,73 @@ def test_paths_and_methods(exporter: RunningExporter) -> None:
         refused = exporter.post(path)
         assert (refused.status, "GET" in refused.headers["allow"]) == (405, True), path
     page = exporter.get("/")
+    assert page.headers["server"] == "vllm-specdec-exporter", "and no versions"
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert page.headers["x-content-type-options"] == "nosniff"
 
 
+def test_no_web_page_reloads_it(exporter: RunningExporter) -> None:
+    """A browser names the page that a request comes from."""
+    refused = request(f"{exporter.url}/-/reload", "POST", Origin="http://evil.example")
+    assert (refused.status, refused.text) == (403, "requests from web pages are rejected\n")
+
+
 # --- /metrics in pieces: the same bytes as in one, and others have their turn meanwhile
 
 
+RESULT = run(next(case for case in CASES if case.name == "ngram-requests"))
+
+
 async def scraped(
-    registry: CollectorRegistry, accept: str, query: str = "", encoding: str = ""
-) -> web.Response:
-    """What a scrape of this registry gets."""
+    result: ExporterResult, accept: str, query: str = "", encoding: str = ""
+) -> tuple[Any, bytes]:
+    """The headers and the body of a scrape."""
     headers = {"Accept": accept, "Accept-Encoding": encoding}
     request = make_mocked_request("GET", f"/metrics{query}", headers)
-    return await make_negotiating_handler(registry)(request)  # type: ignore[return-value]
+    written: list[bytes] = []
+
+    async def write(piece: bytes) -> None:
+        written.append(piece)
+
+    response = await make_handler(lambda: result, process_metrics=True)(request)
+    response.write = write  # type: ignore[method-assign,assignment]
+    await response.prepare(request)
+    await response.write_eof()
+    assert response.content_length == sum(map(len, written))
+    return response.headers, b"".join(written)
 
 
 @pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)
 async def test_the_same_bytes(accept: str) -> None:
-    """The joined pieces are what prometheus_client writes at once, with all families or some."""
-    result = run(next(case for case in CASES if case.name == "ngram-requests"))
-    registry = CollectorRegistry()
-    registry.register(ResultCollector(lambda: result))
-    encode, content_type = choose_encoder(accept)
+    """The pieces are the text of the result and of the process, with all families or some, packed or not."""
+    _, content_type = choose_encoder(accept)
+    open_metrics = "openmetrics" in content_type
     names = ["vllm_specdec_up", "vllm_specdec_accepted_tokens_per_draft_count"]
+    end = b"# EOF\n" if open_metrics else b""
 
-    whole = await scraped(registry, accept)
-    assert whole.body == encode(registry)
-    assert whole.headers["Content-Type"] == content_type
-    packed = await scraped(registry, accept, encoding="gzip, deflate")
-    assert gzip.decompress(packed.body) == whole.body  # type: ignore[arg-type]
-    some = await scraped(registry, accept, "?" + "&".join(f"name[]={name}" for name in names))
-    assert some.body == encode(registry.restricted_registry(names))  # type: ignore[arg-type]
+    headers, whole = await scraped(RESULT, accept)
+    assert whole.startswith("".join(metrics_text(RESULT, open_metrics=open_metrics)).encode())
+    assert b"\nprocess_cpu_seconds_total " in whole
+    assert whole.endswith(end)
+    assert headers["Content-Type"] == content_type
+    _, packed = await scraped(RESULT, accept, encoding="gzip, deflate")
+    assert gzip.decompress(packed).startswith(whole.partition(b"# HELP process_")[0])
+    _, some = await scraped(RESULT, accept, "?" + "&".join(f"name[]={name}" for name in names))
+    lines = [line for line in whole.splitlines(True) if re.split(rb"[{ ]", line)[0].decode() in names]
+    assert len(lines) == 2
+    assert [line for line in some.removesuffix(end).splitlines(True) if not line.startswith(b"#")] == lines
 
 
 async def test_a_version_that_is_none() -> None:
     """Whoever asks for one gets what everybody understands."""
     for kind in ("text/plain", "application/openmetrics-text"):
-        answer = await scraped(CollectorRegistry(), f"{kind};version=x")
-        assert answer.status == 200
-        assert answer.headers["Content-Type"].startswith("text/plain")
-
-
-class _Slow(Collector):
-    """A hundred families that take a millisecond each."""
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for number in range(100):
-            time.sleep(0.001)
-            yield GaugeMetricFamily(f"family_{number}", "Of many.", value=number)
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        return []
+        headers, _ = await scraped(RESULT, f"{kind};version=x")
+        assert headers["Content-Type"].startswith("text/plain")
 
 
 async def test_others_have_their_turn() -> None:
     """A scrape that takes long does not stop the loop for all that time."""
-    registry = CollectorRegistry()
-    registry.register(_Slow())
     turns = 0
 
     async def others() -> None:
@@ -340,6 +345,6 @@ async def test_others_have_their_turn() -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    await scraped(registry, "text/plain")
+    _, body = await scraped(replace(RESULT, targets=RESULT.targets * 300), "text/plain")
     task.cancel()
-    assert turns >= 90
+    assert turns >= len(body) // 100_000 > 20

@@ -19,6 +19,7 @@ from support.faulty_server import FaultyServer, answer, capture, replay
 from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.observe.result import EngineResult, PollFailure, TargetResult
@@ -43,6 +44,14 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     assert recommendation["recommendation"] == "switch_method"
     assert recommendation["recommended_num_speculative_tokens"] == 1
     assert recommendation["why"] == BAD.advice.reason
+
+
+def test_many_changes_are_one_line() -> None:
+    """Up to 24 lines of one poll are written, of more only their number."""
+    idle = [engine(key=EngineKey("m", str(number)), drafts_per_second=0) for number in range(25)]
+    assert [line.message for line in changes(target(), target(*idle[:24]))] == ["activity"] * 24
+    [line] = changes(target(), target(*idle))
+    assert (line.message, line.fields["changes"]) == ("many engines changed", 25)
 
 
 def test_a_change_is_told_once() -> None:

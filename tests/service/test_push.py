@@ -109,7 +109,7 @@ class TestTaken:
         flags = ("--push.bearer-token-file", str(token_file), "--requests.tenant", "team-a")
         other = {**ONE, "speculative_decoding": GOOD, "temperature": 0.0, "tenant": "b"}
         with running_exporter(*NO_SERVER, *flags) as exporter:
-            post(exporter, of(ONE, ONE, other))
+            assert post(exporter, of(ONE, ONE, other)).status == 200
             metrics = exporter.metrics()
         group = {"model_name": "llama", "temperature": "0.5-0.7", "request_type": "code"}
 
@@ -136,7 +136,8 @@ class TestTaken:
 
     def test_nothing_of_what_is_not_known_is_kept(self, exporter: RunningExporter) -> None:
         """What is no field of a push is nowhere afterwards."""
-        post(exporter, of({**ONE, "messages": "CANARY", "speculative_decoding": {**RECORD, "x": "CANARY"}}))
+        unknown = {"messages": "CANARY", "speculative_decoding": {**RECORD, "x": "CANARY"}}
+        assert post(exporter, of({**ONE, **unknown})).status == 200
         everything = [exporter.get(path).text for path in ("/metrics", "/", "/config", "/api/v1/snapshot")]
 
         assert not any("CANARY" in text for text in [*everything, exporter.log()])

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import re
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -421,43 +422,43 @@ class TestTls:
             assert (await failure(server.url, **given)).reason in ("reset", "tls")
             assert len(server.requests) == 1
 
-    def test_replaced_client_certificate(self, tmp_path: Path, ca: Authority) -> None:
+    async def test_replaced_client_certificate(self, tmp_path: Path, ca: Authority) -> None:
         """It is taken over through the links by which Kubernetes exchanges a Secret."""
         for folder, issued in (("first", "a"), ("second", "b")):
             (tmp_path / folder).mkdir()
             for name, path in zip(("tls.crt", "tls.key"), ca.issue(issued), strict=True):
-                (tmp_path / folder / name).write_bytes(Path(path).read_bytes())
+                shutil.copy(path, tmp_path / folder / name)
         link = tmp_path / "data"
         link.symlink_to("first")
         files = {"cert_file": str(link / "tls.crt"), "key_file": str(link / "tls.key")}
         tls = UpstreamTLS(UpstreamConfig(ca_file=str(ca.file), **files))
-        first = tls.context()
+        first = await tls.context()
         link.unlink()
         link.symlink_to("second")
 
-        second = tls.context()
+        second = await tls.context()
         assert first is not second
-        assert second is tls.context()
+        assert second is await tls.context()
 
-    def test_a_replacement_that_cannot_be_used(
+    async def test_a_replacement_that_cannot_be_used(
         self, tmp_path: Path, ca: Authority, other_ca: Authority, caplog: pytest.LogCaptureFixture
     ) -> None:
         """Each version of the files that cannot be used is a warning, once; what was in force stays."""
         trusted = tmp_path / "trusted.pem"
         trusted.write_bytes(ca.file.read_bytes())
         tls = UpstreamTLS(UpstreamConfig(ca_file=str(trusted)))
-        first = tls.context()
+        first = await tls.context()
         for content in (b"-----BEGIN CERTIFICATE-----", b"nothing", None):
             caplog.clear()
             trusted.unlink()
             if content is not None:
                 trusted.write_bytes(content)
-            assert [tls.context() for _ in range(3)] == [first] * 3
+            assert [await tls.context() for _ in range(3)] == [first] * 3
             [line] = caplog.records
             assert line.levelno == logging.WARNING
             assert f'--vllm.ca-file "{trusted}": no certificates in it' in vars(line)["fields"]["error"]
         trusted.write_bytes(other_ca.file.read_bytes())
-        assert tls.context() is not first
+        assert await tls.context() is not first
 
     def test_files_that_cannot_be_used(self, tmp_path: Path, ca: Authority) -> None:
         """Files that hold no certificates are refused before the first poll, by their flags' names."""

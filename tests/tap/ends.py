@@ -189,7 +189,12 @@ async def tapping(
     listener = await Listener.open(HOST, 0)
     port = int(listener.addresses[0].rpartition(":")[2])
     config = TapConfig((HOST, port), parse_target(url), "", drain)
-    tap = Tap(config, (lambda: trust) if trust is not None else None)
+
+    async def trusted() -> ssl.SSLContext:
+        assert trust is not None
+        return trust
+
+    tap = Tap(config, trusted if trust is not None else None)
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.told.append)
     listener.serve(lambda *_: tap.accept(), listen)

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -65,6 +66,23 @@ async def _is_answered(port: int, upstream: Server) -> None:
     await client.send(ASKED_PLAIN)
     await passes(await upstream.connection(), client, ANSWERED_PLAIN)
     await client.close()
+
+
+async def test_an_address_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again, with one line in the log; once it is free, the tap listens."""
+    monkeypatch.setattr("vllm_specdec_exporter.serve.tap.tap.RETRY_SECONDS", 0.01)
+    with socket.create_server((HOST, 0)) as other:
+        service = TapService(
+            TapConfig(other.getsockname()[:2], parse_target("http://127.0.0.1:1")), UpstreamConfig()
+        )
+        service.keep_trying()
+        await asyncio.sleep(0.2)
+        assert not service.tap.listening
+    await eventually(lambda: service.tap.listening)
+    assert [record.getMessage() for record in caplog.records] == ["tap cannot listen"]
+    await service.stop()
 
 
 # --- towards the server

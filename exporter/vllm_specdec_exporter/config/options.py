@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -98,6 +99,9 @@ class Parser(argparse.ArgumentParser):
         """Print `message` as one line and exit with 2."""
         self.exit(2, f"{self.prog}: error: {message} (see {self._shown_by} --help)\n")
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)  # argparse ignores an error
+
 
 def add_flags(
     parser: argparse.ArgumentParser,
@@ -144,7 +148,7 @@ def gather(
     the parsed YAML file called `file`. Raises ConfigError for an invalid value, and for an unknown key in the
     file.
     """
-    from_file = _flatten(document, {option.key for option in options}, file)
+    from_file = flatten(document, {option.key for option in options}, file)
     values: dict[str, Any] = {}
     shown: dict[str, object] = {}
     for option in options:
@@ -234,8 +238,8 @@ def _scalar(value: object, source: str) -> str:
         ) from error
 
 
-def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
-    """Return the values of the nested document by option key."""
+def flatten(document: object, known: set[str], file: str, prefix: str = "") -> dict[str, object]:
+    """Return the values of the nested document in `file` by the `known` keys; ConfigError for others."""
     if document is None:
         return {}
     if not isinstance(document, Mapping):
@@ -247,7 +251,7 @@ def _flatten(document: object, known: set[str], file: str, prefix: str = "") -> 
         if key in known:
             values[key] = value
         elif any(option.startswith(key + ".") for option in known):
-            values.update(_flatten(value, known, file, key + "."))
+            values.update(flatten(value, known, file, key + "."))
         else:
             near = nearest(key, known)
             hint = f"; did you mean {near}?" if near else f"; known: {', '.join(sorted(known))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ MAX_ENGINES = 256
 #: Positions of all engines together, 32 of each of 64: each becomes ten series. With more, none is read.
 MAX_ALL_POSITIONS = 2048
 MAX_LABEL = 1024  # characters; model names are paths of some 100
+#: Characters of labels in all series: an engine has 60, a position ten. 256 names of 100 characters fit in.
+MAX_PUBLISHED = 8 * 1024 * 1024
 MAX_DEFECTS = 10  # reported defects per engine: enough to see what is wrong
 MAX_VALUE = 1e18  # a million tokens a second for 30,000 years; squares of more may overflow
 _MAX_QUOTED = 400  # characters of a series' labels in an error: four long ones
@@ -52,12 +54,7 @@ _GAUGE_MAXIMUM: Mapping[str, float] = {
 
 #: Of series of one engine that differ only in its parts, such as ``pid``, the largest of these counts.
 #: Others are added.
-_MERGED_BY_MAXIMUM = frozenset(
-    {
-        *("kv_cache_usage_ratio", "created", "lifetime_acceptance_ratio", "lifetime_efficiency"),
-        *("verified_tokens", "draft_steps"),
-    }
-)
+_MERGED_BY_MAXIMUM = _GAUGE_MAXIMUM.keys() | {"created", "lifetime_acceptance_ratio", "lifetime_efficiency"}
 
 #: The values of an engine: by field and preference among its names, then by position (or None).
 _Values = dict[tuple[str, int], dict[int | None, float]]
@@ -75,7 +72,7 @@ def normalise(dialect: Dialect, lines: Iterable[SampleLine], process: str = "") 
     collected = _Collected(dialect, parts)
     for line in dialect.of_first_rank(lines) if dialect.ranks else lines:
         collected.add(line)
-    collected.limit_positions()
+    collected.limit_series()
     return Reading(
         dialect=dialect.name,
         engines=tuple(
@@ -150,11 +147,16 @@ class _Collected:
             raise MalformedExposition(f"{series} is {line.value}: a counter must be from 0 to {MAX_VALUE:g}")
         self.defects[key].append(f"{line.name} is {line.value}")
 
-    def limit_positions(self) -> None:
-        """Drop the values per position of all engines if there are too many."""
+    def limit_series(self) -> None:
+        """Drop the values per position if there are too many; MalformedExposition for too much text."""
         engines = self.engines
         places = [(key, entry) for key in engines for entry in engines[key] if entry[0] in _PER_POSITION]
-        if sum(len(engines[key][entry]) for key, entry in places) <= MAX_ALL_POSITIONS:
+        positions = Counter[EngineKey]()
+        for key, entry in places:
+            positions[key] += len(engines[key][entry])
+        if sum(len("".join(key)) * (60 + 10 * positions[key]) for key in engines) > MAX_PUBLISHED:
+            raise MalformedExposition(f"its labels would take {MAX_PUBLISHED} characters of /metrics or more")
+        if positions.total() <= MAX_ALL_POSITIONS:
             return
         for key, entry in places:
             del engines[key][entry]

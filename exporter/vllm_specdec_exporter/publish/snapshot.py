@@ -17,6 +17,7 @@ import msgspec
 from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
 from .metrics import METRICS, PREFIX, Metric, Scope
+from .wording import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +81,7 @@ def encode(result: ExporterResult, wanted: Filter | None = None) -> bytes:
     document = msgspec.to_builtins(_select(result, wanted))
     if wanted.metrics:
         document = _keep_metrics(document, [row for row in METRICS if row.name in wanted.metrics])
-    return msgspec.json.encode(document)
+    return escape_controls(msgspec.json.encode(document).decode()).encode()
 
 
 def decode(body: bytes) -> ExporterResult:

@@ -68,6 +68,17 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+#: Control characters that JSON may have, also those that change lines or the direction of a text.
+_CONTROL = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def escape_controls(json_text: str) -> str:
+    """Return JSON with escaped control characters, for terminals; its readers get the same texts."""
+    if json_text.isascii() and "\x7f" not in json_text:
+        return json_text
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)
+
+
 def verdict_words(payoff: Payoff) -> str:
     """Return a verdict in words; of an unknown one its interval, and which way it leans."""
     low, high = payoff.speedup_low, payoff.speedup_high

@@ -18,10 +18,11 @@ from ..config.values import format_address, nearest
 from . import configuration as config
 from . import logs, standby
 from .connection_limits import ConnectionLimiter
+from .daemon_threads import in_daemon_thread
 from .endpoints import create_app
 from .exporter import Exporter
 from .option_table import OPTIONS
-from .shutdown import Shutdown
+from .shutdown import END_SECONDS, Shutdown
 from .sockets import error_text
 from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
@@ -117,7 +118,10 @@ async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wai
                 return 0
             parts, standby_tap = prepared
         else:
-            parts = prepare()
+            started = await shutdown.unless_stopped(in_daemon_thread(prepare))
+            if started is None:
+                return 0
+            parts = started
         exporter = parts.exporter
         logs.set_up(exporter.config.log_format, exporter.config.log_level)
         for name in unknown_variables(OPTIONS, os.environ):
@@ -157,10 +161,12 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
     logs.log(logging.INFO, "stopping")
     await shutdown.end_tap(tap)
     listener.close()
-    await exporter.stop()
-    if guard is not None:
-        await guard.stop()
-    await runner.cleanup()
+    with contextlib.suppress(TimeoutError):  # such as a reload whose files hang
+        async with asyncio.timeout(END_SECONDS):
+            await exporter.stop()
+            if guard is not None:
+                await guard.stop()
+            await runner.cleanup()
     if guard is not None:
         # A thread that returns from bcrypt while the interpreter shuts down would abort the process.
         logging.shutdown()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.files import read_file
-from ..config.options import ConfigError, check_both_or_neither, gather
+from ..config.options import ConfigError, check_both_or_neither, flatten, gather
 from ..config.thresholds import Thresholds
 from ..config.values import PUBLISHED, format_duration
 from ..economics.cost import basis, thresholds_for
@@ -62,11 +62,22 @@ class ServeConfig:
     tap: TapConfig | None = None  # the configuration of the tap, if configured
     push_token_file: str = ""  # file with the token for pushes; empty if pushes are rejected
     requests: RequestSettings = RequestSettings()  # how single requests are grouped and judged
+    in_file: frozenset[str] = frozenset()  # keys of the settings in the configuration file
+
+    def require_file_of(self, old: ServeConfig) -> None:
+        """Raise ConfigError if the file of `old` was emptied, or lost its servers: it may be half written."""
+        lost = "vllm.url" if "vllm.url" in old.in_file else "any setting"
+        if old.in_file and (lost in old.in_file - self.in_file or not self.in_file):
+            raise ConfigError(
+                f"--config.file: it no longer has {lost}; the old configuration stays until the next start"
+            )
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: str = "") -> ServeConfig:
     """Read and check the configuration, with the YAML file at `file` if given; ConfigError if unusable."""
-    return build(*gather(OPTIONS, flags, environment, read_file(file), file))
+    document = read_file(file)
+    config = build(*gather(OPTIONS, flags, environment, document, file))
+    return replace(config, in_file=frozenset(flatten(document, {option.key for option in OPTIONS}, file)))
 
 
 def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig:

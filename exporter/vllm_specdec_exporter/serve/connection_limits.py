@@ -12,7 +12,7 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp import web, web_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 #: into the memory limit of the chart. A new one closes the longest idle one (at the limit of its address: of
 #: that address); if a request is processed on each, the new one is refused.
 MAX_CONNECTIONS = 64
-#: Part of them that one client address (in IPv6: one /64 network) may use: three others are always served.
-SHARE_OF_ONE_PEER = 0.25
+#: Part of them that one client address (in IPv6: one /64 network) may use: beside four others, one is served.
+SHARE_OF_ONE_PEER = 0.2
 #: Deadline for the head of a request, from its first byte or that of the connection, in seconds: the default
 #: timeout of a scrape.
 REQUEST_SECONDS = 10.0
@@ -168,6 +168,8 @@ class ConnectionLimiter:
 
     async def set_up(self, app: web.Application) -> web.AppRunner:
         """Return a runner of `app` with these limits, set up."""
+        # Not the versions of Python and aiohttp.
+        vars(web_response)["SERVER_SOFTWARE"] = "vllm-specdec-exporter"
         app.middlewares.insert(0, self._process)
         runner = web.AppRunner(
             app,
@@ -184,11 +186,10 @@ class ConnectionLimiter:
     def accept(
         self,
         accepted: socket.socket,
-        address: str,
+        peer: str,
         admits: Callable[[asyncio.Transport], bool] = lambda _transport: True,
     ) -> Connection | None:
         """Return the protocol of a connection that was just accepted, ``None`` to refuse it."""
-        peer = peer_key(address)
         of_peer = [each for each in self.connections if each.peer == peer]
         is_peer_full = len(of_peer) >= MAX_CONNECTIONS * SHARE_OF_ONE_PEER
         if is_peer_full or len(self.connections) >= MAX_CONNECTIONS:

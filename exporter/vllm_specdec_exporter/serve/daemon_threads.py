@@ -1,7 +1,7 @@
 """Blocking functions in daemon threads.
 
 Python waits at exit for the threads of `asyncio.to_thread`. A name server or a file server that does not
-answer, or a bcrypt hash of 20 s, would delay the end of the process.
+answer, or a bcrypt hash of 20 s, would delay the end of the process. No file is read in the event loop.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
 T = TypeVar("T")
+FILE_SECONDS = 2.0  # deadline to read a file, in seconds: half of the default timeout of a poll
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
@@ -44,5 +45,40 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name=function.__name__, daemon=True).start()
+    threading.Thread(target=work, name=getattr(function, "__name__", None), daemon=True).start()
     return await future
+
+
+class SharedThreads:
+    """Daemon threads of which concurrent identical calls share one, so that those that hang stay few."""
+
+    def __init__(self) -> None:
+        self._pending: dict[Hashable, asyncio.Task[Any]] = {}
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether a call has not returned."""
+        return bool(self._pending)
+
+    async def call(self, function: Callable[..., T], *args: Hashable) -> T:
+        """Return the result of `function`, or raise its exception."""
+        call = function, args
+        task = self._pending.get(call)
+        if task is None:
+            task = self._pending[call] = asyncio.create_task(in_daemon_thread(function, *args))
+            task.add_done_callback(lambda ended: self._end(call, ended))
+        result: T = await asyncio.shield(task)  # a cancelled caller must not cancel the others
+        return result
+
+    async def read(self, function: Callable[..., T], *args: Hashable, seconds: float = FILE_SECONDS) -> T:
+        """Return the result of a function that reads files, as `call`; TimeoutError after `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.call(function, *args)
+        except TimeoutError:
+            raise TimeoutError(f"was not read within {seconds:g} s") from None
+
+    def _end(self, call: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._pending[call]
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved: all callers may have been cancelled

@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from ..config.values import format_address
 from ..observe.result import Discovered
 from . import logs
-from .daemon_threads import in_daemon_thread
+from .daemon_threads import SharedThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,25 +37,17 @@ RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
 _NO_RECORDS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
 
 
-_Query = tuple[str, int, socket.AddressFamily]
-
-
 class Resolver(AbstractResolver):
     """Resolves host names; concurrent identical queries share one thread."""
 
     def __init__(self) -> None:
-        self._pending: dict[_Query, asyncio.Task[list[ResolveResult]]] = {}
+        self._threads = SharedThreads()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
         """Return the addresses of a host; raise OSError if the name cannot be resolved."""
-        query = host, port, family
-        task = self._pending.get(query)
-        if task is None:
-            task = self._pending[query] = asyncio.create_task(in_daemon_thread(_get_addresses, *query))
-            task.add_done_callback(lambda _: self._pending.pop(query))
-        return list(await asyncio.shield(task))  # a cancelled caller must not cancel the others
+        return list(await self._threads.call(_get_addresses, host, port, family))
 
     async def addresses(self, host: str, port: int) -> list[AddrInfoType]:
         """Return the addresses of a host name or literal address for `aiohappyeyeballs`, or raise OSError."""

@@ -6,31 +6,29 @@ import asyncio
 import re
 import time
 import zlib
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 
 from ..config.options import ConfigError
 from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
-from ..publish.collector import ResultCollector
+from ..publish.metrics_text import metrics_text
+from . import logs
+from .daemon_threads import in_daemon_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 
     from aiohttp.typedefs import Handler
-    from prometheus_client.core import Metric
 
     from ..observe.result import ExporterResult
     from .exporter import Exporter
     from .web_config.middleware import WebConfigMiddleware
 
-#: The last line of a response in OpenMetrics.
-_END = b"# EOF\n"
+T = TypeVar("T")
 #: zlib's `wbits` for gzip, and the level of Prometheus' own library.
 _GZIP = zlib.MAX_WBITS | 16
 _LEVEL = 6
@@ -39,25 +37,25 @@ _MAX_ACCEPT = 4096  # limit of the list of what a client accepts, in characters;
 _SLICE_SECONDS = 0.0005  # longest time to encode metrics before other tasks run, in seconds
 
 
-class _Shared:
+class _Shared(Generic[T]):
     """Encodes once for all requests that wait, and at most half of the time, whatever is requested.
 
     What a request gets was always encoded after it arrived.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._waiting: dict[Hashable, asyncio.Task[T]] = {}
         self._encoding = asyncio.Lock()
         self._rests_until = 0.0
 
-    async def get(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def get(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
         """Return what `encode` returns, which is the same for all requests with this key."""
         task = self._waiting.get(key)
         if task is None:
             task = self._waiting[key] = asyncio.create_task(self._encode(key, encode), name="encode")
         return await asyncio.shield(task)  # a client that leaves must not cancel the others
 
-    async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _encode(self, key: Hashable, encode: Callable[[], Awaitable[T]]) -> T:
         async with self._encoding:
             await asyncio.sleep(self._rests_until - time.monotonic())
             del self._waiting[key]  # requests that have arrived until now share this one
@@ -69,34 +67,50 @@ class _Shared:
                 self._rests_until = end + (end - start)
 
 
+class _InPieces(web.StreamResponse):
+    """A response whose body is sent in pieces, and is never in memory as one."""
+
+    def __init__(self, pieces: Sequence[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        self._pieces = pieces
+        self.content_length = sum(map(len, pieces))
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send the body, and end the response."""
+        for piece in () if self._must_be_empty_body else self._pieces:
+            await self.write(piece)
+        self._pieces = ()  # aiohttp keeps the response for a while
+        await super().write_eof(data)
+
+
 def make_handler(latest: Callable[[], ExporterResult], *, process_metrics: bool) -> Handler:
-    """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block."""
-    collectors = CollectorRegistry()
-    collectors.register(ResultCollector(latest))
+    """Return the handler of `/metrics`, with those of this process if wanted; `latest` must not block.
+
+    It responds in the text format that ``Accept`` prefers.
+    """
+    own = CollectorRegistry()
     if process_metrics:
-        ProcessCollector(registry=collectors)
-        PlatformCollector(registry=collectors)
-    return make_negotiating_handler(collectors)
-
-
-def make_negotiating_handler(registry: CollectorRegistry) -> Handler:
-    """Return a handler that responds with `registry` in the text format that ``Accept`` prefers."""
-    shared = _Shared()
+        ProcessCollector(registry=own)
+        PlatformCollector(registry=own)
+    shared = _Shared[list[bytes]]()
 
     async def handler(request: web.Request) -> web.StreamResponse:
         accept = _header(request, "Accept")
-        names = request.query.getall("name[]", ())
+        names = frozenset(request.query.getall("name[]", ()))
         try:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # an invalid version
             encode, content_type = choose_encoder("")
-        selected = registry.restricted_registry(names) if names else registry
         gzip = _accepts_gzip(request)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if gzip else {})
-        body = await shared.get(
-            (content_type, gzip, *names), partial(_encode_in_pieces, selected, encode, gzip=gzip)
-        )
-        return web.Response(body=body, headers=headers)
+
+        def blocks() -> Iterator[bytes]:
+            open_metrics = content_type.startswith("application/openmetrics-text")
+            yield from map(str.encode, metrics_text(latest(), names, open_metrics=open_metrics))
+            yield encode(own.restricted_registry(names) if names else own)
+
+        pieces = await shared.get((content_type, gzip, names), lambda: _in_pieces(blocks(), gzip=gzip))
+        return _InPieces(pieces, headers)
 
     return handler
 
@@ -122,35 +136,21 @@ def _accepts_gzip(request: web.Request) -> bool:
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-async def _encode_in_pieces(
-    registry: Collector, encode: Callable[[Collector], bytes], *, gzip: bool
-) -> bytes:
-    """Return the encoded registry, family by family, so that a large one does not block other tasks."""
+async def _in_pieces(blocks: Iterator[bytes], *, gzip: bool) -> list[bytes]:
+    """Return the pieces of a text; a large one does not block other tasks."""
     packer = zlib.compressobj(_LEVEL, wbits=_GZIP) if gzip else None
     pieces: list[bytes] = []
     start = time.monotonic()
-    for family in registry.collect():
-        piece = encode(_Families(family)).removesuffix(_END)
-        pieces.append(packer.compress(piece) if packer else piece)
+    for block in blocks:
+        pieces.append(packer.compress(block) if packer else block)
         if time.monotonic() - start >= _SLICE_SECONDS:
             await asyncio.sleep(0)
             start = time.monotonic()
-    end = encode(_Families())
-    return b"".join([*pieces, packer.compress(end) + packer.flush() if packer else end])
-
-
-class _Families(Collector):
-    """A registry of given families."""
-
-    def __init__(self, *families: Metric) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+    return [*pieces, packer.flush()] if packer else pieces
 
 
 EXPORTER: web.AppKey[Exporter] = web.AppKey("exporter")
-_SHARED: web.AppKey[_Shared] = web.AppKey("shared")
+_SHARED: web.AppKey[_Shared[bytes]] = web.AppKey("shared")
 _MAX_RELOADS = 4  # limit of requests that wait for the next reload, which they all share: one would do
 
 _PAGE_HEADERS = {
@@ -163,7 +163,7 @@ _PAGE_HEADERS = {
 def create_app(exporter: Exporter, guard: WebConfigMiddleware | None = None) -> web.Application:
     """Return the application that serves `exporter`, with the web configuration of `guard` if given."""
     app = web.Application()
-    app[EXPORTER], app[_SHARED] = exporter, _Shared()
+    app[EXPORTER], app[_SHARED] = exporter, _Shared[bytes]()
     if guard is not None:
         guard.attach(app)
     metrics = make_handler(exporter.latest, process_metrics=exporter.config.process_metrics)
@@ -198,7 +198,7 @@ async def _page(request: web.Request) -> web.Response:
 
     async def render() -> bytes:
         hours = exporter.last_hours()
-        page = await asyncio.to_thread(status_page.render, exporter.latest(), time.time(), query, hours)
+        page = await in_daemon_thread(status_page.render, exporter.latest(), time.time(), query, hours)
         return page.encode()
 
     page = await request.app[_SHARED].get(("/", query), render)
@@ -226,7 +226,7 @@ async def _reload(request: web.Request) -> web.Response:
         headers = {"Retry-After": "1"}
         return web.Response(status=503, text="too many requests for a reload\n", headers=headers)
     try:
-        await exporter.reload()
+        await exporter.reload(logs.log_seldom)
     except ConfigError as error:
         return web.Response(status=500, text=f"not reloaded: {error}\n")
     return web.Response(text="reloaded\n")

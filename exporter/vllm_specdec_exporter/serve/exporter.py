@@ -7,13 +7,15 @@ import logging
 import math
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import __version__
 from ..config.options import ConfigError
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import aggregate
 from . import logs
+from .daemon_threads import SharedThreads
 from .discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from ..publish.last_hour import LastHour
     from .configuration import ServeConfig
 
+T = TypeVar("T")
 RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds; requests within it share the next one
+READ_SECONDS = 30.0  # deadline to read the files of a configuration, in seconds: YAML of 4 MiB takes half
 GRACE = 1.0  # a result is stale after interval, timeout and this time, in seconds
 
 
@@ -49,6 +53,7 @@ class Exporter:
         self._wall = wall
         self.config = load()
         self.requests = RequestIntake(self.config, clock, lambda: [poller.latest for poller in self._pollers])
+        self._threads = SharedThreads()
         self._discovery = Discovery(clock)
         self._discovering: asyncio.Task[None] | None = None
         self._pollers = self._make_pollers(self.config)
@@ -142,7 +147,8 @@ class Exporter:
                 async with self._reloading:
                     servers = self._discovery.servers(self.config.upstream.targets)
                     if [server.name for server in servers] != [poller.name for poller in self._pollers]:
-                        self._pollers = await self._replace_pollers(self._make_pollers(self.config))
+                        pollers = await self._read(partial(self._make_pollers, self.config))
+                        self._pollers = await self._replace_pollers(pollers)
                         self.start()
             except Exception:  # noqa: BLE001 - a bug or a missing certificate must not end the loop
                 logs.LOGGER.exception("discovery failed unexpectedly")
@@ -161,14 +167,15 @@ class Exporter:
         for poller in pollers:
             await poller.close()
 
-    async def reload(self) -> None:
+    async def reload(self, log: Callable[..., None] = logs.log) -> None:
         """Read and apply the configuration, or raise ConfigError; the state of targets that remain is kept.
 
         After a ConfigError the configuration is the one before.
-        The files are read after this call, and not more often than every `RELOAD_SECONDS`.
+        The files are read after this call, and not more often than every `RELOAD_SECONDS`. The result is
+        written with `log`.
         """
         if self._next_reload is None:
-            self._next_reload = asyncio.create_task(self._reload_soon(), name="reload")
+            self._next_reload = asyncio.create_task(self._reload_soon(log), name="reload")
             self._next_reload.add_done_callback(_retrieve)
         self.reloads_waiting += 1
         try:
@@ -176,30 +183,43 @@ class Exporter:
         finally:
             self.reloads_waiting -= 1
 
-    async def _reload_soon(self) -> None:
+    async def _reload_soon(self, log: Callable[..., None]) -> None:
         if self._reloaded_at is not None:
             await asyncio.sleep(self._reloaded_at + RELOAD_SECONDS - self._clock())
         # The next caller may have changed the files that are being read: it gets the next reload.
         self._next_reload, self._reloaded_at = None, self._clock()
-        await self._reload_now()
+        await self._reload_now(log)
 
-    async def _reload_now(self) -> None:
+    async def _reload_now(self, log: Callable[..., None]) -> None:
         if self._stopped:
             return
         async with self._reloading:
             try:
-                config = self._load()
-                pollers = self._make_pollers(config)
+                config, pollers = await self._read(self._load_pollers)
             except ConfigError as error:
                 # The middleware of the web configuration file reports when it is valid again.
                 if isinstance(error, WebConfigFileError) and error.path == self.config.web_config_file:
                     self._web_config_read = replace(self._web_config_read, successful=False)
                 else:
                     self._reload = replace(self._reload, successful=False)
-                logs.log(logging.ERROR, "configuration not reloaded", error=str(error))
+                log(logging.ERROR, "configuration not reloaded", error=str(error))
                 raise
             await self._apply(config, pollers)
-        logs.log(logging.INFO, "configuration reloaded")
+        log(logging.INFO, "configuration reloaded")
+
+    async def _read(self, function: Callable[[], T]) -> T:
+        """Return the result of a function that reads files of the configuration, or raise ConfigError."""
+        if self._threads.are_busy:
+            raise ConfigError("the files of the configuration are still being read")
+        try:
+            return await self._threads.read(function, seconds=READ_SECONDS)
+        except TimeoutError as error:
+            raise ConfigError(f"the configuration {error}") from error
+
+    def _load_pollers(self) -> tuple[ServeConfig, list[Poller]]:
+        config = self._load()
+        config.require_file_of(self.config)
+        return config, self._make_pollers(config)
 
     async def _replace_pollers(self, pollers: list[Poller]) -> list[Poller]:
         """Stop the pollers that are not among these, and return these; what exists of a target is kept."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import sys
@@ -20,12 +21,15 @@ from typing import TYPE_CHECKING
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from ..publish.wording import escape_controls
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..publish.events import Event
 
 MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
+SELDOM_SECONDS = 60.0  # least time between two equal lines that clients can cause, in seconds
 FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
 
 
@@ -94,8 +98,6 @@ class LineHandler(logging.Handler):
 LOGGER = logging.getLogger("vllm_specdec_exporter")
 
 _BARE = re.compile(r'[^\s"=\\]+')
-#: Control characters, also those that change lines or the direction of a text.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def set_up(form: str, level: str) -> None:
@@ -119,7 +121,7 @@ def _handler(root: logging.Logger) -> logging.Handler:
             if isinstance(known, LineHandler) and known.descriptor == descriptor:
                 return known
         handler = LineHandler(descriptor)
-    handler.addFilter(_is_no_client_error)
+    handler.addFilter(_ClientFilter())
     return handler
 
 
@@ -134,10 +136,34 @@ def log(level: int, message: str, /, **fields: object) -> None:
     LOGGER.log(level, message, extra={"fields": fields})
 
 
-def _is_no_client_error(record: logging.LogRecord) -> bool:
-    """Drop aiohttp's records of invalid and aborted requests, which could flood the log."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | RequestPayloadError)
+def log_seldom(level: int, message: str, /, **fields: object) -> None:
+    """Log a line that clients can cause: the same one at most once in `SELDOM_SECONDS`."""
+    LOGGER.log(level, message, extra={"fields": fields, "is_seldom": True})
+
+
+class _ClientFilter(logging.Filter):
+    """Limits records that clients can cause: those of libraries, and those written with `log_seldom`.
+
+    One a minute is left of each text. Records of invalid and aborted requests are dropped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[object, float] = {}  # when, in seconds, by text
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
+        is_seldom = getattr(record, "is_seldom", False)
+        if record.name == LOGGER.name and not is_seldom:
+            return True
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError | RequestPayloadError | ConnectionError):
+            return False
+        text = record.msg, str(getattr(record, "fields", type(error)))
+        if record.created - self._logged.get(text, -math.inf) < SELDOM_SECONDS:
+            return False
+        self._logged[text] = record.created
+        return True
 
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
@@ -166,15 +192,10 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return _escape(json.dumps(_record(record, self), ensure_ascii=False, default=str))
+        return escape_controls(json.dumps(_record(record, self), ensure_ascii=False, default=str))
 
 
 def _quote(value: object) -> str:
     text = str(value)
     bare = text.isprintable() and _BARE.fullmatch(text)
-    return text if bare else _escape(json.dumps(text, ensure_ascii=False))
-
-
-def _escape(text: str) -> str:
-    """Escape the control characters that `json.dumps` does not escape, such as DEL, C1 and bidi."""
-    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text if bare else escape_controls(json.dumps(text, ensure_ascii=False))

@@ -22,6 +22,7 @@ from ..observe.result import REASONS, PollFailure, TargetResult
 from ..publish.events import changes
 from ..publish.last_hour import add_minute
 from . import logs
+from .daemon_threads import in_daemon_thread
 from .upstream import PollError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Poller:
         parse = partial(
             read, response.body, response.content_type, latencies=latencies, process=response.life
         )
-        reading = await asyncio.to_thread(parse) if len(response.body) > _LARGE else parse()
+        reading = await in_daemon_thread(parse) if len(response.body) > _LARGE else parse()
         reading = replace_reading(reading, routed="model=" in self.name)
         # One deadline for the whole poll: the version gets the rest of it.
         left = self._upstream.timeout - (time - started)
@@ -185,7 +186,7 @@ class Poller:
             reason = "malformed"
             try:
                 body = await self._upstream.document("server_info", left, MAX_SERVER_INFO)
-                self._server_info = await asyncio.to_thread(read_server_info, body)
+                self._server_info = await in_daemon_thread(read_server_info, body)
             except PollError as error:
                 reason = error.reason  # not the message, which may quote the server
             if self._server_info is None and not self._version_tries:

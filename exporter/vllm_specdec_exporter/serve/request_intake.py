@@ -17,6 +17,7 @@ from ..economics.profiles import deployed
 from ..engines.reading import SGLANG
 from ..per_request.observation import PUSH_PATH, Source
 from . import logs
+from .daemon_threads import SharedThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -173,10 +174,12 @@ def add_push(app: web.Application, requests: RequestIntake, token_file: str) -> 
     """Add the endpoint for pushes to `app`; clients need the bearer token of a file."""
     from ..per_request.push_schema import PushError, read_push
 
+    threads = SharedThreads()
+
     async def push(request: web.Request) -> web.Response:
         try:
-            token = await asyncio.to_thread(read_token, token_file)
-        except TokenError as error:
+            token = await threads.read(read_token, token_file)
+        except (TokenError, TimeoutError) as error:
             return _error(503, f"the bearer token file of the exporter {error}")
         if not is_authorized(request.headers.get("Authorization", ""), token):
             response = _error(401, "a valid bearer token is required: Authorization: Bearer TOKEN")

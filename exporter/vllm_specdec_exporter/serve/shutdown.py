@@ -7,14 +7,17 @@ import contextlib
 import logging
 import signal
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from .tap.tap import TapService
+
+T = TypeVar("T")
+END_SECONDS = 1.0  # deadline for what follows the tap at the end of the process, in seconds
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 #: All signals with a handler here that end a process without one.
@@ -104,6 +107,13 @@ class Shutdown:
 
         with on_each_signal(handle):
             yield shutdown
+
+    async def unless_stopped(self, awaitable: Awaitable[T]) -> T | None:
+        """Return the result of `awaitable`, or raise its exception; ``None`` if a signal arrives before."""
+        task, stop = asyncio.ensure_future(awaitable), asyncio.ensure_future(self.stop.wait())
+        await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        return task.result() if task.done() else None
 
     async def end_tap(self, tap: TapService | None) -> None:
         """Stop a tap after the requests under way, or at once when `hurry` is set."""

@@ -24,6 +24,7 @@ from ..observe.result import ExporterResult, Reload
 from . import logs
 from .configuration import build_upstream
 from .connection_limits import ConnectionLimiter
+from .daemon_threads import in_daemon_thread
 from .endpoints import make_handler
 from .health import values_of, web_values
 from .option_table import OPTIONS, STARTUP_ON_ERROR
@@ -113,7 +114,8 @@ async def wait_for(
     Meanwhile a tap relays if its own settings, from flags and environment, can be used; it is returned too.
     """
     try:
-        return prepare(), None
+        prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
+        return None if prepared is None else (prepared, None)
     except ConfigError as error:
         logs.set_up("logfmt", "info")
         return await _retry(prepare, error, flags, environment, shutdown)
@@ -131,7 +133,7 @@ async def _retry(
     logged = ""
     async with _StandbyServer(flags, environment, shutdown) as server:
         while True:
-            await server.update()
+            await shutdown.unless_stopped(server.update())
             if str(error) != logged:
                 logged = str(error)
                 logs.log(logging.ERROR, "cannot start, standing by", error=logged)
@@ -141,9 +143,11 @@ async def _retry(
                 logs.log(logging.INFO, "stopping")
                 return None
             try:
-                return prepare(), server.take_tap()
+                prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
             except ConfigError as raised:
                 error = raised
+            else:
+                return None if prepared is None else (prepared, server.take_tap())
 
 
 async def _wait_for_any(*events: asyncio.Event) -> None:
@@ -185,14 +189,17 @@ class _StandbyServer:
 
     async def update(self) -> None:
         """Start the tap and the listener if they do not run yet; an error is logged."""
-        self._start_tap()
+        if self._tap is None:
+            self._tap = await in_daemon_thread(self._make_tap)
+            if self._tap is not None:
+                self._tap.keep_trying()
         if self._listener is not None:
             return
-        address, web_config = self._web_values()
+        address, tls = await in_daemon_thread(self._web_values)
         listener = None
         try:
             listener = await Listener.open(*address)
-            listener.serve(self._limiter.accept, _tls(web_config))
+            listener.serve(self._limiter.accept, tls)
         except (OSError, UnicodeError) as error:
             if listener is not None:
                 listener.close()
@@ -202,10 +209,8 @@ class _StandbyServer:
             return
         self._listener = listener
 
-    def _start_tap(self) -> None:
-        """Start the tap if its settings can be used. It relays, but observes nothing."""
-        if self._tap is not None:
-            return
+    def _make_tap(self) -> TapService | None:
+        """Return the tap if its settings can be used. It relays, but observes nothing."""
         reason = ""
         for flags, environment in self._sources():
             try:
@@ -216,22 +221,22 @@ class _StandbyServer:
                     # Imported only if there is a tap.
                     from .tap.tap import TapService
 
-                    self._tap = TapService(config, upstream)
-                    self._tap.keep_trying()
-                    return
+                    return TapService(config, upstream)
             except ConfigError as error:
                 reason = reason or str(error)
         is_set = self._flags.get(_TAP.name) or self._environment.get(_TAP.variable)
         if is_set and reason and reason != self._logged_tap_error:
             self._logged_tap_error = reason
             logs.log(logging.WARNING, "no tap while standing by", error=reason)
+        return None
 
-    def _web_values(self) -> tuple[tuple[str, int], str]:
-        """Return address and web configuration file from all settings, without the file, or the defaults."""
+    def _web_values(self) -> tuple[tuple[str, int], ssl.SSLContext | None]:
+        """Return address and TLS context from all settings, without the file, or the defaults."""
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
-                return web_values(flags, environment)
-        return web_values({}, {})
+                address, file = web_values(flags, environment)
+                return address, _tls(file)
+        return web_values({}, {})[0], None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
         """Yield flags and environment, with and without the configuration file."""

@@ -23,17 +23,20 @@ from .. import __version__
 from ..config.files import TokenError, read_token
 from ..config.values import secret_parameters
 from ..engines.server_info import read_version
+from .daemon_threads import SharedThreads
 from .discovery import Resolver
 from .upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..config.values import Target
     from .upstream_tls import UpstreamConfig
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
+MAX_OVERHEAD = 64 * 1024  # limit of what is received beside a body, in bytes: an answer of vLLM has 200
+_FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunks of 30 bytes and more
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
@@ -107,6 +110,31 @@ class SessionClient:
             await self._session.close()
 
 
+class _CountedSocket(socket.socket):
+    """A socket that ends an exchange with too much beside its body: heads, framing, interim answers."""
+
+    overhead = 0.0  # bytes that were received, less those of the body with its usual framing
+    body: Callable[[], int] | None = None  # returns the size of the body so far, once its head was received
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Receive, for connections without TLS."""
+        received = super().recv(self._allowed(size), flags)
+        self.overhead += len(received)
+        return received
+
+    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
+        """Receive, for those with TLS."""
+        received = super().recv_into(buffer, self._allowed(size or len(buffer)), flags)
+        self.overhead += received
+        return received
+
+    def _allowed(self, size: int) -> int:
+        if self.overhead - _FRAMING * (self.body() if self.body else 0) > MAX_OVERHEAD:
+            raise OSError(errno.EMSGSIZE, "too much beside the body")
+        # Little until the size of the body can be counted.
+        return size if self.body else min(size, MAX_OVERHEAD)
+
+
 class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
@@ -119,7 +147,8 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
         self._resolver = Resolver()
-        self._sockets: list[socket.socket] = []  # those of the session
+        self._threads = SharedThreads()
+        self._sockets: list[_CountedSocket] = []  # those of the session
         self._opened_at = 0.0
 
     def mask(self, text: str) -> str:
@@ -181,6 +210,9 @@ class Upstream:
         except TimeoutError as error:
             raise PollError("timeout", f"no complete response within {seconds:g} s") from error
         except aiohttp.ClientError as error:
+            if getattr(error.__cause__ or error, "errno", None) == errno.EMSGSIZE:
+                why = f"the response has more than {MAX_OVERHEAD // 1024} KiB beside its body"
+                raise PollError("malformed", why) from error
             raise _translate(error) from error
         except ssl.SSLError as error:
             raise _untrusted(error) from error
@@ -199,14 +231,16 @@ class Upstream:
     async def _exchange(self, url: str, accept: str, limit: int, *, any_status: bool) -> UpstreamResponse:
         if self._session is None:
             self._session, self._opened_at = self._open(), time.monotonic()
-        authorization = self._authorization()
+        for each in self._sockets:
+            each.overhead, each.body = 0, None
+        authorization = await self._authorization()
         self._authorized = tuple(authorization.values())
         async with self._session.get(
             url,
             headers=self._config.request_headers({"Accept": accept, **authorization}),
             allow_redirects=False,
             server_hostname=self._config.server_name or None,
-            ssl=self._tls.context() if self._tls else True,
+            ssl=await self._tls.context() if self._tls else True,
         ) as response:
             if 300 <= response.status < 400:
                 location = response.headers.get("Location", "nowhere")
@@ -218,6 +252,8 @@ class Upstream:
                 raise PollError("redirect", f"{where}, which is not followed: give that address")
             if response.status != 200 and not any_status:
                 raise await _refusal(response)
+            for each in self._sockets:
+                each.body = lambda: response.content.total_bytes
             body = await _read_body(response, limit)
             headers = response.headers
             life = headers.get(_LIFE_HEADER, "")[:64]
@@ -243,15 +279,15 @@ class Upstream:
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        created = socket.socket(*address[:3])
+        created = _CountedSocket(*address[:3])
         self._sockets.append(created)
         return created
 
-    def _authorization(self) -> dict[str, str]:
+    async def _authorization(self) -> dict[str, str]:
         if path := self._config.bearer_token_file:
             try:
-                return {"Authorization": f"Bearer {read_token(path)}"}
-            except TokenError as error:
+                return {"Authorization": f"Bearer {await self._threads.read(read_token, path)}"}
+            except (TokenError, TimeoutError) as error:
                 raise PollError("credentials", f"the bearer token file {path} {error}") from error
         if self._target.user:
             pair = f"{self._target.user}:{self._target.password}".encode()

@@ -5,6 +5,7 @@ cert-manager replaces certificates every few weeks, KServe whenever a pod gets a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import ssl
@@ -13,11 +14,14 @@ from typing import TYPE_CHECKING
 
 from ..config.files import stamp
 from . import logs
+from .daemon_threads import SharedThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ..config.values import Target
+
+_WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,20 @@ class CertificateFiles:
         self._paths = tuple(paths)
         self._load = load
         self._rejected: tuple[tuple[int, ...], ...] | None = None
+        self._threads = SharedThreads()
         self._loaded = self._stamps()
         load()
 
-    def refresh(self) -> None:
-        """Load the files if they have changed since they were last loaded."""
+    async def refresh(self) -> None:
+        """Load the files if they have changed since they were last loaded.
+
+        Files that hang delay one caller, by `_WAIT_SECONDS`; the others go on with what is loaded.
+        """
+        if not self._threads.are_busy:
+            with contextlib.suppress(TimeoutError):
+                await self._threads.read(self._refresh, seconds=_WAIT_SECONDS)
+
+    def _refresh(self) -> None:
         stamps = self._stamps()
         if stamps == self._loaded:
             self._rejected = None
@@ -111,9 +124,9 @@ class UpstreamTLS:
         paths = (config.ca_file, config.cert_file, config.key_file)
         self._files = CertificateFiles(paths, self._load)
 
-    def context(self) -> ssl.SSLContext:
+    async def context(self) -> ssl.SSLContext:
         """Return the current context. Call it before each connection."""
-        self._files.refresh()
+        await self._files.refresh()
         return self._context
 
     def _load(self) -> None:

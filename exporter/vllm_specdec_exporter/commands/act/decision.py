@@ -171,6 +171,8 @@ def _invalid(decision: Decision) -> tuple[EventKind, str]:
         return EventKind.SKIPPED, "the alert has no label action"
     if action not in list(AlertAction):
         return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {', '.join(AlertAction)}"
+    if not decision.label("model_name"):
+        return EventKind.REJECTED, "the alert names no model"
     for name in ("model_name", "namespace", "cluster", "alertname"):
         value = decision.label(name)
         if value.startswith("-") or not value.isprintable() or len(value) > MAX_LABEL_LENGTH:

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from ...config.files import TokenError, is_authorized, read_token
+from ...serve.daemon_threads import SharedThreads
 from .decision import decide
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class WebhookReceiver:
         on_warning: Callable[[str], None],
     ) -> None:
         self._offer, self._token_file, self._on_warning = offer, token_file, on_warning
+        self._threads = SharedThreads()
         self._last_warning = ""  # it is not repeated: clients could fill the log
 
     def create_app(self, registry: CollectorRegistry) -> web.Application:
@@ -53,7 +55,7 @@ class WebhookReceiver:
         return app
 
     async def _receive(self, request: web.Request) -> web.Response:
-        if (refusal := self._refusal(request)) is not None:
+        if (refusal := await self._refusal(request)) is not None:
             return refusal
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
@@ -68,13 +70,14 @@ class WebhookReceiver:
             return _answer(503, "too many alerts are waiting already, or act is stopping")
         return _answer(200, f"{len(decisions)} accepted")
 
-    def _refusal(self, request: web.Request) -> web.Response | None:
+    async def _refusal(self, request: web.Request) -> web.Response | None:
         """Return the response to a request whose body is not read; ``None`` if it is."""
         if "Origin" in request.headers:  # a web page must not reach a loopback listener
             return _answer(403, "browsers are not served")
         try:
-            token = None if self._token_file is None else read_token(self._token_file)
-        except TokenError as error:
+            file = self._token_file
+            token = None if file is None else await self._threads.read(read_token, file)
+        except (TokenError, TimeoutError) as error:
             warning, self._last_warning = self._last_warning, f"--web.token-file {error}; no alerts are taken"
             if warning != self._last_warning:
                 self._on_warning(self._last_warning)

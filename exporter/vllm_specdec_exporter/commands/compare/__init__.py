@@ -27,6 +27,7 @@ from ...config.values import format_duration
 from ...economics.statistics import MAX_BLOCKS
 from ...measures.history import Window
 from ...publish import plots
+from ...publish.wording import escape_controls
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from .. import history
@@ -133,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         write_file("--html", Path(args.html), render_page(comparison).encode())
     if args.json:
-        print(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode())
+        print(escape_controls(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode()))
     else:
         print(render(comparison, colour=wants_color(args)))
     sys.stdout.flush()

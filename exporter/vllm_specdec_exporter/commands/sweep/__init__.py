@@ -31,6 +31,7 @@ import msgspec
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import duration, file, format_duration
 from ...publish import plots
+from ...publish.wording import escape_controls
 from ...serve import configuration as config
 from ..arguments import (
     SERVER_OPTIONS,
@@ -170,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(record: SweepRecord, *, as_json: bool) -> None:
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(report.document(record))).decode())
+        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
     else:
         print(report.render(record))
     sys.stdout.flush()

@@ -122,6 +122,14 @@ class ClientSide(RelayEnd):
         """Whether it is certain that no request is in progress."""
         return not self.observer.busy and not self.observer.blind and self._connecting is None
 
+    @property
+    def gone(self) -> bool:
+        """Whether the client reset the connection after its last byte, when asyncio does not read it."""
+        if not self.ended or self.transport is None:
+            return False
+        connection = self.transport.get_extra_info("socket")
+        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and register the connection."""
         super().connection_made(transport)

@@ -26,7 +26,7 @@ from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ...per_request.observation import Observation
     from ..request_options import TapConfig
@@ -45,18 +45,15 @@ class Tap:
     Args:
         config: the tap's settings.
         tls: returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
-        before_accept: called for each new client connection.
     """
 
     def __init__(
         self,
         config: TapConfig,
-        tls: Callable[[], ssl.SSLContext] | None = None,
-        before_accept: Callable[[], None] | None = None,
+        tls: Callable[[], Awaitable[ssl.SSLContext]] | None = None,
     ) -> None:
         self.config = config
         self._tls = tls
-        self._before_accept = before_accept
         self._resolver = Resolver()
         self._context = ObservationContext(
             lambda _observation: None, Classification(), time.monotonic, time.time
@@ -98,7 +95,7 @@ class Tap:
         while self._clients:
             late = self._cut or time.monotonic() >= deadline
             for client in tuple(self._clients):
-                if client.idle:
+                if client.idle or client.gone:
                     client.end(None)
                 elif late:
                     client.end(ConnectionAbortedError())  # a reset, or a cut response might look complete
@@ -119,8 +116,6 @@ class Tap:
 
     def accept(self) -> ClientSide:
         """Return the protocol of a new connection of a client."""
-        if self._before_accept is not None:
-            self._before_accept()
         return ClientSide(
             self._connect,
             self._context,
@@ -142,7 +137,7 @@ class Tap:
                     await loop.create_unix_connection(lambda: server, target.socket)
                 else:
                     host, port, tls = target.address
-                    context = self._tls() if tls and self._tls is not None else None
+                    context = await self._tls() if tls and self._tls is not None else None
                     name = (self.config.server_name or host) if context is not None else None
                     connected = await start_connection(
                         await self._resolver.addresses(host, port), happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS
@@ -180,7 +175,7 @@ class TapService:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         self._certificate = certificate
-        self.tap = Tap(config, tls, certificate.refresh if certificate is not None else None)
+        self.tap = Tap(config, tls)
         self._listener: Listener | None = None
         self._opening: asyncio.Task[None] | None = None
 
@@ -196,7 +191,7 @@ class TapService:
             listener = await Listener.open(host, port, _BACKLOG, is_full=self.tap.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
-        context = self._certificate.context if self._certificate is not None else None
+        context = self._certificate.current if self._certificate is not None else None
         try:
             listener.serve(lambda *_: self.tap.accept(), context)
         except OSError:
@@ -254,26 +249,19 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
 
 
 class ClientTLS:
-    """The certificate towards clients, reloaded when its files change; unusable files raise ValueError.
-
-    New connections use the certificate in `context`, which was loaded last.
-    """
+    """The certificate towards clients, reloaded when its files change; unusable files raise ValueError."""
 
     def __init__(self, cert_file: str, key_file: str) -> None:
         self._paths = (cert_file, key_file)
-        self.context = _server_context()
-        self.context.set_alpn_protocols(["http/1.1"])
         self._files = CertificateFiles(self._paths, self._load)
 
-    def refresh(self) -> None:
-        """Reload the files if they have changed; invalid files are ignored."""
-        self._files.refresh()
+    async def current(self) -> ssl.SSLContext:
+        """Return the context for a new connection; changed files that are invalid are ignored."""
+        await self._files.refresh()
+        return self._context
 
     def _load(self) -> None:
-        # A mismatched pair would leave the old certificate with the new key, so try a new context first.
-        for context in (_server_context(), self.context):
-            load_certificate(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
-
-
-def _server_context() -> ssl.SSLContext:
-    return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.set_alpn_protocols(["http/1.1"])
+        load_certificate(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
+        self._context = context

@@ -1,0 +1,149 @@
+"""The text of `/metrics`: every metric of the latest result, in blocks."""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from prometheus_client.utils import floatToGoString
+
+from ..exposition.histogram import Histogram
+from .metrics import METRICS, Kind, Metric, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from ..measures.measures import Distribution
+    from ..observe.result import ExporterResult
+
+BLOCK_LINES = 256  # lines of a block, or the lines of one object if those are more: a millisecond
+
+
+def metrics_text(
+    result: ExporterResult, names: Collection[str] = (), *, open_metrics: bool = False
+) -> Iterator[str]:
+    """Yield the text in blocks: Prometheus' text format, or OpenMetrics without its last line.
+
+    With `names`, only the samples with these names. Labels are sorted by name, as prometheus_client does.
+    """
+    carriers = _carriers(result)
+    for row in METRICS:
+        head, block = _head(row, open_metrics=open_metrics), list[str]()
+        for labels, carrier in carriers[row.scope]:
+            block += _lines(row, labels, carrier, names)
+            if len(block) >= BLOCK_LINES:
+                yield "".join((head, *block))
+                head, block = "", []
+        if block:
+            yield "".join((head, *block))
+
+
+def _head(row: Metric, *, open_metrics: bool) -> str:
+    name = row.full_name.removesuffix("_total") if open_metrics else row.full_name
+    text = row.full_help.replace("\\", "\\\\").replace("\n", "\\n")
+    if open_metrics:
+        text = text.replace('"', '\\"')
+    return f"# HELP {name} {text}\n# TYPE {name} {row.kind}\n"
+
+
+def _samples(row: Metric, carrier: object) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """Yield the samples of a metric in an object of its scope: name, values of its own labels, and value."""
+    name = row.full_name
+    if row.kind is not Kind.HISTOGRAM:
+        for values, value in row.samples(carrier):
+            yield name, values, value
+        return
+    observed: Distribution | Histogram | None = row.value(carrier)
+    if observed is None:
+        return
+    histogram = observed if isinstance(observed, Histogram) else _histogram(observed)
+    # Prometheus 3 stores bounds as Go formats them: whole numbers with ".0".
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
+        yield f"{name}_bucket", (floatToGoString(bound),), count  # type: ignore[no-untyped-call]
+    yield f"{name}_bucket", ("+Inf",), histogram.count
+    yield f"{name}_count", ("",), histogram.count
+    yield f"{name}_sum", ("",), histogram.sum
+
+
+def _lines(row: Metric, labels: _Labels, carrier: object, names: Collection[str]) -> Iterator[str]:
+    """Yield the lines of a metric in an object of its scope."""
+    own = ("le",) if row.kind is Kind.HISTOGRAM else row.labels
+    before = after = ""
+    for name, values, value in _samples(row, carrier):
+        if names and name not in names:
+            continue
+        if not any(values):
+            text = labels.text
+        elif len(values) > 1:
+            text = labels.plus(own, values).text
+        else:
+            if not before:
+                before, after = labels.around(own[0])
+            text = f"{before}{_escape(values[0])}{after}"
+        yield f"{name}{text} {floatToGoString(value)}\n"  # type: ignore[no-untyped-call]
+
+
+class _Labels:
+    """Labels, sorted by name. One with an empty value is left out: to Prometheus it is the same."""
+
+    def __init__(self, *pairs: tuple[str, str]) -> None:
+        self._pairs = sorted(pair for pair in pairs if pair[1])
+
+    def plus(self, names: Iterable[str], values: Iterable[str]) -> _Labels:
+        """Return these labels and others."""
+        return _Labels(*self._pairs, *zip(names, values, strict=True))
+
+    @cached_property
+    def text(self) -> str:
+        """The labels in braces."""
+        return f"{{{','.join(map(_label, self._pairs))}}}" if self._pairs else ""
+
+    def around(self, name: str) -> tuple[str, str]:
+        """Return what comes before and after the value of one more label."""
+        before = [f"{_label(pair)}," for pair in self._pairs if pair[0] < name]
+        after = [f",{_label(pair)}" for pair in self._pairs if pair[0] > name]
+        return f'{{{"".join(before)}{name}="', f'"{"".join(after)}}}'
+
+
+def _label(pair: tuple[str, str]) -> str:
+    return f'{pair[0]}="{_escape(pair[1])}"'
+
+
+@lru_cache(maxsize=1024)
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _carriers(result: ExporterResult) -> dict[Scope, list[tuple[_Labels, object]]]:
+    """Return by scope the objects that have its samples, with their identity labels."""
+    carriers: dict[Scope, list[tuple[_Labels, object]]] = {scope: [] for scope in Scope}
+    carriers[Scope.EXPORTER].append((_Labels(), result))
+    for target in result.targets:
+        labels = _Labels(("target", target.target)) if result.several_targets else _Labels()
+        carriers[Scope.TARGET].append((labels, target))
+        for engine in target.engines:
+            own = labels.plus(("model_name", "engine"), (engine.model_name, engine.engine))
+            carriers[Scope.ENGINE].append((own, engine))
+            carriers[Scope.WINDOW] += [(own.plus(("window",), (w.window,)), w) for w in engine.windows]
+    requests = result.requests
+    if requests is None:
+        return carriers
+    carriers[Scope.REQUESTS].append((_Labels(), requests))
+    for group in requests.groups:
+        own = _Labels(("model_name", group.model_name), ("request_type", group.request_type))
+        own = own.plus(("temperature",), (group.temperature,))
+        carriers[Scope.GROUP].append((own, group))
+    for tenant in requests.tenants:
+        own = _Labels(("model_name", tenant.model_name), ("tenant", tenant.tenant))
+        carriers[Scope.TENANT].append((own, tenant))
+    for item in requests.models:
+        own = _Labels(("model_name", item.model_name))
+        carriers[Scope.MODEL].append((own, item))
+        carriers[Scope.RECENT].append((own.plus(("window",), (item.window,)), item))
+    return carriers
+
+
+def _histogram(distribution: Distribution) -> Histogram:
+    """Return a distribution as a histogram: its bucket j counts the drafts with at most j accepted tokens."""
+    bounds = tuple(float(accepted) for accepted in range(len(distribution.buckets)))
+    return Histogram(bounds, distribution.buckets, distribution.count, distribution.sum)

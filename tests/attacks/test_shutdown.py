@@ -1,0 +1,122 @@
+"""Files that hang, and clients that have gone: the process goes on, and SIGTERM ends it."""
+
+import os
+import signal
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from faults.rig import STEADY, Surroundings, assert_alive, connect
+from support.certificates import Authority, server_side
+from support.exporter import RunningExporter, running_exporter
+from support.faulty_server import FaultyServer, raw, replay
+from support.ports import free_port
+from support.programs import COMMAND, clean_environment, eventually
+from tap.streams import ASKED
+
+pytestmark = pytest.mark.full
+
+
+def assert_ends(exporter: RunningExporter, seconds: float = 2.0) -> None:
+    """SIGTERM ends it within two seconds, on a machine that has no other work."""
+    code, took = exporter.terminate()
+    assert code == 0
+    assert took < seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert "Traceback" not in exporter.log()
+
+
+@pytest.fixture
+def surroundings(tmp_path: Path) -> Surroundings:
+    (tmp_path / "surroundings").mkdir()
+    return Surroundings(tmp_path / "surroundings")
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "trusted")
+
+
+@pytest.mark.parametrize("hanging", ["config.file", "vllm.ca-file", "tap.cert-file"])
+def test_files_that_hang(surroundings: Surroundings, authority: Authority, hanging: str) -> None:
+    """Probes, scrapes, polls and the tap go on with what was read before."""
+    port, [cert, key] = free_port(), authority.issue("127.0.0.1")
+    with FaultyServer(replay(), tls=server_side((cert, key))) as server:
+        flags = ("--vllm.ca-file", str(authority.file), "--tap.listen-address", f"127.0.0.1:{port}")
+        flags += ("--tap.cert-file", cert, "--tap.key-file", key)
+        settings = {"vllm": {"url": server.url}}
+        with running_exporter(*flags, *STEADY, config=settings, env=surroundings.env) as exporter:
+            exporter.wait_until_up()
+            files = {"config.file": exporter.config_file, "tap.cert-file": cert}
+            surroundings.hang(files.get(hanging, authority.file))
+            exporter.send(signal.SIGHUP)
+            polls = exporter.metrics().value("last_success_timestamp_seconds") or 0.0
+            with connect(f"https://127.0.0.1:{port}") as plain:
+                context = ssl.create_default_context(cafile=authority.file)
+                with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
+                    client.sendall(ASKED)
+                    assert client.recv(13) == b"HTTP/1.1 200 "
+            assert surroundings.hangs
+            exporter.wait_for(lambda m: (m.value("last_success_timestamp_seconds") or 0.0) > polls + 1)
+            assert_alive(exporter)
+            assert_ends(exporter)
+
+
+def test_a_token_file_that_hangs(tmp_path: Path) -> None:
+    """Polls fail and pushes are refused, each with the reason, and no thread is left behind for each."""
+    token = tmp_path / "token"
+    token.write_text("token")
+    with FaultyServer(replay()) as server:
+        flags = ("--vllm.url", server.url, "--vllm.bearer-token-file", str(token))
+        with running_exporter(*flags, "--push.bearer-token-file", str(token)) as exporter:
+            exporter.wait_until_up()
+            token.unlink()
+            os.mkfifo(token)  # opening it hangs until there is a writer
+            exporter.wait_for(lambda m: sum(m.errors().values()) >= 6)
+            assert_alive(exporter)
+            threads = list(Path(f"/proc/{exporter.pid}/task").iterdir())
+            assert len(threads) < 8, "a thread for each try"
+            pushed = exporter.post("/api/v1/requests")
+            assert pushed.status == 503
+            assert "was not read within" in pushed.text
+            assert_ends(exporter)
+
+
+@pytest.mark.parametrize("on_error", ["exit", "wait"])
+def test_a_configuration_that_hangs_at_the_start(
+    surroundings: Surroundings, tmp_path: Path, on_error: str
+) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text("vllm: {url: http://127.0.0.1:1}\n")
+    surroundings.hang(file)
+    words = [COMMAND, "--config.file", str(file), f"--startup.on-error={on_error}"]
+    environment = clean_environment(**surroundings.env)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment) as process:
+        eventually(lambda: surroundings.hangs)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_clients_that_have_gone_do_not_delay_the_end() -> None:
+    """A client closed its connection, and what the server sent after that was answered with a reset."""
+    tap = f"127.0.0.1:{free_port()}"
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with FaultyServer(raw(head, 1.0, b"1\r\na\r\n", 3600.0)) as server:
+        flags = (
+            "--vllm.url",
+            "http://127.0.0.1:1",
+            "--tap.listen-address",
+            tap,
+            "--tap.upstream",
+            server.url,
+        )
+        with running_exporter(*flags) as exporter:
+            with connect(f"http://{tap}") as client:
+                client.sendall(b"GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert client.recv(1000) == head
+            time.sleep(2)
+            assert exporter.metrics().value("tap_open_connections") == 1
+            assert_ends(exporter)

@@ -1,0 +1,68 @@
+"""The exporter in this process: reloads of its configuration file, and its health."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.serve.configuration import load
+from vllm_specdec_exporter.serve.exporter import Exporter
+
+SERVERS = "vllm: {url: [http://127.0.0.1:1, http://127.0.0.1:2]}\n"
+
+
+class Running:
+    """An exporter with a configuration file."""
+
+    def __init__(self, folder: Path, text: str, **flags: list[str]) -> None:
+        self.file = folder / "config.yml"
+        self.file.write_text(text)
+        flags = {name.replace("_", "."): value for name, value in flags.items()}
+        self.exporter = Exporter(lambda: load(flags, {}, str(self.file)))
+
+    async def reload(self, text: str) -> None:
+        self.file.write_text(text)
+        await self.exporter.reload()
+
+    @property
+    def servers(self) -> list[str]:
+        return [target.target for target in self.exporter.latest().targets]
+
+
+@pytest.mark.parametrize("flags", [{}, {"vllm_url": ["http://127.0.0.1:4"]}], ids=["servers", "others"])
+async def test_a_file_that_was_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, list[str]]
+) -> None:
+    """Or is half written: it is refused, and the servers stay; a good file is used again."""
+    monkeypatch.setattr("vllm_specdec_exporter.serve.exporter.RELOAD_SECONDS", 0.0)
+    text, lost = ("poll: {interval: 9s}\n", "any setting") if flags else (SERVERS, "vllm.url")
+    running = Running(tmp_path, text, **flags)
+    before = running.servers
+    for emptied in ("", "# nothing\n", "---\n", "null\n", "{}\n", "vllm:\n"):
+        with pytest.raises(ConfigError, match=f"config.file: it no longer has {lost}"):
+            await running.reload(emptied)
+        assert running.servers == before
+        assert not running.exporter.latest().reload.successful
+    if not flags:
+        with pytest.raises(ConfigError):
+            await running.reload("poll: {interval: 1s}\n")
+        before, text = ["http://127.0.0.1:1", "http://127.0.0.1:3"], SERVERS.replace(":2]", ":3]")
+    await running.reload(text)
+    assert running.exporter.latest().reload.successful
+    assert running.servers == before
+    await running.exporter.stop()
+
+
+async def test_health(tmp_path: Path) -> None:
+    """It is healthy before its start and after its stop; between them, while each loop runs."""
+    exporter = Running(tmp_path, SERVERS).exporter
+    assert exporter.healthy()
+    exporter.start()
+    assert exporter.healthy()
+    task = next(each for each in asyncio.all_tasks() if each.get_name().startswith("poll "))
+    task.cancel()
+    await asyncio.wait({task})
+    assert not exporter.healthy()
+    await exporter.stop()
+    assert exporter.healthy()
