@@ -146,6 +146,25 @@ def test_limits_are_those_of_the_code() -> None:
     assert len(rows) == len(_LIMITS) + 1
 
 
+def test_what_the_threat_model_promises_names_its_tests() -> None:
+    """Each section that promises something, and files that exist."""
+    sections = re.split(r"^##+ ", read("threat-model.md"), flags=re.MULTILINE)
+    named = {text.partition("\n")[0]: re.findall(r"`(tests/[\w/.]+)`", text) for text in sections}
+    assert [path for paths in named.values() for path in paths if not (ROOT / path).exists()] == []
+    promises_nothing = {
+        *(
+            "# Threat model",
+            "What it is",
+            "Who could do what",
+            "A neighbour in the pod",
+            "Limits",
+            "What remains",
+        ),
+        "Anyone who controls flags, environment or files",
+    }
+    assert {name for name, paths in named.items() if not paths} == promises_nothing
+
+
 def test_the_index_lists_every_page() -> None:
     """docs/README.md links to each page and schema beside it."""
     linked = set(re.findall(r"\]\(((?:reference/)?[\w.-]+)\)", read("README.md")))
