@@ -52,7 +52,17 @@ driver = "overlay"
 graphroot = "$work/storage"
 runroot = "$work/run"
 EOF
-printf '#!/bin/sh\nexec podman "$@"\n' > "$work/bin/docker"
+# `docker` is podman, which builds from the images made here; an index of packages may have a certificate of its own.
+cat > "$work/bin/docker" <<EOF
+#!/bin/sh
+if [ "\$1" = build ]; then
+  shift
+  [ ! -f /etc/pip.conf ] || set -- --volume /etc/pip.conf:/etc/pip.conf:ro "\$@"
+  set -- build --quiet --format docker --network host --volume /etc/ssl/certs:/etc/ssl/certs:ro \
+    --build-arg "PYTHON_IMAGE=$base" --build-arg "VERSION=${image#*:}" "\$@"
+fi
+exec podman "\$@"
+EOF
 chmod +x "$work/bin/docker"
 export CONTAINERS_CONF=$work/containers.conf CONTAINERS_STORAGE_CONF=$work/storage.conf PATH=$work/bin:$PATH
 
@@ -91,11 +101,11 @@ step "images of Python, Prometheus and Alertmanager"
 
 # --- the image of this tree
 
-own=(--volume /etc/ssl/certs:/etc/ssl/certs:ro)  # the package index may be a mirror with a certificate of its own
-[ ! -f /etc/pip.conf ] || own+=(--volume /etc/pip.conf:/etc/pip.conf:ro)
-podman build --quiet --format docker --network host "${own[@]}" --build-arg "PYTHON_IMAGE=$base" \
-  --build-arg "VERSION=${image#*:}" --tag "localhost/$image" . > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
-step "build of the image"
+readme() {  # a command of README.md as it stands there, by how it begins
+  awk -v begin="$1 " 'index($0, begin) == 1 { on = 1 } on { print; if (!/\\$/) exit }' README.md
+}
+bash -c "$(readme "docker build")" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+step "README.md: $(readme "docker build")"
 
 # --- the image as the chart runs it: any user, read-only, no capabilities, 128 MiB, 0.2 of a processor
 
@@ -104,13 +114,17 @@ memory() {  # VmRSS or VmHWM of a container's process, in MiB
 }
 used() { podman stats --no-stream --format '{{.CPUNano}}' sidecar; }  # processor time, in nanoseconds
 
-podman run --detach --name vllm --no-healthcheck "${hardened[@]}" --publish 127.0.0.1::9850 "$image" simulate \
-  --web.listen-address=127.0.0.1:8000 --num-speculative-tokens=4 --scenario=healthy > /dev/null
+podman run --detach --name vllm --no-healthcheck "${hardened[@]}" --publish 127.0.0.1::9850 --publish 127.0.0.1::8000 "$image" simulate \
+  --web.listen-address=0.0.0.0:8000 --num-speculative-tokens=4 --scenario=healthy > /dev/null
 address=http://$(podman port vllm 9850/tcp)
+# The flags of README.md's sidecar, and polls that make a minute of ten.
+mapfile -d '' -t flags < <("$python" -c '
+import re, sys, yaml
+(pod,) = re.findall(r"```yaml\n(initContainers:\n.*?)```", open("README.md").read(), re.DOTALL)
+sys.stdout.write("\0".join(yaml.safe_load(pod)["initContainers"][0]["args"]) + "\0")')
 started=$(date +%s%N)
 podman run --detach --name sidecar --no-healthcheck --network container:vllm --user 1000680000 "${hardened[@]}" \
-  "${limits[@]}" "$image" --startup.on-error=wait --vllm.url=http://127.0.0.1:8000 --poll.interval=1s \
-  '--spec.config={"method": "eagle3", "num_speculative_tokens": 4}' > /dev/null
+  "${limits[@]}" "$image" "${flags[@]}" --poll.interval=1s > /dev/null
 for _ in $(seq 600); do
   ! curl --fail --silent --output /dev/null "$address/-/ready" || break
   sleep 0.1
@@ -143,8 +157,16 @@ podman stop --time 10 sidecar > /dev/null
 code=$(podman inspect --format '{{.State.ExitCode}}' sidecar)
 [ "$code" = 0 ] || fail "exit code $code after SIGTERM"
 podman rm sidecar > /dev/null
-podman rm --force --time 0 vllm > /dev/null
 step "the image as the chart runs it"
+
+port=$(PYTHONPATH=tests "$python" -c 'from support.ports import free_port; print(free_port())')
+command=$(readme "docker run" | sed "s/127.0.0.1:8000/$(podman port vllm 8000/tcp)/; s/127.0.0.1:9850/127.0.0.1:$port/")
+bash -c "$command" > "$work/run.log" 2>&1 &
+curl --fail --silent --show-error --retry 100 --retry-delay 1 --retry-all-errors "http://127.0.0.1:$port/metrics" \
+  > "$work/metrics" 2> /dev/null || { cat "$work/run.log"; fail "README.md: docker run"; }
+grep --quiet '^vllm_specdec_up 1.0$' "$work/metrics" || fail "README.md: docker run does not read vLLM"
+podman rm --all --force --time 0 > /dev/null 2>&1
+step "README.md: docker run"
 
 release/smoke.sh "localhost/$image" > "$work/smoke.log" 2>&1 || { cat "$work/smoke.log"; fail "release/smoke.sh"; }
 step "release/smoke.sh"
