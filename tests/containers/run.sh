@@ -106,6 +106,16 @@ readme() {  # a command of README.md as it stands there, by how it begins
 }
 bash -c "$(readme "docker build")" > "$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 step "README.md: $(readme "docker build")"
+podman create --name content --no-healthcheck "$image" > /dev/null
+podman cp content:/opt/vllm-specdec-exporter "$work/venv"
+podman rm content > /dev/null
+PYTHONPATH=tests "$python" -m containers.image_content "$work/venv"
+podman run --rm --no-healthcheck "${hardened[@]}" --entrypoint python "$image" -I -c '
+import importlib
+from vllm_specdec_exporter.cli import COMMANDS
+for module, _ in COMMANDS.values():
+    importlib.import_module(f"vllm_specdec_exporter.{module}")'
+step "what is in the image"
 
 # --- the image as the chart runs it: any user, read-only, no capabilities, 128 MiB, 0.2 of a processor
 
