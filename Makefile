@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp bench check wheel dist release-check fuzz lock clean
+.PHONY: help demo test test-all test-rest lint generate pictures rules dashboards check-generated install-vllm test-vllm test-llamacpp test-containers bench check wheel dist release-check fuzz lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -51,6 +51,9 @@ test-llamacpp: $(STAMP) ## The exporter beside a real llama.cpp at prescribed ac
 	@bash tests/need.sh prometheus cmake g++
 	PYTHON=$(PYTHON) bash tests/llamacpp/install.sh $(LLAMACPP)
 	SPECDEC_LLAMACPP=$(CURDIR)/$(LLAMACPP) $(BIN)/python -m pytest tests/llamacpp/live.py -s $(ARGS)
+
+test-containers: $(STAMP) ## The image and docker-compose.yml in real containers, from Debian's packages alone: two minutes
+	bash tests/containers/run.sh $(BIN)/python
 
 lint: $(STAMP) ## Style, types, workflows
 	$(BIN)/ruff check .

@@ -42,7 +42,6 @@ _LONG = (
     "dashboards/test_pictures.py",
     "faults/test_responses.py",
     "attacks/test_listeners.py",
-    "docker/test_image.py",
     "cli/test_demo.py",
     "alerts/test_runbooks.py",
     "faults/test_disk.py",

@@ -28,6 +28,7 @@ has() {
     # Ubuntu's chromium is a snap; any of these browsers serves.
     chromium) command -v chromium || command -v chromium-browser || command -v google-chrome ;;
     systemd) command -v systemd-analyze ;;
+    netavark | aardvark-dns) ls "/usr/lib/podman/$1" ;;
     *) command -v "$1" ;;
   esac >/dev/null
 }

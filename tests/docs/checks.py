@@ -34,6 +34,10 @@ _LANGUAGES = {
 }
 #: What a block may be that is no code, as its marker says.
 _NOT_CODE = re.compile(r"a (drawing|formula|synopsis)\b")
+#: How a marker ends above commands that no test runs: when a person ran them, and with which versions.
+_BY_HAND = re.compile(r"; (?:by hand \d{4}-\d\d-\d\d, .*\d.*|not yet by hand)\Z")
+#: Pages for those who change the project, whose commands are its own.
+_FOR_DEVELOPERS = re.compile(r"CONTRIBUTING|tests/")
 _PROGRAM = re.compile(
     r"^(\$ |vllm-|kubectl |promtool |amtool |bash |pytest |curl |make |helm |docker )", re.MULTILINE
 )
@@ -62,6 +66,8 @@ def complaint(block: Block) -> str:
             return f"{block.where}: {error}"
         kinds = [KINDS.of(words) for line in lines for words in simple_commands(line)]
         needs_marker = any(kinds)
+        if block.reason and not _BY_HAND.search(block.reason) and not _FOR_DEVELOPERS.match(block.path):
+            return f"{block.where}: the marker does not say when it was run by hand: {_BY_HAND.pattern}"
     elif check is Check.DOCUMENT:
         reader = reader_of(block.document())
         if reader is None:

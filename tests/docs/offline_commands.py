@@ -76,8 +76,9 @@ def _kubectl(machine: Machine, words: list[str]) -> None:
 
 def _helm(machine: Machine, words: list[str]) -> None:
     """The chart renders with these values, beside those of an existing release."""
-    rest = [word for word in words[2:] if word not in ("--install", "--reuse-values")]
-    more = ["--set", "podMonitor.enabled=true"] if "--reuse-values" in words else []
+    kept = "--reset-then-reuse-values"
+    rest = [word for word in words[2:] if word not in ("--install", kept)]
+    more = ["--set", "podMonitor.enabled=true"] if kept in words else []
     printed = machine.shell(shlex.join(["helm", "template", *rest, *more]))
     _demand("kind:" in printed, words, "it makes no objects")
 

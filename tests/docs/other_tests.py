@@ -37,6 +37,7 @@ OTHER_TESTS = (
     OtherTest("docs/requests.md", ("python", "json"), "client/test_docs.py", 'push_request|"accepted"'),
     OtherTest("docs/requests.md", ("sh",), "client/test_docs.py", "^curl "),
     OtherTest("docs/operations.md", ("yaml",), "webconfig/test_docs.py", _WEB_CONFIGURATION),
+    OtherTest("README.md", ("sh",), "containers/run.sh", "^docker build "),
     OtherTest(_DEPLOYMENT, ("sh",), "systemd/test_unit.py", "^make wheel$"),
     OtherTest("helm/kustomize/README.md", ("yaml",), "injection/test_kustomize.py"),
     OtherTest(_DEPLOYMENT, ("yaml",), "injection/test_policy_admission.py", "^injection:|exporter/inject"),

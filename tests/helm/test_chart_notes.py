@@ -55,12 +55,13 @@ def test_what_is_missing_is_said() -> None:
             merged(INJECTION, at(injection__apiVersion="v1beta1")),
         ),
         ("rollout restart", INJECTION, STANDALONE),
+        ("Set exporter.resources, requests and", INJECTION, STANDALONE),
         ("vllm-specdec-exporter/inject=enabled", INJECTION, STANDALONE),
     ):
         assert words in notes(missing), words
         assert words not in notes(there), words
-    command = "helm upgrade specdec YOUR-CHART --namespace monitoring --reuse-values"
-    assert [word for word in (command, "podMonitor.labels.release=") if word not in notes({})] == []
+    command = "helm upgrade specdec YOUR-CHART --namespace monitoring --reset-then-reuse-values"
+    assert [word for word in (command, "prometheusLabels.release=") if word not in notes({})] == []
 
 
 def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
@@ -71,7 +72,9 @@ def test_the_labels_that_prometheus_must_look_for_are_said() -> None:
         "prometheusRule": RULES,
     }.items():
         assert "WITHOUT labels" in notes(bare), part
-        labelled = notes(merged(bare, {part: {"labels": {"release": "kps", "b": "c"}}}))
+        labelled = notes(
+            merged(bare, {part: {"labels": {"b": "c"}}}, at(prometheusLabels={"release": "kps"}))
+        )
         assert "WITHOUT labels" not in labelled, part
         assert [word for word in ("release=kps", "b=c", "Selector") if word not in labelled] == [], part
 

@@ -114,6 +114,8 @@ def assert_metadata(obj: Mapping[str, Any], case: ValueCase) -> None:
     own = {name: one for name, one in case.values.get("commonLabels", {}).items() if name not in LABELS}
     if not own.keys() & case.values.get("dashboards", {}).get("labels", {}).keys():
         assert labels.items() >= own.items()
+    selected = obj["apiVersion"] == "monitoring.coreos.com/v1"
+    assert selected * case.values.get("prometheusLabels", {}).get("tenant", "") == labels.get("tenant", "")
     annotations = case.values.get("commonAnnotations", {})
     assert metadata.get("annotations", {}).items() >= annotations.items()
 
@@ -146,6 +148,8 @@ def assert_standalone(objects: Mapping[str, dict[str, Any]]) -> None:
     assert set(deployment["selector"]["matchLabels"]) == SELECTOR
     assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(pod), "an upgrade would restart the pod"
     assert selector.items() <= pod.items()
+    for spread in deployment["template"]["spec"].get("topologySpreadConstraints", []):
+        assert spread["labelSelector"] == deployment["selector"]
     assert not selector.items() <= objects["Pod"]["metadata"]["labels"].items()
     if "ServiceMonitor" in objects:
         spec = objects["ServiceMonitor"]["spec"]

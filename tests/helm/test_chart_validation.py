@@ -50,14 +50,16 @@ ONLY_BY_HELM_4 = (
 #: Only reached where the schema is skipped.
 WITHOUT_SCHEMA = merged(INJECTION, {"injection": {"labels": {"vllm-specdec-exporter/inject": None}}})
 
-_FAIL = re.compile(r"""fail\s+(?:\(printf\s+)?(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)""")
+_FAIL = re.compile(r"""(?:fail|println)\s+(?:\(printf\s+)?(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)""")
 
 
 def texts() -> list[str]:
-    """Return the text of every `fail` of the templates, with the verbs of printf."""
+    """Return the text of every fault of the templates, with the verbs of printf."""
     templates = [path.read_text("utf-8") for path in (CHART / "templates").rglob("*") if path.is_file()]
     found = [match["text"][1:-1].replace('\\"', '"') for text in templates for match in _FAIL.finditer(text)]
-    assert len(found) == sum(text.count("{{- fail ") for text in templates) >= 20
+    assert (
+        len(found) == sum(len(re.findall(r"\{\{- (?:fail|println) [^.]", text)) for text in templates) >= 20
+    )
     return found
 
 
@@ -92,15 +94,26 @@ def test_contradictions_are_refused(tmp_path: Path) -> None:
 
     # Helm 4's library claims one version of Kubernetes; test_chart_conventions.py has others.
     written = [text for text in texts() if not text.startswith("injection.enabled needs Mutating")]
-    reached = {text for text in written for _, message in messages if says(text, message)}
+    lines = [line for _, message in messages for line in message.splitlines()]
+    reached = {text for text in written for line in lines if says(text, line)}
     assert set(written) == reached
     paths = {".".join(path[:depth]) for path in LEAVES for depth in range(1, len(path) + 1)}
     for begin, message in messages:
         assert message.startswith(begin)
-        assert any(says(text, message) for text in written), message
+        assert all(any(says(text, line) for text in written) for line in message.splitlines()), message
         assert set(re.findall(r"[a-zA-Z]+(?:\.[a-zA-Z]+)*", message)) & paths, message
         todo = r"\b(use|set|give|name|switch|remove|make|keep|enable|install|build|needs)\b"
         assert re.search(todo, message.lower()), message
+
+
+def test_all_faults_are_in_one_message() -> None:
+    """Also what only the container says, and the tap: a values file is mended in one go."""
+    faults = {"serviceMonitor.enabled": True, "injection.enabled": True, "image.repository": "", "env": []}
+    faults |= {"tap.enabled": True, "tap.port": 9850, "exporter.specConfig": "{a"}
+    begins = ("env: ", "serviceMonitor.enabled ", "tap.port ", "image.repository ", "exporter.specConfig ")
+    lines = refusal(_set({}, faults)).splitlines()
+    assert len(lines) == len(begins)
+    assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True)), lines
 
 
 @pytest.mark.full

@@ -41,14 +41,15 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- toYaml (merge $selector $own (.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{/* metadata of an object. Takes a dict: root, name, and optionally namespace, labels, annotations. */}}
+{{/* metadata of an object. Takes a dict: root, name, and optionally namespace, labels, annotations; prometheus for an
+object that a Prometheus selects. */}}
 {{- define "vllm-specdec-exporter.metadata" -}}
 {{- $labels := include "vllm-specdec-exporter.labels" .root | fromYaml }}
 {{- $annotations := merge (dict) (.annotations | default dict) (.root.Values.commonAnnotations | default dict) -}}
 name: {{ .name | quote }}
 namespace: {{ .namespace | default (include "vllm-specdec-exporter.namespace" .root) | quote }}
 labels:
-  {{- toYaml (merge (dict) $labels (.labels | default dict)) | nindent 2 }}
+  {{- toYaml (merge (dict) $labels (.labels | default dict) (hasKey . "prometheus" | ternary .root.Values.prometheusLabels (dict) | default dict)) | nindent 2 }}
 {{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

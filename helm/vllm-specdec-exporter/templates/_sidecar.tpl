@@ -124,8 +124,8 @@ the pod back: the sidecar says so and stands by until it is there.
 
 {{- define "vllm-specdec-exporter.image" -}}
 {{- $image := .Values.image }}
-{{- if not $image.repository }}
-{{- fail "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/deployment.md says how to build one" }}
+{{- with include "vllm-specdec-exporter.containerFaults" . | trim }}
+{{- fail . }}
 {{- end }}
 {{- $name := $image.repository }}
 {{- with ((.Values.global | default dict).imageRegistry | default $image.registry) }}
@@ -163,12 +163,6 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- $args = append $args (printf "--vllm.url=%s" .) }}
 {{- end }}
 {{- with $exporter.specConfig }}
-{{- /* Two conditions: Helm 3.6 evaluates all of an "and". */}}
-{{- if kindIs "string" . }}
-{{- if hasKey (fromJson .) "Error" }}
-{{- fail (printf "exporter.specConfig is not a JSON object: %s. Give it as vLLM has it, or as a map" .) }}
-{{- end }}
-{{- end }}
 {{- $args = append $args (printf "--spec.config=%s" (ternary . (toJson .) (kindIs "string" .))) }}
 {{- end }}
 {{- range $name, $number := $exporter.thresholds }}

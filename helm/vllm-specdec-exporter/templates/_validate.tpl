@@ -10,7 +10,7 @@ nodeSelector: use standalone.nodeSelector
 podAnnotations: use standalone.podAnnotations
 podMonitor.additionalLabels: use podMonitor.labels
 readinessProbe: leave it out, because vLLM would not be ready without the exporter; exporter.livenessProbe can be set
-releaseLabel: use podMonitor.labels, serviceMonitor.labels and prometheusRule.labels
+releaseLabel: use prometheusLabels, with the key release
 replicaCount: leave it out, because a second exporter of standalone.enabled would count every engine twice
 resources: use exporter.resources
 securityContext: use exporter.securityContext
@@ -22,8 +22,14 @@ volumeMounts: use exporter.extraVolumeMounts
 volumes: use exporter.extraVolumes
 {{- end }}
 
-{{/* What the schema cannot say: values that contradict each other. Each message says what to change. */}}
 {{- define "vllm-specdec-exporter.validate" -}}
+{{- with include "vllm-specdec-exporter.faults" . | trim }}
+{{- fail . }}
+{{- end }}
+{{- end }}
+
+{{/* What the schema cannot say: values that contradict each other. A line for each fault, which says what to change. */}}
+{{- define "vllm-specdec-exporter.faults" -}}
 {{- $v := .Values }}
 {{- range $path, $instead := include "vllm-specdec-exporter.hints" . | fromYaml }}
 {{- $place := $v }}
@@ -31,100 +37,105 @@ volumes: use exporter.extraVolumes
 {{- $place = get $place . }}
 {{- end }}
 {{- if hasKey $place (last (splitList "." $path)) }}
-{{- fail (printf "%s: %s. The chart has no such value" $path $instead) }}
+{{- println (printf "%s: %s. The chart has no such value" $path $instead) }}
 {{- end }}
 {{- end }}
 {{- /* Flux's GitRepository leaves links out, and Windows may write their targets as text. */}}
 {{- if and (or $v.prometheusRule.enabled $v.dashboards.enabled $v.alertmanagerConfig.enabled) (not (contains "groups:" (.Files.Get "files/rules/recording.yml"))) }}
-{{- fail "prometheusRule, dashboards and alertmanagerConfig need files that this copy of the chart has lost, because they are symbolic links: install the packaged chart, or a checkout that keeps links" }}
+{{- println "prometheusRule, dashboards and alertmanagerConfig need files that this copy of the chart has lost, because they are symbolic links: install the packaged chart, or a checkout that keeps links" }}
 {{- end }}
 {{- if and $v.serviceMonitor.enabled (not $v.standalone.enabled) }}
-{{- fail "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
+{{- println "serviceMonitor.enabled needs standalone.enabled: a sidecar has no Service. For sidecars set podMonitor.enabled instead" }}
 {{- end }}
 {{- if and $v.podMonitor.enabled (or $v.podMonitor.basicAuth $v.podMonitor.authorization) $v.podMonitor.namespaceSelector.any (eq (toJson $v.podMonitor.selector) "{}") }}
-{{- fail "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector" }}
+{{- println "podMonitor.basicAuth and podMonitor.authorization would be sent to every pod of the cluster that calls a port specdec-metrics: set podMonitor.namespaceSelector.matchNames or podMonitor.selector" }}
 {{- end }}
 {{- if and $v.standalone.enabled (eq (toJson $v.exporter.vllmUrls) "[\"http://127.0.0.1:8000\"]") }}
-{{- fail "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm-0.vllm.default:8000\"], or a headless Service, [\"dns+http://vllm.default.svc:8000\"]; an ordinary Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
+{{- println "standalone.enabled needs exporter.vllmUrls: there is no vLLM in its pod. Give the addresses of your vLLM pods, such as [\"http://vllm-0.vllm.default:8000\"], or a headless Service, [\"dns+http://vllm.default.svc:8000\"]; an ordinary Service in front of several replicas gives the counters of another one with each poll, use sidecars there" }}
 {{- end }}
 {{- if and $v.standalone.enabled (not (regexMatch "^[a-z]" (include "vllm-specdec-exporter.fullname" .))) }}
-{{- fail (printf "standalone.enabled makes a Service, which would be called %s, and a Service's name begins with a letter: set fullnameOverride" (include "vllm-specdec-exporter.fullname" .)) }}
+{{- println (printf "standalone.enabled makes a Service, which would be called %s, and a Service's name begins with a letter: set fullnameOverride" (include "vllm-specdec-exporter.fullname" .)) }}
 {{- end }}
 {{- if and $v.standalone.enabled $v.injection.enabled }}
-{{- fail "standalone.enabled and injection.enabled share exporter.*, and mean different servers by exporter.vllmUrls: install the chart twice, once for each" }}
+{{- println "standalone.enabled and injection.enabled share exporter.*, and mean different servers by exporter.vllmUrls: install the chart twice, once for each" }}
 {{- end }}
 {{- range $name, $monitor := dict "podMonitor" $v.podMonitor "serviceMonitor" $v.serviceMonitor }}
 {{- if and $monitor.enabled $monitor.interval $monitor.scrapeTimeout }}
 {{- if gt (include "vllm-specdec-exporter.milliseconds" $monitor.scrapeTimeout | int64) (include "vllm-specdec-exporter.milliseconds" $monitor.interval | int64) }}
-{{- fail (printf "%s.scrapeTimeout %s is longer than %s.interval %s, which the operator refuses: set it to at most the interval" $name $monitor.scrapeTimeout $name $monitor.interval) }}
+{{- println (printf "%s.scrapeTimeout %s is longer than %s.interval %s, which the operator refuses: set it to at most the interval" $name $monitor.scrapeTimeout $name $monitor.interval) }}
 {{- end }}
 {{- end }}
 {{- if and $monitor.enabled $monitor.basicAuth $monitor.authorization }}
-{{- fail (printf "%s.basicAuth and %s.authorization exclude each other: keep one" $name $name) }}
+{{- println (printf "%s.basicAuth and %s.authorization exclude each other: keep one" $name $name) }}
 {{- end }}
 {{- if and $monitor.enabled $monitor.tlsConfig (eq ($monitor.scheme | default (include "vllm-specdec-exporter.scheme" $)) "http") }}
-{{- fail (printf "%s.tlsConfig without TLS: set webConfig.tls, or %s.scheme to https" $name $name) }}
+{{- println (printf "%s.tlsConfig without TLS: set webConfig.tls, or %s.scheme to https" $name $name) }}
 {{- end }}
 {{- end }}
 {{- if and $v.vllmPodMonitor.enabled (not $v.vllmPodMonitor.selector) }}
-{{- fail "vllmPodMonitor.enabled needs vllmPodMonitor.selector: the labels of vLLM's pods, such as {matchLabels: {app: vllm}}" }}
+{{- println "vllmPodMonitor.enabled needs vllmPodMonitor.selector: the labels of vLLM's pods, such as {matchLabels: {app: vllm}}" }}
 {{- end }}
 {{- if and $v.vllmPodMonitor.enabled (has $v.vllmPodMonitor.port (list "specdec-metrics" "tap")) }}
-{{- fail "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to podMonitor" }}
+{{- println "vllmPodMonitor.port is the exporter's port: name vLLM's own, and leave the exporter to podMonitor" }}
 {{- end }}
 {{- if and (or $v.webConfig.tls $v.webConfig.clientCertificates) (not $v.webConfig.existingSecret) }}
-{{- fail "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret: name that Secret" }}
+{{- println "webConfig.tls and webConfig.clientCertificates describe what is in webConfig.existingSecret: name that Secret" }}
 {{- end }}
 {{- if and $v.prometheusRule.enabled (not $v.prometheusRule.groups.recording) }}
+{{- $others := list }}
 {{- range $name, $on := omit $v.prometheusRule.groups "recording" }}
-{{- if $on }}
-{{- fail (printf "prometheusRule.groups.recording is off, and prometheusRule.groups.%s is made of what it records: switch it on, or the others off" $name) }}
+{{- $others = $on | ternary (append $others $name) $others }}
 {{- end }}
+{{- with $others }}
+{{- println (printf "prometheusRule.groups.recording is off, and %s of prometheusRule.groups are made of what it records: switch it on, or the others off" (join ", " .)) }}
 {{- end }}
 {{- end }}
 {{- if and $v.alertmanagerConfig.enabled (not $v.alertmanagerConfig.receivers.page) (not $v.alertmanagerConfig.receivers.ticket) }}
-{{- fail "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of anything. Example: --set alertmanagerConfig.receivers.ticket.slackConfigs[0].channel=#specdec" }}
+{{- println "alertmanagerConfig.enabled needs alertmanagerConfig.receivers.page or .ticket: nobody would be told of anything. Example: --set alertmanagerConfig.receivers.ticket.slackConfigs[0].channel=#specdec" }}
 {{- end }}
 {{- if and $v.dashboards.enabled (hasKey ($v.dashboards.labels | default dict) $v.dashboards.label) (ne (get $v.dashboards.labels $v.dashboards.label) $v.dashboards.labelValue) }}
-{{- fail (printf "dashboards.labels gives %s another value than dashboards.labelValue: remove it from dashboards.labels" $v.dashboards.label) }}
+{{- println (printf "dashboards.labels gives %s another value than dashboards.labelValue: remove it from dashboards.labels" $v.dashboards.label) }}
 {{- end }}
 {{- if and $v.dashboards.grafanaDashboard.enabled (not $v.dashboards.enabled) }}
-{{- fail "dashboards.grafanaDashboard.enabled needs dashboards.enabled: its resources refer to the ConfigMaps" }}
+{{- println "dashboards.grafanaDashboard.enabled needs dashboards.enabled: its resources refer to the ConfigMaps" }}
 {{- end }}
 {{- if $v.networkPolicy.enabled }}
 {{- if not (or $v.standalone.enabled $v.networkPolicy.sidecar.podSelector) }}
-{{- fail "networkPolicy.enabled has nothing to protect: enable standalone, or set networkPolicy.sidecar.podSelector to the labels of the pods with sidecars" }}
+{{- println "networkPolicy.enabled has nothing to protect: enable standalone, or set networkPolicy.sidecar.podSelector to the labels of the pods with sidecars" }}
 {{- end }}
 {{- if and $v.networkPolicy.sidecar.podSelector (not $v.networkPolicy.sidecar.keepOpen) }}
-{{- fail "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty: that would cut vLLM off. Name its ports, such as [8000]" }}
+{{- println "networkPolicy.sidecar.podSelector selects pods of vLLM, and networkPolicy.sidecar.keepOpen is empty: that would cut vLLM off. Name its ports, such as [8000]" }}
 {{- end }}
 {{- end }}
 {{- if $v.tap.enabled }}
 {{- include "vllm-specdec-exporter.validateTap" . }}
 {{- end }}
+{{- if or $v.injection.enabled $v.standalone.enabled }}
+{{- include "vllm-specdec-exporter.containerFaults" . }}
+{{- end }}
 {{- range $v.exporter.extraArgs }}
 {{- if or (hasPrefix "--config.check" .) (eq "--help" .) (eq "-h" .) (eq "--version" .) }}
-{{- fail (printf "exporter.extraArgs has %s, with which the exporter ends at once: remove it" .) }}
+{{- println (printf "exporter.extraArgs has %s, with which the exporter ends at once: remove it" .) }}
 {{- end }}
 {{- if or (hasPrefix "--vllm.url" .) (hasPrefix "--spec.config" .) }}
-{{- fail (printf "exporter.extraArgs has %s: set exporter.vllmUrls and exporter.specConfig instead, which annotations of pods can replace" .) }}
+{{- println (printf "exporter.extraArgs has %s: set exporter.vllmUrls and exporter.specConfig instead, which annotations of pods can replace" .) }}
 {{- end }}
 {{- if hasPrefix "--startup.on-error" . }}
-{{- fail (printf "exporter.extraArgs has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" .) }}
+{{- println (printf "exporter.extraArgs has %s: a sidecar waits and the standalone exporter exits, and neither can be changed: remove it" .) }}
 {{- end }}
 {{- if or (hasPrefix "--tap." .) (hasPrefix "--push." .) }}
-{{- fail (printf "exporter.extraArgs has %s: set tap and push instead, which ports, Services and volumes go by" .) }}
+{{- println (printf "exporter.extraArgs has %s: set tap and push instead, which ports, Services and volumes go by" .) }}
 {{- end }}
 {{- if or (hasPrefix "--web.listen-address" .) (hasPrefix "--web.config.file" .) }}
-{{- fail (printf "exporter.extraArgs has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .) }}
+{{- println (printf "exporter.extraArgs has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .) }}
 {{- end }}
 {{- end }}
 {{- range $v.exporter.extraEnv }}
 {{- if has .name (list "VLLM_SPECDEC_EXPORTER_WEB_LISTEN_ADDRESS" "VLLM_SPECDEC_EXPORTER_WEB_CONFIG_FILE" "VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR") }}
-{{- fail (printf "exporter.extraEnv has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .name) }}
+{{- println (printf "exporter.extraEnv has %s: set exporter.port and webConfig instead, which the probes and monitors go by" .name) }}
 {{- end }}
 {{- if regexMatch "^VLLM_SPECDEC_EXPORTER_(TAP|PUSH)_" (toString .name) }}
-{{- fail (printf "exporter.extraEnv has %s: set tap and push instead, which ports, Services and volumes go by" .name) }}
+{{- println (printf "exporter.extraEnv has %s: set tap and push instead, which ports, Services and volumes go by" .name) }}
 {{- end }}
 {{- end }}
 {{- $resources := $v.exporter.resources | default dict }}
@@ -134,7 +145,7 @@ volumes: use exporter.extraVolumes
 {{- $request := get ($resources.requests | default dict) $resource | toString | default $limit }}
 {{- if or (not $limit) (ne (include "vllm-specdec-exporter.quantity" $request) (include "vllm-specdec-exporter.quantity" $limit)) }}
 {{- if not $v.exporter.allowBurstable }}
-{{- fail (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
+{{- println (printf "exporter.resources: the request and the limit of %s differ or are missing, which would make a Guaranteed vLLM pod Burstable and cost it its exclusive CPUs. Make them equal, or set exporter.allowBurstable" $resource) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -144,24 +155,35 @@ volumes: use exporter.extraVolumes
 {{- define "vllm-specdec-exporter.validateTap" -}}
 {{- $v := .Values }}
 {{- if eq (int $v.tap.port) (int $v.exporter.port) }}
-{{- fail (printf "tap.port and exporter.port are both %d: give the tap another one" (int $v.tap.port)) }}
+{{- println (printf "tap.port and exporter.port are both %d: give the tap another one" (int $v.tap.port)) }}
 {{- end }}
 {{- if and (or (gt (len $v.exporter.vllmUrls) 1) (hasPrefix "dns" (first $v.exporter.vllmUrls))) (not $v.tap.upstream) }}
-{{- fail "exporter.vllmUrls means several servers, and the tap stands before one: set tap.upstream to its address" }}
+{{- println "exporter.vllmUrls means several servers, and the tap stands before one: set tap.upstream to its address" }}
 {{- end }}
 {{- $itself := printf "^https?://([^/@]*@)?(127[.][0-9.]+|localhost|\\[::1\\]|0[.]0[.]0[.]0):%d(/|$)" (int $v.tap.port) }}
 {{- range prepend $v.exporter.vllmUrls ($v.tap.upstream | default "") }}
 {{- if regexMatch $itself . }}
-{{- fail (printf "tap.port is the port of %s: the tap would stand before itself, or in vLLM's place. Give it another one, and leave exporter.vllmUrls and tap.upstream to vLLM's own" .) }}
+{{- println (printf "tap.port is the port of %s: the tap would stand before itself, or in vLLM's place. Give it another one, and leave exporter.vllmUrls and tap.upstream to vLLM's own" .) }}
 {{- end }}
 {{- end }}
 {{- if and $v.standalone.enabled (eq (int $v.standalone.service.tapPort) (int $v.standalone.service.port)) }}
-{{- fail (printf "standalone.service.port and standalone.service.tapPort are both %d: give one of them another" (int $v.standalone.service.port)) }}
+{{- println (printf "standalone.service.port and standalone.service.tapPort are both %d: give one of them another" (int $v.standalone.service.port)) }}
 {{- end }}
 {{- range $v.networkPolicy.sidecar.keepOpen }}
 {{- if and $v.networkPolicy.enabled $v.networkPolicy.tapFrom (eq (int .) (int $v.tap.port)) }}
-{{- fail (printf "networkPolicy.sidecar.keepOpen opens %d to everybody, which networkPolicy.tapFrom closes: remove it from one of them" (int .)) }}
+{{- println (printf "networkPolicy.sidecar.keepOpen opens %d to everybody, which networkPolicy.tapFrom closes: remove it from one of them" (int .)) }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The same for the container; a chart of yours that includes the sidecar comes here as well. */}}
+{{- define "vllm-specdec-exporter.containerFaults" -}}
+{{- if not .Values.image.repository }}
+{{- println "image.repository is empty: set image.registry and image.repository to an image that your nodes can pull; docs/deployment.md says how to build one" }}
+{{- end }}
+{{- $config := .Values.exporter.specConfig }}
+{{- if and $config (kindIs "string" $config) (hasKey (fromJson (toString $config)) "Error") }}
+{{- println (printf "exporter.specConfig is not a JSON object: %s. Give it as vLLM has it, or as a map" $config) }}
 {{- end }}
 {{- end }}
 
