@@ -86,7 +86,7 @@ latency: list[Panel] = [
             ),
             threshold_lines(VERMILION),
         ],
-        no_value="no baseline: record one with vllm-specdec-exporter baseline",
+        no_value="no baseline: run vllm-specdec-exporter history --out, or baseline",
         rows=9,
     ),
     TimeSeries(

@@ -184,6 +184,8 @@ def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[
     # Not from the environment: a token for vLLM must not go to another server.
     values, _ = gather(OPTIONS, vars(args), {}, None)
     values["vllm.url"] = (parsed("URL", url, parse_target),)
+    if "?" in values["vllm.url"][0].url:
+        raise ConfigError("URL: allowed: the address of the server, without a query")
     expected, done = 0, 0
 
     def plan(number: int) -> None:

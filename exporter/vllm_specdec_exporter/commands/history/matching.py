@@ -274,7 +274,8 @@ def _reach(
         square = math.fsum(u * u for u in sums.values()) * number / (number - 1)
         products = math.fsum(u * sums[block + 1] for block, u in sums.items() if block + 1 in sums)
         r = products / square if square > 0 else 0.0
-        r = min(max(0.0, r + (1 + 4 * r) / number), _MAX_CORRELATION)
+        # Its bias, for half of the blocks on each side, each around a mean of its own.
+        r = min(max(0.0, r + 2 * (1 + 4 * r) / len(sums)), _MAX_CORRELATION)
         freedom = max(1, round(number * (1 - r * r) / (1 + r * r)) - 1)
         reach = t_quantile(freedom) * math.sqrt(square * (1 + r) / (1 - r))
         widest = max(widest or 0.0, reach)
