@@ -139,10 +139,8 @@ class _Collected:
         if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
             raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
         if key not in self.engines and len(self.engines) >= MAX_ENGINES:
-            parts = {
-                part.rpartition("=")[0] or "engine" for own in self.engines for part in own.engine.split(",")
-            }
-            labels = ", ".join(sorted(parts))
+            parts = ",".join(own.engine for own in self.engines).split(",")
+            labels = ", ".join(sorted({part.rpartition("=")[0] or "engine" for part in parts}))
             raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response, by {labels}")
         return self.engines.setdefault(key, {})
 
