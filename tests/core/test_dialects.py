@@ -267,9 +267,9 @@ class TestIdentity:
         rows = [f'{DRAFTS}{{engine="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
 
         assert len(read(lines(*rows[:-1])).engines) == MAX_ENGINES == 256
-        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by engine"
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, by engine"
         rows = [f'{DRAFTS}{{instance="{i}"}} 1' for i in range(MAX_ENGINES + 1)]
-        assert malformed(lines(*rows)) == "more than 256 engines in one response, most by instance"
+        assert malformed(lines(*rows)) == "more than 256 engines in one response, by instance"
 
 
 class TestMerging:

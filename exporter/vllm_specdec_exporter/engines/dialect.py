@@ -146,6 +146,10 @@ class Dialect:
         names = self._identifying | self._excluding | frozenset(self.fields) | self.info_names
         return names | frozenset(self.category_fields)
 
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        return self.parts.union(self.ranks, {"pid"})
+
     def may_be(self, seen: set[str]) -> bool:
         """Return whether any of these sample names identifies this dialect."""
         return not self._identifying.isdisjoint(seen)
@@ -161,14 +165,15 @@ class Dialect:
         choice. The series of its ranks lack them, while a label that a gateway adds is in all series.
         """
         if not self.ranks:
-            return self.parts | {"pid"}
+            return self._parts
         of_ranks: set[str] = set()
         of_requests: set[str] = set()
         for labels in {line.labels for line in lines}:
             names = {name for name, _ in labels}
             (of_requests if names.isdisjoint(self.ranks) else of_ranks).update(names)
         requests = of_requests - of_ranks if of_ranks else set()
-        return self.parts.union(self.ranks, requests - IDENTITY, {"pid"})
+        requests -= IDENTITY
+        return self._parts | requests if requests else self._parts
 
     def of_category(self, line: SampleLine) -> tuple[str, int] | None:
         """Return the field of a series by its label `category`, ``None`` if it has none."""

@@ -136,8 +136,9 @@ class _Collected:
         if max(len(key.model_name), len(key.engine)) > MAX_LABEL:
             raise MalformedExposition(f"{line.name}: a label of more than {MAX_LABEL} characters")
         if key not in self.engines and len(self.engines) >= MAX_ENGINES:
-            label = _most_varied(self.engines)
-            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response, most by {label}")
+            parts = ",".join(own.engine for own in self.engines).split(",")
+            labels = ", ".join(sorted({part.rpartition("=")[0] or "engine" for part in parts}))
+            raise MalformedExposition(f"more than {MAX_ENGINES} engines in one response, by {labels}")
         return self.engines.setdefault(key, {})
 
     def _reject(self, key: EngineKey, attribute: str, line: SampleLine) -> None:
@@ -163,17 +164,6 @@ class _Collected:
             self.defects[key].append(
                 f"more than {MAX_ALL_POSITIONS} positions in one response: per-position values ignored"
             )
-
-
-def _most_varied(keys: Iterable[EngineKey]) -> str:
-    """Return the label that separates the most of these engines."""
-    values: defaultdict[str, set[str]] = defaultdict(set)
-    for key in keys:
-        values["model_name"].add(key.model_name)
-        for part in key.engine.split(","):
-            name, _, value = part.rpartition("=")
-            values[name or "engine"].add(value)
-    return max(values, key=lambda name: len(values[name]))
 
 
 _PASSIVE = "a prefill worker: the decode workers verify drafts and count them"

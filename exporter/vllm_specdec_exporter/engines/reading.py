@@ -39,7 +39,8 @@ class EngineKey(NamedTuple):
     @property
     def server(self) -> str:
         """The part that engines of one server share: the labels that separate, without `engine`."""
-        return ",".join(part for part in self.engine.split(",") if "=" in part)
+        separated = "=" in self.engine
+        return ",".join(part for part in self.engine.split(",") if "=" in part) if separated else ""
 
 
 class Counters(Struct, frozen=True):
@@ -184,8 +185,9 @@ class Reading(Struct, frozen=True):
 
     def engines_beside(self, key: EngineKey) -> int:
         """Return the number of engines of this model that its server has, with this one."""
-        own = (key.model_name, key.server)
-        return sum((engine.key.model_name, engine.key.server) == own for engine in self.engines)
+        of_model = [engine.key for engine in self.engines if engine.key.model_name == key.model_name]
+        server = key.server
+        return sum(other.server == server for other in of_model) if len(of_model) > 1 else len(of_model)
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:

@@ -190,7 +190,7 @@ def find(
     )
     for known in known_problems(setup) if case.vllm else ():
         findings += hint(known.text, f"{known.action} ({known.reference}.)")
-    if unknown := ", ".join(case.speculation.unknown):
+    if case.speculation.document and (unknown := ", ".join(case.speculation.unknown)):
         findings += hint(
             f"--spec.config has what is not known here: {unknown}",
             "Costs and advice do not consider it. Check the spelling; a newer vLLM may have it.",

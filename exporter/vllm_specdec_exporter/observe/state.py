@@ -160,8 +160,9 @@ class EngineState(Struct, frozen=True):
         for window in settings.windows:
             increase = window_delta(self.history, window, slack)
             if increase is not None:
-                loads = self.history.batch_sizes(time - window.seconds - slack)
-                scheduled = settings.speculation.scheduled_k_of(*loads) if loads else None
+                speculation, since = settings.speculation, time - window.seconds - slack
+                loads = self.history.batch_sizes(since) if speculation.schedule else None
+                scheduled = speculation.scheduled_k_of(*loads) if loads else None
                 least = settings.thresholds.minimum_drafts
                 increases[window] = _without_undrafted(increase, scheduled, least)
         return increases

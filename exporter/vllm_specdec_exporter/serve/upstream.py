@@ -22,7 +22,9 @@ import aiohttp
 from .. import __version__
 from ..config.files import TokenError, read_token
 from ..config.values import secret_parameters
+from ..engines import Unrecognized, read
 from ..engines.server_info import read_version
+from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
 from .upstream_tls import UpstreamTLS
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..config.values import Target
+    from ..engines.reading import Reading
     from .upstream_tls import UpstreamConfig
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
@@ -166,6 +169,16 @@ class Upstream:
             return await self._get(self._target.polled_url, _TEXT, self._config.timeout, MAX_BODY)
         except PollError as error:
             raise PollError(error.reason, self.mask(str(error))) from error
+
+    async def read(self, *, latencies: bool = False) -> Reading:
+        """Return the parsed metrics, or raise PollError, with credentials masked."""
+        response = await self.fetch()
+        try:
+            return read(response.body, response.content_type, latencies=latencies)
+        except MalformedExposition as error:
+            raise PollError("malformed", self.mask(str(error))) from error
+        except Unrecognized as error:
+            raise PollError("unrecognized", self.mask(str(error))) from error
 
     async def document(self, name: str, seconds: float, limit: int) -> bytes:
         """Return the JSON document `name` beside the metrics, or raise PollError; `seconds` is the limit."""

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import engines
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
@@ -72,7 +71,7 @@ class Watcher:
 
         PollError if the server cannot be reached or parsed, BaselineError if there is nothing to record.
         """
-        reading = await self._read()
+        reading = await self._upstream.read(latencies=True)
         models = sorted({engine.key.model_name for engine in reading.engines})
         if not self._model_name and len(models) > 1:
             names = ", ".join(models)
@@ -100,7 +99,7 @@ class Watcher:
             beat = max(beat + interval, self._clock())
             await asyncio.sleep(min(beat - self._clock(), seconds - passed))
             try:
-                self._observe(await self._read())
+                self._observe(await self._upstream.read(latencies=True))
             except PollError:
                 self.missed += 1
                 for recorder in self._recorders.values():
@@ -128,15 +127,6 @@ class Watcher:
             recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             buckets=together.buckets(),
         )
-
-    async def _read(self) -> Reading:
-        answer = await self._upstream.fetch()
-        try:
-            return engines.read(answer.body, answer.content_type, latencies=True)
-        except MalformedExposition as error:
-            raise PollError("malformed", self._upstream.mask(str(error))) from error
-        except engines.Unrecognized as error:
-            raise PollError("unrecognized", str(error)) from error
 
     def _engines(self, reading: Reading) -> list[EngineReading]:
         return [engine for engine in reading.engines if engine.key.model_name == self._model_name]

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from ... import engines
 from ...engines.reading import Counters, sum_known
-from ...exposition.text import MalformedExposition
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...serve.upstream import PollError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,11 +67,8 @@ class CounterReader:
 
     async def read(self) -> CounterSample:
         """Read the metrics; PollError if they cannot be read."""
-        answer = await self.upstream.fetch()
-        try:
-            return CounterSample(self.clock(), engines.read(answer.body, answer.content_type))
-        except (MalformedExposition, engines.Unrecognized) as error:
-            raise PollError("malformed", self.upstream.mask(str(error))) from error
+        reading = await self.upstream.read()
+        return CounterSample(self.clock(), reading)
 
     async def rest(
         self, since: CounterSample | None = None, tokens: float = 0.0, *, quiet: float, limit: float
