@@ -273,7 +273,9 @@ class Exporter:
     async def _log(self) -> None:
         while True:
             await asyncio.sleep(self.config.log_interval)
-            logs.write(aggregate(self.latest()))
+            for event in aggregate(self.latest()):
+                logs.write((event,))
+                await asyncio.sleep(0)  # a thousand lines must not block other tasks
 
 
 def _kept(before: Poller | None, new: Poller) -> Poller:

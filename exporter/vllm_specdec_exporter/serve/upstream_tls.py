@@ -10,6 +10,7 @@ import json
 import logging
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..config.files import stamp
@@ -48,30 +49,31 @@ class UpstreamConfig:
         return [*kept, *((names[name.lower()], value) for name, value in self.headers)]
 
 
-class CertificateFiles:
-    """Certificate files, loaded again when they change; raises ValueError if they cannot be used now.
+class ReloadedTLS:
+    """A TLS context that follows changes of its files; raises ValueError if they cannot be used now.
 
-    If the new files cannot be used, the loaded certificate stays. Loading is tried again each time, because
-    the cause may be temporary; each version of the files is logged once. `load` raises ValueError, which
-    names the files; an empty path is ignored.
+    If the new files cannot be used, the loaded ones stay. Loading is tried again each time, because the cause
+    may be temporary; each version of the files is logged once. `make` returns the context, or raises
+    ValueError, which names the files; an empty path is ignored.
     """
 
-    def __init__(self, paths: Sequence[str], load: Callable[[], None]) -> None:
+    def __init__(self, paths: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
         self._paths = tuple(paths)
-        self._load = load
+        self._make = make
         self._rejected: tuple[tuple[int, ...], ...] | None = None
         self._threads = SharedThreads()
         self._loaded = self._stamps()
-        load()
+        self._context = make()
 
-    async def refresh(self) -> None:
-        """Load the files if they have changed since they were last loaded.
+    async def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection.
 
         Files that hang delay one caller, by `_WAIT_SECONDS`; the others go on with what is loaded.
         """
         if not self._threads.are_busy:
             with contextlib.suppress(TimeoutError):
                 await self._threads.read(self._refresh, seconds=_WAIT_SECONDS)
+        return self._context
 
     def _refresh(self) -> None:
         stamps = self._stamps()
@@ -79,7 +81,7 @@ class CertificateFiles:
             self._rejected = None
             return
         try:
-            self._load()
+            self._context = self._make()
         except ValueError as error:
             if stamps != self._rejected:
                 self._rejected = stamps
@@ -116,21 +118,11 @@ def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSL
     return context
 
 
-class UpstreamTLS:
-    """The TLS context for https servers, which follows changes of the files; ValueError for unusable ones."""
+class UpstreamTLS(ReloadedTLS):
+    """The TLS context for https servers."""
 
     def __init__(self, config: UpstreamConfig) -> None:
-        self._config = config
-        paths = (config.ca_file, config.cert_file, config.key_file)
-        self._files = CertificateFiles(paths, self._load)
-
-    async def context(self) -> ssl.SSLContext:
-        """Return the current context. Call it before each connection."""
-        await self._files.refresh()
-        return self._context
-
-    def _load(self) -> None:
-        self._context = tls_context(self._config)
+        super().__init__((config.ca_file, config.cert_file, config.key_file), partial(tls_context, config))
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:

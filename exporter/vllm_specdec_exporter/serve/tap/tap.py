@@ -21,7 +21,7 @@ from .. import logs
 from ..connection_limits import MAX_CONNECTIONS
 from ..discovery import Resolver
 from ..sockets import Listener
-from ..upstream_tls import CertificateFiles, UpstreamTLS, load_certificate
+from ..upstream_tls import ReloadedTLS, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
 
@@ -171,7 +171,7 @@ class TapService:
         self._trust = _trust(upstream)
         try:
             tls = UpstreamTLS(upstream).context if config.upstream.url.startswith("https:") else None
-            certificate = ClientTLS(config.cert_file, config.key_file) if config.cert_file else None
+            certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
         except ValueError as error:
             raise ConfigError(str(error)) from error
         self._certificate = certificate
@@ -191,7 +191,7 @@ class TapService:
             listener = await Listener.open(host, port, _BACKLOG, is_full=self.tap.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
-        context = self._certificate.current if self._certificate is not None else None
+        context = self._certificate.context if self._certificate is not None else None
         try:
             listener.serve(lambda *_: self.tap.accept(), context)
         except OSError:
@@ -248,20 +248,13 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
     return upstream.ca_file, upstream.cert_file, upstream.key_file, upstream.insecure_skip_verify
 
 
-class ClientTLS:
-    """The certificate towards clients, reloaded when its files change; unusable files raise ValueError."""
+def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
+    """Return the TLS context towards clients; raise ValueError for files that cannot be used."""
 
-    def __init__(self, cert_file: str, key_file: str) -> None:
-        self._paths = (cert_file, key_file)
-        self._files = CertificateFiles(self._paths, self._load)
-
-    async def current(self) -> ssl.SSLContext:
-        """Return the context for a new connection; changed files that are invalid are ignored."""
-        await self._files.refresh()
-        return self._context
-
-    def _load(self) -> None:
+    def make() -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.set_alpn_protocols(["http/1.1"])
-        load_certificate(context, self._paths, ("--tap.cert-file", "--tap.key-file"))
-        self._context = context
+        load_certificate(context, (cert_file, key_file), ("--tap.cert-file", "--tap.key-file"))
+        return context
+
+    return ReloadedTLS((cert_file, key_file), make)
