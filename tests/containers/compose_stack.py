@@ -74,7 +74,9 @@ class Stack:
     def up(self) -> None:
         """Start the containers, and wait until the health check of each succeeds."""
         self.compose("up", "--detach", "--no-build")
-        for name in self.containers():
+        names = self.containers()
+        assert len(names) == len(_document()["services"]), names
+        for name in names:
             within(_PATIENCE, f"healthy: {name}", lambda name=name: self._is_healthy(name))
 
     def _is_healthy(self, name: str) -> bool:

@@ -44,7 +44,7 @@ FOREIGN = (
     # Alertmanager, amtool, Thanos
     *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
     # kubectl, Helm, Docker, pip
-    *("--reuse-values", "--reset-then-reuse-values"),
+    *("--reuse-values", "--reset-then-reuse-values", "--format"),
     *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
 )
 #: Programs of others: what their flags are is their matter.

@@ -61,6 +61,8 @@ def test_what_is_missing_is_said() -> None:
         assert words in notes(missing), words
         assert words not in notes(there), words
     command = "helm upgrade specdec YOUR-CHART --namespace monitoring --reset-then-reuse-values"
+    for values in ({}, SIDECAR):
+        assert "Upgrade with -f values.yaml" in notes(values)
     assert [word for word in (command, "prometheusLabels.release=") if word not in notes({})] == []
 
 
