@@ -37,7 +37,7 @@ _LIMITS = {
     "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
     "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
     "a configuration file": "config.files.MAX_BYTES",
-    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream.MAX_OVERHEAD",
+    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream_socket.MAX_OVERHEAD",
     "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
     "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
     "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL engines.normal_form.MAX_PUBLISHED",

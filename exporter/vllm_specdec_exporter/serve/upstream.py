@@ -27,10 +27,11 @@ from ..engines.server_info import read_version
 from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
+from .upstream_socket import MAX_OVERHEAD, CountedSocket
 from .upstream_tls import UpstreamTLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ..config.values import Target
     from ..engines.reading import Reading
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
-MAX_OVERHEAD = 64 * 1024  # limit of what is received beside a body, in bytes: an answer of vLLM has 200
-_FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunks of 30 bytes and more
 _TEXT = "text/plain; version=0.0.4"
 _CHUNK = 64 * 1024
 _MAX_VERSION_BODY = 64 * 1024  # limit of the response of `/version`, in bytes, of which vLLM needs 20
@@ -113,31 +112,6 @@ class SessionClient:
             await self._session.close()
 
 
-class _CountedSocket(socket.socket):
-    """A socket that ends an exchange with too much beside its body: heads, framing, interim answers."""
-
-    overhead = 0.0  # bytes that were received, less those of the body with its usual framing
-    body: Callable[[], int] | None = None  # returns the size of the body so far, once its head was received
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive, for connections without TLS."""
-        received = super().recv(self._allowed(size), flags)
-        self.overhead += len(received)
-        return received
-
-    def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        """Receive, for those with TLS."""
-        received = super().recv_into(buffer, self._allowed(size or len(buffer)), flags)
-        self.overhead += received
-        return received
-
-    def _allowed(self, size: int) -> int:
-        if self.overhead - _FRAMING * (self.body() if self.body else 0) > MAX_OVERHEAD:
-            raise OSError(errno.EMSGSIZE, "too much beside the body")
-        # Little until the size of the body can be counted.
-        return size if self.body else min(size, MAX_OVERHEAD)
-
-
 class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
@@ -151,7 +125,7 @@ class Upstream:
         self._authorized: tuple[str, ...] = ()
         self._resolver = Resolver()
         self._threads = SharedThreads()
-        self._sockets: list[_CountedSocket] = []  # those of the session
+        self._sockets: list[CountedSocket] = []  # those of the session
         self._opened_at = 0.0
 
     def mask(self, text: str) -> str:
@@ -292,7 +266,7 @@ class Upstream:
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        created = _CountedSocket(*address[:3])
+        created = CountedSocket(*address[:3])
         self._sockets.append(created)
         return created
 

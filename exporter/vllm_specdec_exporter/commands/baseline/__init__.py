@@ -19,7 +19,6 @@ from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
 from ...economics.statistics import reach_of
-from ...exposition.text import MalformedExposition
 from ...measures.history import Sample
 from ...publish.wording import printable
 from ...serve import configuration as config
