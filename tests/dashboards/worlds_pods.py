@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
 from dashboards.worlds_requests import RequestTraffic, Seen
 from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
@@ -53,6 +53,9 @@ _LATENCIES = (
 _POLLED_EVERY = 2
 #: Of what an exporter with its own clock takes for a poll, in seconds.
 _POLL_SECONDS = (0.0041, 0.0048, 0.0063)
+
+_LINE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True)
@@ -250,10 +253,10 @@ async def _watch(storage: Storage, pod: Pod, counted: list[Counts], every: int) 
             requests=seen.result(clock.now) if seen else None,
         )
         samples = 0
-        for family in text_string_to_metric_families("".join(metrics_text(result))):
-            for sample in family.samples:
-                rows(sample.name, *sample.labels.items())[number] = sample.value
-                samples += 1
+        # No label of a world has an escape; prometheus_client's parser takes three times as long.
+        for name, labels, value in _LINE.findall("".join(metrics_text(result))):
+            rows(name, *_LABEL.findall(labels))[number] = float(value)
+            samples += 1
         rows("process_cpu_seconds_total")[number] = round(0.31 + 0.0009 * clock.now, 2)
         rows("process_resident_memory_bytes")[number] = 41_943_040.0 + 4096 * (number % 7)
     _meta(storage, target, up, samples)
