@@ -121,6 +121,7 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_pa
     assert "reading: query" in shown.out
     assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): 2." in " ".join(shown.out.split())
     recorded = decode(baseline.read_bytes())
+    assert all(len(bucket.blocks) > 2 for bucket in recorded.buckets if bucket.requests > 100)
     assert (recorded.model_name, recorded.upstream_version, recorded.dialect) == (
         "llama",
         "0.32.0",

@@ -297,6 +297,8 @@ class Reader:
                     for place, bin_ in points.get(replica, ()):
                         if column[place] >= 0:
                             sums[bin_][latency, part, bound] += column[place]
+                            if latency == "time_per_output_token":
+                                sums[bin_]["blocks", part, place // _STEPS_IN_BLOCK] += column[place]
         return [_bucket(found, times.step) for _, found in sorted(sums.items())]
 
 
@@ -312,12 +314,14 @@ def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBu
         counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
         latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
     finished = latencies.get("time_per_output_token")
+    blocks = sorted({block for field, part, block in sums if (field, part) == ("blocks", "count")})
     return LoadBucket(
         requests_running=sums["load", "", 0.0] / points,
         seconds=points * step,
         generation_tokens=sums["tokens", "", 0.0],
         requests=finished.count if finished else 0.0,
         latencies=Latencies(**latencies),
+        blocks=tuple((sums["blocks", "count", one], sums["blocks", "sum", one]) for one in blocks),
     )
 
 
