@@ -148,7 +148,7 @@ PLACES = (
 _NOT_PUBLISHED = "No package or image is published yet; build them from this repository.\n"
 _INSTALLING = """Install the package, or run the image:
 
-<!-- not run: needs the package index, and a Docker engine -->
+<!-- not run: needs the package index, and a Docker engine; not yet by hand -->
 ```sh
 pip install vllm-specdec-exporter   # add matplotlib for plots in reports
 docker run --rm --network host --read-only {reference}:{version} \\
