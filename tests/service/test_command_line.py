@@ -18,6 +18,13 @@ PREFIX = "VLLM_SPECDEC_EXPORTER_"
 CLOSED = "http://127.0.0.1:1"
 #: Words behind each command, and what refuses them.
 USAGE: dict[str, list[list[str]]] = yaml.safe_load(Path(__file__).with_name("usage.yml").read_text("utf-8"))
+#: Files of `act` that cannot be used.
+UNUSABLE = {
+    "empty": "",
+    "state": '{"format": "vllm-specdec-act/1"}',
+    "two": "two words",
+    "token": "s3cret",
+}
 VALID = Outcome(0, "the configuration is valid\n", "")
 
 
@@ -45,7 +52,10 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("command", USAGE)
 def test_bad_usage_of_a_command_is_one_line(command: str, tmp_path: Path) -> None:
     """It ends with 2, before anything is sent or written, and repeats no password."""
+    for name, text in UNUSABLE.items():
+        (tmp_path / name).write_text(text)
     words = {
+        "folder": str(tmp_path),
         "sizes": "--target-params 70B --draft-params 8B",
         "h200": "--gpus 2 --gpu h200",
         "long": "9" * 400,
