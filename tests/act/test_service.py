@@ -385,7 +385,7 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_pa
         wrong = ("Bearer", "Bearer wrong", "Bearer s3cre", "Bearer s3crets", "Bearer s\xe9cret", "s3cret")
         for one in ({}, *({"Authorization": one} for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ="))):
             refused = running.post(DISABLE, **one)
-            assert (refused.status, refused.headers["WWW-Authenticate"][:7]) == (401, "Bearer "), one
+            assert (refused.status, refused.headers["www-authenticate"][:7]) == (401, "Bearer "), one
         assert running.events() == []
         assert (running.get("/-/healthy").status, running.get("/metrics").status) == (200, 200)
         assert running.post(DISABLE, Authorization="Bearer s3cret").status == 200
