@@ -4,22 +4,11 @@ import contextlib
 import json
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from support.exporter import Answer, request
 from support.programs import COMMAND, Program, clean_environment, eventually
-
-_SECONDS = 30.0
-
-
-class Answer(NamedTuple):
-    """What the server answers."""
-
-    status: int
-    text: str
-    headers: dict[str, str]
 
 
 class Act(Program):
@@ -33,16 +22,8 @@ class Act(Program):
 
     def post(self, body: bytes, path: str = "/alerts", method: str = "POST", **headers: str) -> Answer:
         """Send a payload; underscores in the names of headers are hyphens."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(
-            self.url + path, body or None, {"Content-Type": "application/json", **named}, method=method
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                return Answer(answer.status, answer.read().decode(), dict(answer.headers))
-        except urllib.error.HTTPError as error:
-            with error:
-                return Answer(error.code, error.read().decode(), dict(error.headers))
+        headers.setdefault("Content_Type", "application/json")
+        return request(self.url + path, method, 30.0, body=body or None, **headers)
 
     def get(self, path: str) -> Answer:
         """Ask for a page."""

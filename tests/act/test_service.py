@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from act.receiver import Act, act
 from act.webhook import alert_document, body_of, calls_in, decision_of, recorder
-from support.commands import run_here
+from support.commands import run, run_here
 from support.programs import answers, eventually
 from vllm_specdec_exporter.commands.act import EVENTS, _log, runner
 from vllm_specdec_exporter.commands.act.history import ActionHistory
@@ -385,7 +385,7 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_pa
         wrong = ("Bearer", "Bearer wrong", "Bearer s3cre", "Bearer s3crets", "Bearer s\xe9cret", "s3cret")
         for one in ({}, *({"Authorization": one} for one in (*wrong, "Basic s3cret", "Basic YTpzM2NyZXQ="))):
             refused = running.post(DISABLE, **one)
-            assert (refused.status, refused.headers["WWW-Authenticate"][:7]) == (401, "Bearer "), one
+            assert (refused.status, refused.headers["www-authenticate"][:7]) == (401, "Bearer "), one
         assert running.events() == []
         assert (running.get("/-/healthy").status, running.get("/metrics").status) == (200, 200)
         assert running.post(DISABLE, Authorization="Bearer s3cret").status == 200
@@ -414,3 +414,18 @@ def test_only_the_bearer_of_the_token_is_served_and_the_file_is_read_anew(tmp_pa
         assert status("other") == 503
         file.write_text("third")
         assert status("third") == 200
+
+
+# --- the address
+
+
+def test_an_address_in_use() -> None:
+    """One line, and exit code 1."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        outcome = run("act", "--web.listen-address", address)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == (
+        f'vllm-specdec-exporter act: error: --web.listen-address "{address}": cannot listen: '
+        "Address already in use\n"
+    )

@@ -177,10 +177,12 @@ def test_endless_head(attacked: Attacked) -> None:
             attacked.assert_small(cpu=10.0, most=20 * MIB)
 
 
-def exchange(attacked: Attacked, body: bytes, *answer: bytes, kind: str = "application/json") -> None:
+def exchange(attacked: Attacked, body: bytes, *answer: bytes) -> None:
     """Send a request through the tap, and read the answer of these pieces."""
     whole = b"".join(answer)
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(whole)}\r\n\r\n".encode()
+    )
     attacked.server.pieces = (head, *answer)
     before = attacked.exporter.metrics().values("request_observations_total")
     with connect(attacked.tap) as client:
@@ -324,15 +326,15 @@ def test_many_requests_at_a_time(attacked: Attacked) -> None:
 
 
 @contextlib.contextmanager
-def throttled(pid: int, share: float = 0.2) -> Iterator[None]:
-    """Give a process this share of a core, as a limit in Kubernetes does: stop it in each 100 ms."""
+def throttled(pid: int) -> Iterator[None]:
+    """Give a process a fifth of a core, as a limit in Kubernetes does: stop it in each 100 ms."""
     end, clock = threading.Event(), ~pid << 3 | 2
 
     def throttle() -> None:
         while not end.is_set():
             period, used = time.monotonic() + 0.1, time.clock_gettime(clock)
             while (left := period - time.monotonic()) > 0:
-                if time.clock_gettime(clock) - used >= 0.1 * share:
+                if time.clock_gettime(clock) - used >= 0.02:
                     os.kill(pid, signal.SIGSTOP)
                     end.wait(left)
                 end.wait(0.002)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.rig import STEADY, Surroundings, assert_alive, connect
+from faults.rig import NO_SERVER, STEADY, Surroundings, assert_alive, connect
 from support.certificates import Authority, server_side
 from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, raw, replay
@@ -20,11 +20,11 @@ from tap.streams import ASKED
 pytestmark = pytest.mark.full
 
 
-def assert_ends(exporter: RunningExporter, seconds: float = 2.0) -> None:
+def assert_ends(exporter: RunningExporter) -> None:
     """SIGTERM ends it within two seconds, on a machine that has no other work."""
     code, took = exporter.terminate()
     assert code == 0
-    assert took < seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert took < 2.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert "Traceback" not in exporter.log()
 
 
@@ -105,14 +105,7 @@ def test_clients_that_have_gone_do_not_delay_the_end() -> None:
     tap = f"127.0.0.1:{free_port()}"
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     with FaultyServer(raw(head, 1.0, b"1\r\na\r\n", 3600.0)) as server:
-        flags = (
-            "--vllm.url",
-            "http://127.0.0.1:1",
-            "--tap.listen-address",
-            tap,
-            "--tap.upstream",
-            server.url,
-        )
+        flags = (*NO_SERVER, "--tap.listen-address", tap, "--tap.upstream", server.url)
         with running_exporter(*flags) as exporter:
             with connect(f"http://{tap}") as client:
                 client.sendall(b"GET /v1/completions HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -233,25 +233,11 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
 # --- usage
 
 
-USAGE = [
-    (("--for", "100ms"), '--for "100ms": allowed: from 1s to 1h'),
-    (("--for", "2h"), '--for "2h": allowed: from 1s to 1h'),
-    (("ftp://x",), 'error: URL "ftp://x": not an address; allowed: http://host:port'),
-    (("http://somebody:hunter2@host:99999999",), 'URL "http://<secret>@host:99999999": not an address'),
-    (("--vllm.url", "http://a"), "unrecognized arguments: --vllm.url"),
-    (("--spec.config", "{"), '--spec.config "{": not JSON'),
-    (("--baseline.file", "/nowhere"), '--baseline.file "/nowhere": cannot be read'),
-    (("--cost.profile", "free"), '--cost.profile "free": no such profile; known: auto'),
-    (("--cost.file", "/dev/null"), '--cost.file "/dev/null": '),
-]
-
-
-def test_bad_usage_ends_with_2_and_one_line() -> None:
-    """The line names the flag, or the variable, and the value, and says what is allowed."""
+def test_an_address_in_the_environment_that_cannot_be_used_is_one_line() -> None:
+    """The line names the variable and the value, and says what is allowed. Flags: tests/service/usage.yml."""
     variable = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
     bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
     several = {variable: "http://a,http://b"}
-    assert wrong_refusals("check", USAGE) == []
     assert wrong_refusals("check", [((), bad)], **{variable: "ftp://x"}) == []
     assert wrong_refusals("check", [((), "check looks at one server; give one URL")], **several) == []
 

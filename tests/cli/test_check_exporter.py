@@ -128,27 +128,3 @@ def test_what_is_no_exporter_ends_with_4_and_one_line(status: str, body: bytes, 
             (("--exporter", f"http://127.0.0.1:{free_port()}"), "cannot be reached: "),
         ]
         assert wrong_refusals("check", table, code=4) == []
-
-
-USAGE = [
-    (("http://a:8000",), "URL does not go with --exporter"),
-    (("--for", "5s"), "--for does not go with --exporter"),
-    (("--threshold", "minimum_drafts=2"), "--threshold does not go with --exporter"),
-    (
-        ("--vllm.bearer-token-file", "/dev/null"),
-        "--vllm.bearer-token-file does not go with --exporter",
-    ),
-    (("--exporter", "ftp://x"), '--exporter "ftp://x": not an address; allowed: http://host:port'),
-    (
-        ("--exporter", "http://a:hunter2@b:99999999"),
-        '--exporter "http://<secret>@b:99999999": not an address',
-    ),
-    (("--exporter", "unix:/run/x.sock"), "--exporter: an exporter listens on no Unix socket"),
-    (("--vllm.ca-file", "/dev/null"), '--vllm.ca-file "/dev/null": no certificates in it'),
-]
-
-
-def test_bad_usage_ends_with_2_and_one_line() -> None:
-    """What would have no effect is refused: the exporter has its own settings, and has watched already."""
-    table = [(("--exporter", "http://127.0.0.1:1", *words), f"error: {why}") for words, why in USAGE]
-    assert wrong_refusals("check", table) == []

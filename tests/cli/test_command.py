@@ -78,12 +78,6 @@ def test_a_mistyped_command_or_flag_is_told_which_was_likely_meant() -> None:
     assert "did you mean --json? (see vllm-specdec-exporter check --help)" in run_here("check", "--jsn").err
 
 
-def test_serve_is_the_default() -> None:
-    """Flags without a command are flags of `serve`."""
-    outcome = run("--config.check", "--vllm.url", "http://127.0.0.1:1")
-    assert outcome == Outcome(0, "the configuration is valid\n")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_check_can_be_interrupted(number: signal.Signals) -> None:
     """Ctrl-C ends the watch at once, without a traceback; so does SIGTERM."""

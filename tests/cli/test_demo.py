@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import run, wrong_refusals
+from support.commands import run
 from support.programs import COMMAND, answers, clean_environment, eventually, find_program
 
 SECONDS = 180.0
@@ -221,15 +221,3 @@ def test_an_interruption_waits_for_the_start_of_a_program_and_for_nothing_else()
     outcome = run("-c", _INTERRUPTED, command=(sys.executable,))
     assert (outcome.code, outcome.err) == (0, "")
     assert outcome.out == ", ".join(["started, interrupted, at once"] * 3) + "\n"
-
-
-def test_bad_usage_ends_with_2_and_one_line() -> None:
-    """The line says what is allowed, and nothing was started."""
-    table = [
-        (("--for", "12"), '--for "12": a duration needs a unit'),
-        (("--every", "x"), '--every "x": a duration needs a unit'),
-        (("--every", "0s"), '--every "0s": allowed: from 500ms up'),
-        (("--every", "499ms"), '--every "499ms": allowed: from 500ms up'),
-        (("--scenario", "nonsense"), "invalid choice: 'nonsense' (choose from 'tour', "),
-    ]
-    assert wrong_refusals("demo", [(("--for", "2s", *words), why) for words, why in table]) == []

@@ -70,15 +70,6 @@ def flags(result: ExporterResult) -> list[list[str]]:
     return [shlex.split(found[1]) for found in own if found]
 
 
-def test_what_to_paste_stands_on_one_line() -> None:
-    """Both the K and the schedule can be copied as they stand, however long they are."""
-    k, schedule = flags(PAGES["measured"])
-    assert [k[:-1], schedule[:-1]] == [["--speculative-config"]] * 2
-    assert json.loads(k[1])["num_speculative_tokens"] == 3
-    rows = json.loads(schedule[1])["num_speculative_tokens_per_batch_size"]
-    assert [row[2] for row in rows] == [3, 2]
-
-
 def test_what_to_paste_survives_a_shell_whatever_it_holds() -> None:
     """Quotes and substitutions within the operator's JSON reach vLLM as text."""
     ((_, config),) = flags(PAGES["hostile"])

@@ -44,7 +44,7 @@ class Collector:
     """The server, with a thread for each connection; keeps the pushes that came, in order."""
 
     def __init__(
-        self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None, port: int = 0
+        self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None
     ) -> None:
         self.reply = reply
         self.pushes: list[Push] = []
@@ -80,7 +80,7 @@ class Collector:
             def handle_error(self, request: object, client_address: object) -> None:
                 pass  # a client that went away
 
-        self._server = Server(("127.0.0.1", port), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         if tls is not None:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

@@ -216,10 +216,6 @@ class TestStanding:
         server.poll()
         return server
 
-    def test_the_first_advice_comes_at_once(self) -> None:
-        """Nothing stands yet, so nothing must be held: the first window with enough drafts decides."""
-        assert polled(self.server(), BAD, 60).advice.action is Action.DISABLE
-
     def test_advice_never_contradicts_what_the_window_shows_beyond_doubt(self) -> None:
         """A collapse and its end: nobody is told to keep what loses, or to drop what gains."""
         server = self.server()

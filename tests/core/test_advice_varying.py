@@ -71,11 +71,11 @@ def shape_of(drafts: Sequence[Draft]) -> DraftShape:
     return found.shape
 
 
-def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile, batch: float = BATCH) -> float:
+def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile) -> float:
     """The speedup with this K, counted draft by draft: each would have been cut off behind it."""
     emitted = sum(1 + min(accepted, k) for _, accepted in drafts) / len(drafts)
     held = sum(min(drafted, k) for drafted, _ in drafts) / len(drafts)
-    return emitted / profile.step_cost(held, batch)
+    return emitted / profile.step_cost(held, BATCH)
 
 
 def watched(settings: Settings, k: int = 4) -> Server:

@@ -40,14 +40,6 @@ def test_it_equals_a_count_of_the_drafts(case: tuple[int, list[Draft]]) -> None:
     assert expected == recover(count(drafts, k))
 
 
-def test_a_bucket_that_would_fall_is_held_back_until_the_next_whole_answer() -> None:
-    """Positions that run ahead of the drafts would make one fall; it waits instead, and is exact again."""
-    torn = recover(counters(100, [82, 51]), recover(counters(100, [80, 50])))
-
-    assert torn == Distribution((20, 50, 100), 100, 133)
-    assert recover(counters(110, [84, 53]), torn) == recover(counters(110, [84, 53]))
-
-
 def test_what_a_torn_answer_overstates_stays_until_the_truth_has_caught_up() -> None:
     """Drafts that run ahead of the positions raise a bucket too far; it stays, for none may fall."""
     torn = recover(counters(110, [80, 50]), recover(counters(100, [80, 50])))

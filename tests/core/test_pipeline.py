@@ -150,22 +150,6 @@ def test_counters_of_speculation_that_vanish(configured: bool) -> None:
     assert result.counters.drafts is None
 
 
-@pytest.mark.parametrize(
-    ("missing", "ratio", "length"),
-    [("drafts", 0.7, None), ("draft_tokens", None, None), ("accepted_tokens", None, 2.0)],
-)
-def test_a_counter_that_the_first_answer_lacks(
-    missing: str, ratio: float | None, length: float | None
-) -> None:
-    """An unknown first value is not taken for 0, nor judged as if it were."""
-    first = replace(counters(1000, [800, 600]), **{missing: None})
-    result = run(reading(values) for values in (first, counters(1100, [880, 660])))[-1]
-    window = result.window("1m")
-    assert (ratio, length, result.defects) == (window.acceptance_ratio, window.mean_draft_length, ())
-    assert result.quality.level is not QualityLevel.POOR
-    assert result.activity.state is not ActivityState.BYPASSED
-
-
 class TestBuckets:
     """Prometheus takes any fall of a bucket for a restart, so none falls unless counters reset."""
 

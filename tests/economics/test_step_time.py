@@ -27,13 +27,11 @@ def seconds(batch: float, kv_cache: float = 0.0) -> float:
     return FIXED + PER_REQUEST * batch + PER_KV_CACHE * kv_cache
 
 
-def learned(
-    intervals: list[StepInterval], k: float = 3.0, every: float = 5.0
-) -> tuple[StepRegression, float]:
+def learned(intervals: list[StepInterval]) -> tuple[StepRegression, float]:
     times, now = StepRegression(), 0.0
     for interval in intervals:
-        now += every
-        times = times.add(interval, k, now)
+        now += 5.0
+        times = times.add(interval, 3.0, now)
     return times, now
 
 

@@ -19,16 +19,9 @@ MIB = 1024 * 1024
 
 
 @contextlib.contextmanager
-def _crowd(
-    exporter: RunningExporter, count: int, receive_buffer: int = 0, addresses: int = 1
-) -> Iterator[list[socket.socket]]:
+def _crowd(exporter: RunningExporter, count: int, receive_buffer: int = 0) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                connect(exporter.url, receive_buffer, source=f"127.0.0.{number % addresses + 1}")
-            )
-            for number in range(count)
-        ]
+        yield [stack.enter_context(connect(exporter.url, receive_buffer)) for _ in range(count)]
 
 
 def _ended(connection: socket.socket) -> bool:

@@ -1,7 +1,7 @@
 """Recorded answers of servers, run through the pure pipeline: the inputs of the golden files."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from support import builders
 from support.builders import requests, tensorrt, upstream
 from support.copies import replace
-from support.observed import captured
 from vllm_specdec_exporter import engines as dialects
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline
@@ -30,7 +29,7 @@ from vllm_specdec_exporter.observe.result import (
 )
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
-from vllm_specdec_exporter.per_request.observation import Source
+from vllm_specdec_exporter.per_request.observation import Observation, Source, parse_record
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.request_intake import batch_costs
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
@@ -99,12 +98,11 @@ _COUNTERS = re.compile(
 )
 
 
-def from_zero(body: bytes, content_type: str = "") -> tuple[Answer, Answer]:
+def from_zero(body: bytes) -> tuple[Answer, Answer]:
     """A server that had just started, and ten seconds later the snapshot `body`."""
     fresh = _COUNTERS.sub(rb"\1 0", body)
     assert fresh != body, "the snapshot holds no counter that had moved"
-    first = Answer(0.0, fresh, content_type) if content_type else Answer(0.0, fresh)
-    return first, replace(first, time=10.0, body=body)
+    return Answer(0.0, fresh), Answer(10.0, body)
 
 
 # --- the pipeline
@@ -127,6 +125,20 @@ def run(case: Case) -> ExporterResult:
     )
 
 
+def _captured(row: Mapping[str, Any]) -> Observation:
+    """What a client of a real server took down of a request (data/captures)."""
+    tokens = row["usage"]["completion_tokens"]
+    return Observation(
+        time=row["end"],
+        temperature=row["temperature"],
+        stream=True,
+        completion_tokens=tokens,
+        record=parse_record(row["spec"]) if row["spec"] else None,
+        ttft_seconds=row["ttft"],
+        tpot_seconds=row["decode_s"] / (tokens - 1) if tokens > 1 else None,
+    )
+
+
 def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> RequestsResult:
     """What a tap knows of the recorded requests; every fifth is of a tenant, and was pushed."""
     grouping = RequestSettings(classification=Classification(tenants=frozenset({"acme"})))
@@ -134,7 +146,7 @@ def _requests(targets: tuple[TargetResult, ...], settings: Settings) -> Requests
     for number, row in enumerate(requests("ngram-phases")):
         pushed = number % 5 == 0
         found = replace(
-            captured(row),
+            _captured(row),
             model_name="tiny-llama",
             request_type="completions",
             tenant="acme" if pushed else "else",

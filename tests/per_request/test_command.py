@@ -57,10 +57,7 @@ def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
     assert (outcome.code, outcome.err) == (1, "")
     text = words_of(outcome)
     assert f"MIXED {MODEL}: 59.7% of 1,000 requests gain and 39.0% lose, while 64.5% of all" in text
-    assert "problem: the workload is mixed: 60% of the requests gain and 39% lose; their mean of 65%" in text
-    assert "looks healthy and describes neither" in text
-    assert "hint: requests of type chat lose: 40% of the requests, and 70% of the drafted tokens" in text
-    assert "Send them to a server without speculation: acceptance here would rise from 65% to 82%." in text
+    assert "problem: the workload is mixed: " in text  # its words, and those of hints: golden/mixed.txt
     assert re.search(r"^    0 +code +600 +60% +82\.1% .* gains +0% +30%$", outcome.out, re.MULTILINE)
     assert re.search(r"^    1\+ +chat +400 +40% +38\.1% .* loses +98% +70%$", outcome.out, re.MULTILINE)
 

@@ -242,10 +242,8 @@ LEAST = 20  # requests that a group needs to be judged: two fifths of those that
 COOL, HOT = 0.2, 1.5
 
 
-def many(
-    requests: int, accepted: int, kind: str, temperature: float = COOL, drafted: int = 100
-) -> list[Observation]:
-    return [request(accepted, drafted, request_type=kind, temperature=temperature) for _ in range(requests)]
+def many(requests: int, accepted: int, kind: str, temperature: float = COOL) -> list[Observation]:
+    return [request(accepted, 100, request_type=kind, temperature=temperature) for _ in range(requests)]
 
 
 def routing(*groups: list[Observation], batch: float | None = None) -> Routing | None:

@@ -57,13 +57,6 @@ def test_colours_and_lines() -> None:
     assert wrong == []
 
 
-def test_nothing_from_outside_can_steer_the_terminal() -> None:
-    """Every label, name and text of a snapshot may hold anything."""
-    text = shown("hostile")
-    assert not [c for c in text if not c.isprintable() and c != "\n"]
-    assert "<script>alert(1)</script>\N{REPLACEMENT CHARACTER}[31m" in text
-
-
 def test_the_requests_stand_below_the_servers() -> None:
     """What is known of servers is told as ever; without tap and push, nothing is said of requests."""
     page = PAGES["healthy"]

@@ -89,9 +89,9 @@ def record_of(steps: Sequence[tuple[int, int]], *, details: bool = True) -> dict
     return record
 
 
-def pairs(kinds: Iterable[Kind] = MIXED, seed: int = 1) -> Iterator[dict[str, Any]]:
+def pairs(kinds: Iterable[Kind] = MIXED) -> Iterator[dict[str, Any]]:
     """Yield the same requests as `observations`, each with its answer, as a gateway might log them."""
-    random = Random(seed)
+    random = Random(1)
     for number, kind in enumerate(one for one in kinds for _ in range(one.requests)):
         steps = steps_of(kind, random)
         body: dict[str, Any] = {"model": kind.model, "messages": []}

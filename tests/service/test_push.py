@@ -1,17 +1,14 @@
 """`POST /api/v1/requests` of the real process: who may push, what is taken, and the metrics that follow."""
 
-import contextlib
-import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from faults.rig import connect
-from support.exporter import Answer, Metrics, RunningExporter, running_exporter
+from support.exporter import Answer, Metrics, RunningExporter, request, running_exporter
 from support.programs import eventually
 from webconfig.https import basic, guarded
 from webconfig.pki import Pki, hashed
@@ -71,16 +68,10 @@ def exporter(shared: RunningExporter, token_file: Path) -> RunningExporter:
 
 def post(exporter: RunningExporter, body: object, token: str | None = TOKEN, **headers: str) -> Answer:
     """Push something; what is no text is sent as JSON."""
-    parts = urlsplit(exporter.url)
-    assert parts.hostname is not None
-    sent = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
-        sent.setdefault("Authorization", f"Bearer {token}")
+        headers.setdefault("Authorization", f"Bearer {token}")
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    with contextlib.closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)) as connection:
-        connection.request("POST", PATH, content, sent)
-        answer = connection.getresponse()
-        return Answer(answer.status, {name.lower(): v for name, v in answer.getheaders()}, answer.read(), 0.0)
+    return request(exporter.url + PATH, "POST", 20, body=content, **headers)
 
 
 def of(*items: object) -> dict[str, Any]:

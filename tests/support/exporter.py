@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -52,25 +53,36 @@ class Answer:
         return self.body.decode()
 
 
-def request(url: str, method: str = "GET", timeout: float = 10.0, source: str = "", **headers: str) -> Answer:
+def request(
+    url: str,
+    method: str = "GET",
+    timeout: float = 10.0,
+    source: str = "",
+    body: bytes | None = None,
+    tls: ssl.SSLContext | None = None,
+    **headers: str,
+) -> Answer:
     """Ask for `url` over a connection of its own, from `source`; underscores in header names mean dashes."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    connection = http.client.HTTPConnection(
-        parts.hostname, parts.port, timeout=timeout, source_address=(source, 0) if source else None
+    address = (parts.hostname, parts.port)
+    given: Any = {"timeout": timeout, "source_address": (source, 0) if source else None}
+    connection = (
+        http.client.HTTPSConnection(*address, context=tls, **given)
+        if tls
+        else http.client.HTTPConnection(*address, **given)
     )
     begin = time.monotonic()
     try:
         path = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(
-            method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
-        )
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, sent)
         answer = connection.getresponse()
-        body = answer.read()
+        content = answer.read()
     finally:
         connection.close()
     known = {name.lower(): value for name, value in answer.getheaders()}
-    return Answer(answer.status, known, body, time.monotonic() - begin)
+    return Answer(answer.status, known, content, time.monotonic() - begin)
 
 
 Labels = tuple[tuple[str, str], ...]

@@ -28,7 +28,7 @@ __all__ = ["DATA", "OPENMETRICS", "capture"]
 
 
 @cache
-def series(scenario: str = "ngram-phases") -> tuple[bytes, ...]:
+def series(scenario: str) -> tuple[bytes, ...]:
     """The answers of a recorded scenario, one a second."""
     return tuple(body for _, body in builders.series(scenario))
 
@@ -158,20 +158,20 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n", **headers: str | int | No
     return raw(head(**fields), *blocks, end)
 
 
-def sequence(bodies: Iterable[bytes], content_type: str = CLASSIC) -> Behaviour:
+def sequence(bodies: Iterable[bytes]) -> Behaviour:
     """Answer one request after the other with these bodies, and from then on with the last."""
     left = list(bodies)
 
     async def run(peer: Peer) -> None:
         body = left.pop(0) if len(left) > 1 else left[0]
-        await answer(body, content_type=content_type).run(peer)
+        await answer(body).run(peer)
 
     return Behaviour(run)
 
 
-def replay(scenario: str = "ngram-phases", start: int = 5) -> Behaviour:
+def replay(start: int = 5) -> Behaviour:
     """Answer with what a real vLLM answered, second by second."""
-    return sequence(series(scenario)[start:])
+    return sequence(series("ngram-phases")[start:])
 
 
 class FaultyServer:

@@ -61,10 +61,9 @@ def events(documents: Iterable[Any], end: str = "\n") -> list[bytes]:
     return [f"data: {text}{end}{end}".encode() for text in texts]
 
 
-def chat_stream(*, usage: bool = True, end: str = "\n") -> bytes:
+def chat_stream(*, end: str = "\n") -> bytes:
     """A whole streamed chat."""
-    last = [usage_chunk(record=RECORD)] if usage else []
-    return b"".join(events([*chat_documents(), *last, DONE], end))
+    return b"".join(events([*chat_documents(), usage_chunk(record=RECORD), DONE], end))
 
 
 def chat_answer(record: Mapping[str, Any] | None = RECORD) -> dict[str, Any]:
@@ -140,18 +139,12 @@ def split(answer: bytes) -> tuple[bytes, bytes]:
     return head + end, rest
 
 
-def cuts(data: bytes, most: int = 1 << 20) -> Iterator[list[bytes]]:
-    """Cut bytes in two, at up to 500 places and after each CR and LF, and byte by byte.
-
-    More than `most` bytes are cut in one way only.
-    """
-    if len(data) <= most:
-        ends = (found.end() for found in re.finditer(rb"[\r\n]", data[:-1]))
-        for place in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
-            yield [data[:place], data[place:]]
-        yield [bytes((byte,)) for byte in data]
-    else:
-        yield cut_at(data, range(0, len(data), 997))
+def cuts(data: bytes) -> Iterator[list[bytes]]:
+    """Cut bytes in two, at up to 500 places and after each CR and LF, and byte by byte."""
+    ends = (found.end() for found in re.finditer(rb"[\r\n]", data[:-1]))
+    for place in sorted({*range(1, len(data), 1 + len(data) // 500), *ends}):
+        yield [data[:place], data[place:]]
+    yield [bytes((byte,)) for byte in data]
     yield [data]
 
 

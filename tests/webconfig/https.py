@@ -5,14 +5,13 @@ import contextlib
 import http.client
 import socket
 import ssl
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from support.exporter import Answer, RunningExporter, running_exporter
+from support.exporter import Answer, RunningExporter, request, running_exporter
 from support.programs import eventually
 from webconfig.pki import Pki, serial_of
 
@@ -77,13 +76,7 @@ def ask(
     """Ask over a connection of its own."""
     if user is not None:
         headers["Authorization"] = basic(*user)
-    begin = time.monotonic()
-    with contextlib.closing(connect(exporter, context)) as connection:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read()
-    found = {name.lower(): value for name, value in answer.getheaders()}
-    return Answer(answer.status, found, body, time.monotonic() - begin)
+    return request(exporter.url + path, method, 240, tls=context, **headers)
 
 
 def basic(user: str, password: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.rig import Surroundings
 from support.exporter import RunningExporter
 from support.programs import eventually
 from webconfig.https import MUTUAL, TLS, address_of, ask, client_context, guarded, write
@@ -206,27 +207,12 @@ def test_sigterm_while_passwords_are_checked(pki: Pki, cost: int) -> None:
         assert "Traceback" not in exporter.log()
 
 
-#: A disk that does not answer any more once a file is there.
-HANGING = """
-import os, time
-before = os.open
-def hanging(path, *args, **more):
-    while str(path).endswith("server.key") and os.path.exists(os.environ["HANGS"]):
-        open(os.environ["HANGS"] + ".seen", "w").close()
-        time.sleep(60)
-    return before(path, *args, **more)
-os.open = hanging
-"""
-
-
 def test_sigterm_while_a_file_hangs(pki: Pki, tmp_path: Path) -> None:
     """A disk that does not answer holds up neither requests nor the end."""
-    (tmp_path / "sitecustomize.py").write_text(HANGING)
-    hangs = tmp_path / "hangs"
-    env = {"PYTHONPATH": str(tmp_path), "HANGS": str(hangs)}
-    with guarded(pki, {"tls_server_config": TLS}, env=env) as exporter:
-        hangs.touch()
-        eventually((tmp_path / "hangs.seen").exists)
+    surroundings = Surroundings(tmp_path)
+    with guarded(pki, {"tls_server_config": TLS}, env=surroundings.env) as exporter:
+        surroundings.hang(pki.folder / "server.key")
+        eventually(lambda: surroundings.hangs)
         assert ask(exporter, "/metrics", client_context(pki)).status == 200
         code, seconds = exporter.terminate()
 

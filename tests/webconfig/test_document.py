@@ -8,7 +8,6 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from aiohttp import web
 from support.builders import refusal
 from support.commands import Outcome, run_here
 from support.programs import find_program
+from tap.ends import eventually
 from vllm_specdec_exporter.observe.result import Reload
 from vllm_specdec_exporter.serve.connection_limits import ConnectionLimiter
 from vllm_specdec_exporter.serve.sockets import Listener
@@ -232,24 +232,18 @@ async def test_a_round_that_fails(
         monkeypatch.setattr(listener, "serve", fails)
         # It opens the doors, were half of it taken.
         write(path, {"tls_server_config": TLS, "basic_auth_users": {}})
-        await _until(lambda: failures[0] >= 3)
+        await eventually(lambda: failures[0] >= 3)
         assert told[-1].successful is False
         assert lines().count("web configuration not reloaded") == 1
         assert await status() == 401
         monkeypatch.setattr(listener, "serve", serve)
-        await _until(lambda: told[-1].successful)
+        await eventually(lambda: told[-1].successful)
         assert lines()[-1] == "web configuration reloaded"
         assert await status() == 0
     finally:
         await guard.stop()
         listener.close()
         await runner.cleanup()
-
-
-async def _until(condition: Callable[[], bool], within: float = 30.0) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - of what is tested, no event is told
-            await asyncio.sleep(0.01)
 
 
 def _descriptors() -> int:
