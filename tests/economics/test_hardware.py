@@ -285,6 +285,24 @@ class TestDeployed:
         short = ObservedStep(0.5 * plain, 4, 3, share=1.0, prompts_per_token=0.0)
         assert found.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
 
+    def test_prompts_that_the_cache_may_have_contradict_nothing(self) -> None:
+        """A step contradicts its model only outside of what no prompt and all prompts would make of it."""
+        found = self.profile("m", "8B")
+        plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
+        all_computed = 4 * 300 * found.physical.prompt_token_seconds()  # type: ignore[attr-defined]
+        assert all_computed > drafting
+        for seconds, contradicts in (
+            (drafting, False),
+            (drafting + all_computed, False),
+            (0.5 * drafting, True),
+            (2 * (drafting + all_computed), True),
+        ):
+            step = ObservedStep(seconds, 4, 3, share=1.0, prompts_per_token=300.0)
+            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+        half = ObservedStep((plain + drafting) / 2, 4, 3, share=0.5, prompts_per_token=0.0)
+        exact = replace(found, uncertainty=0.001, errors=(0.999, 1.001))  # type: ignore[type-var]
+        assert not exact.with_observed_step(half).contradiction
+
     def test_an_old_engine_drafts_slower(self) -> None:
         old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")
         assert old.step_cost(3, 1) > 1.1 * new.step_cost(3, 1)  # type: ignore[attr-defined]

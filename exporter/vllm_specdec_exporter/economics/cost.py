@@ -266,13 +266,15 @@ class CostProfile:
             correction=self.correction * (cost - 1) / extra,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
-            contradiction=self._contradiction(step, drafting + prompts),
+            contradiction=self._contradiction(step, mean_step, mean_step + prompts),
         )
 
-    def _contradiction(self, step: ObservedStep, modelled: float) -> str:
+    def _contradiction(self, step: ObservedStep, least: float, most: float) -> str:
+        """Return how the step contradicts the modelled time, without prompts and with all of them."""
         low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
-        if modelled * low <= step.seconds <= modelled * high:
+        if least * low <= step.seconds <= most * high:
             return ""
+        modelled = min(most, max(least, step.seconds))  # the nearest
         took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
         return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
 
