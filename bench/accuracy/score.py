@@ -210,7 +210,7 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 
 def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None) -> CostProfile:
     """Return the profile with the measured step with drafts."""
-    step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, prompts_per_token=0.0)
+    step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, emitted=1.0, prompts_per_token=0.0)
     return profile.with_observed_step(step, error)
 
 

@@ -1,4 +1,4 @@
-"""`check --exporter`: the report on what a running exporter knows, single requests included."""
+"""`check --exporter`: the report on what a running exporter shows, single requests included."""
 
 import base64
 import json

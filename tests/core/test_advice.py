@@ -94,6 +94,18 @@ class TestPayoff:
         assert decided.loss_probability == pytest.approx(0.0002, abs=0.0001)
         assert decided.likely is None
 
+    @pytest.mark.parametrize("covered", [None, 0.9, 0.97])
+    @pytest.mark.parametrize("speedup", [0.9, 1.9])
+    def test_an_interval_that_begins_at_0_decides_nothing(
+        self, speedup: float, covered: float | None
+    ) -> None:
+        """As of llama.cpp with several requests, whose cost has no upper end: no verdict, no direction."""
+        seen = measures(speedup, Basis.MODELLED, coverage_ratio=covered)
+        seen = replace(seen, estimate=replace(seen.estimate, speedup_low=0.0))
+        payoff = judge_payoff(seen, EAGLE, Thresholds())
+        assert (payoff.verdict, payoff.likely, payoff.speedup_low) == (PayoffVerdict.UNKNOWN, None, 0.0)
+        assert payoff.loss_probability == 0.5
+
     @pytest.mark.parametrize("method", ["eagle3", ""])
     def test_near_break_even_a_model_without_the_hardware_decides_nothing(self, method: str) -> None:
         """A third of first tokens accepted, six requests in the batch: 0.95 times, and neither way."""

@@ -82,6 +82,10 @@ class TestMoments:
         assert found is None or 0 <= found < math.inf
         assert (of(*[0.001] * 50).deviation or 1) < 0.1
 
+    def test_only_zeros(self) -> None:
+        """Requests with one token have no time per further token; a bucket may end at 0."""
+        assert of(0.0, 0.0, bounds=(0.0, 1.0)).spread is None
+
 
 class TestLaws:
     @given(histograms, histograms)

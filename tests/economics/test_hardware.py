@@ -275,15 +275,39 @@ class TestDeployed:
         found = self.profile("m", "8B")
         plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
         for factor in (0.9, 1.0, 2.0):
-            step = ObservedStep(factor * drafting, 4, 3, share=1.0, prompts_per_token=0.0)
+            step = ObservedStep(factor * drafting, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
             observed = found.with_observed_step(step)  # type: ignore[attr-defined]
             cost = max(1.0, factor * drafting / (plain * factor**SHARED_ERROR))
             assert observed.basis is Basis.OBSERVED
             assert observed.step_cost(3, 4) == pytest.approx(cost)
             low, high = PLAIN["dense"]
             assert observed.cost_range(3, 4) == pytest.approx((max(1.0, cost / high), cost / low))
-        short = ObservedStep(0.5 * plain, 4, 3, share=1.0, prompts_per_token=0.0)
+        short = ObservedStep(0.5 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
         assert found.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
+
+    def test_prompts_in_the_steps(self) -> None:
+        """They come with each token that a step emits, in a plain one with one token of each request.
+
+        A step contradicts its model only outside of what no prompt and all prompts would make of it.
+        """
+        found = self.profile("m", "8B")
+        plain, drafting = found.times(3, 4)  # type: ignore[attr-defined]
+        of_plain = 4 * 100 * found.physical.prompt_token_seconds()  # type: ignore[attr-defined]
+        assert 2.5 * of_plain > drafting
+        for seconds, contradicts in (
+            (drafting, False),
+            (drafting + 2.5 * of_plain, False),
+            (0.5 * drafting, True),
+            (2 * (drafting + 2.5 * of_plain), True),
+        ):
+            step = ObservedStep(seconds, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
+            assert bool(found.with_observed_step(step).contradiction) is contradicts  # type: ignore[attr-defined]
+        whole = ObservedStep(drafting + 2.5 * of_plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=100.0)
+        least = (drafting + 2.5 * of_plain) / (plain * PLAIN["dense"][1] + of_plain)
+        assert found.with_observed_step(whole).cost_range(3, 4)[0] == pytest.approx(least)  # type: ignore[attr-defined]
+        half = ObservedStep((plain + drafting) / 2, 4, 3, share=0.5, emitted=1.75, prompts_per_token=0.0)
+        exact = replace(found, uncertainty=0.001, errors=(0.999, 1.001))  # type: ignore[type-var]
+        assert not exact.with_observed_step(half).contradiction  # type: ignore[attr-defined]
 
     def test_an_old_engine_drafts_slower(self) -> None:
         old, new = self.profile("m", "8B", version="0.9.2"), self.profile("m", "8B")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import re
 import socket
 import ssl
@@ -232,3 +233,28 @@ async def test_the_wildcard_of_ipv6_is_both_families() -> None:
     hosts = sorted(address.rpartition(":")[0] for address in listener.addresses)
     listener.close()
     assert hosts == ["0.0.0.0", "[::]"]
+
+
+class _OutOfDescriptors(socket.socket):
+    """A listening socket with one descriptor left."""
+
+    is_out = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self.is_out:
+            raise OSError(errno.EMFILE, "Too many open files")
+        accepted = super().accept()
+        self.is_out = True
+        return accepted
+
+
+async def test_those_that_wait_are_served_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accepted connections hold descriptors themselves: served, they give them back."""
+    monkeypatch.setattr(sockets, "_PAUSE_SECONDS", 3600.0)
+    listener = await Listener.open("127.0.0.1", 0)
+    listener._sockets = [_OutOfDescriptors(fileno=bound.detach()) for bound in listener._sockets]
+    served = asyncio.Event()
+    listener.serve(lambda *_: served.set())
+    with socket.create_connection(("127.0.0.1", int(listener.addresses[0].rpartition(":")[2]))):
+        await asyncio.wait_for(served.wait(), 10)
+    listener.close()

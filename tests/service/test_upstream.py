@@ -6,7 +6,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,16 @@ class TestRequest:
             assert await fetch(server.url) == BODY
         server.behaviour = status("307 Temporary Redirect", Location="https://127.0.0.1/metrics/")
         assert "redirected to 'https://127.0.0.1/metrics/'" in str(await failure(server.url))
+
+    async def test_redirects_that_never_end(self, server: FaultyServer) -> None:
+        """The slash is added once."""
+
+        def further(peer: Peer) -> Awaitable[None]:
+            return status("307 Temporary Redirect", Location=f"{server.requests[-1].path}/").run(peer)
+
+        server.behaviour = Behaviour(further)
+        assert (await failure(server.url)).reason == "redirect"
+        assert [request.path for request in server.requests] == ["/metrics", "/metrics/"]
 
     async def test_a_wrong_path_or_port_is_named(self, server: FaultyServer) -> None:
         """The API's path, and a port with TLS or without."""

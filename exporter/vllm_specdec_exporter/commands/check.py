@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser,
         "--exporter URL",
-        "Print what a running exporter knows instead, single requests included. Of the flags below, "
+        "Print what a running exporter shows instead, single requests included. Of the flags below, "
         "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
     add_output_flags(parser)

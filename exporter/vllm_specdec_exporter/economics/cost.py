@@ -81,6 +81,7 @@ class ObservedStep:
     batch: float  # requests in the batch, from 1 up
     drafted: float  # drafted tokens per draft, above 0
     share: float  # of a request's steps, those with drafts, 0 to 1
+    emitted: float  # tokens of each request, from 1 up
     prompts_per_token: float  # prompt tokens for each generated one, from 0 up
 
 
@@ -238,8 +239,8 @@ class CostProfile:
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
         is modelled, with its own `error`, by default that of the hardware. What the model lacks lengthens
         both steps, so the plain one is corrected by a part of what the other one's model is off by
-        (`SHARED_ERROR`). Prompts computed in the same steps make both longer. How many of their tokens come
-        from the prefix cache is not known, so the interval reaches from none to all.
+        (`SHARED_ERROR`). Prompts computed in the same steps make both longer, in proportion to what
+        they emit. How many of their tokens the prefix cache had is not known: from none to all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
@@ -252,7 +253,7 @@ class CostProfile:
         mean_step = step.share * drafting + (1 - step.share) * decoding
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
-            shared = math.pow(step.seconds / (mean_step + prompts), SHARED_ERROR)
+            shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), SHARED_ERROR)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
             return self._of_drafting_steps(step.seconds / plain, step.share)
@@ -266,13 +267,15 @@ class CostProfile:
             correction=self.correction * (cost - 1) / extra,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
-            contradiction=self._contradiction(step, drafting + prompts),
+            contradiction=self._contradiction(step, mean_step, mean_step + prompts * step.emitted),
         )
 
-    def _contradiction(self, step: ObservedStep, modelled: float) -> str:
+    def _contradiction(self, step: ObservedStep, least: float, most: float) -> str:
+        """Return how the step contradicts the modelled time, without prompts and with all of them."""
         low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
-        if modelled * low <= step.seconds <= modelled * high:
+        if least * low <= step.seconds <= most * high:
             return ""
+        modelled = min(most, max(least, step.seconds))  # the nearest
         took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
         return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
 

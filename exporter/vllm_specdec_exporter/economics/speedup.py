@@ -64,7 +64,7 @@ class Estimate(Struct, frozen=True):
 
 def of_all(speedup: float, covered: float | None) -> float:
     """Return the speedup of all tokens if a share `covered` of them comes from drafts (Amdahl's law)."""
-    return speedup if covered is None else 1 / (covered / speedup + 1 - covered)
+    return speedup if covered is None or speedup == 0 else 1 / (covered / speedup + 1 - covered)
 
 
 def of_drafts(speedup: float, covered: float | None) -> float | None:

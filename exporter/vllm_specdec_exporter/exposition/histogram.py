@@ -89,7 +89,10 @@ class Histogram:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation over the mean, both estimated as if observations were uniform in each bucket."""
+        """Standard deviation over the mean, both estimated as if observations were uniform in each bucket.
+
+        ``None`` without two observations, or if all of them are 0.
+        """
         if self.count <= 1 or not self.bounds:
             return None
         first, second, below = 0.0, 0.0, 0.0
@@ -100,4 +103,4 @@ class Histogram:
             below = count
         first += (self.count - below) * self.bounds[-1]
         second += (self.count - below) * self.bounds[-1] ** 2
-        return math.sqrt(max(0.0, self.count * second / first**2 - 1))
+        return math.sqrt(max(0.0, self.count * second / first**2 - 1)) if first > 0 else None

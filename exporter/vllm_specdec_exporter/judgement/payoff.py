@@ -112,7 +112,7 @@ def _by_estimate(
     """Judge by the estimate, weighted with coverage."""
     estimate = measures.estimate
     speedup, low, high = (
-        of_all(value or 1.0, measures.coverage_ratio)
+        of_all(1.0 if value is None else value, measures.coverage_ratio)
         for value in (estimate.speedup, estimate.speedup_low, estimate.speedup_high)
     )
     if profile.contradiction:
@@ -152,9 +152,9 @@ def loss_probability(speedup: float, low: float, high: float) -> float:
     """Return the probability that the speedup is below 1, of a log-normal distribution with this interval.
 
     The deviation is that of the side on which 1 lies; of the other one where this end is cut off, as for a
-    step that cannot be cheaper than a plain one.
+    step that cannot be cheaper than a plain one. An interval that begins at 0 gives one half.
     """
-    sides = (math.log(speedup / low), math.log(high / speedup))
+    sides = (math.log(speedup / low) if low > 0 else math.inf, math.log(high / speedup))
     reach = sides[0] if speedup > 1 else sides[1]
     deviation = (reach if reach > _CUT_OFF * max(sides) else max(sides)) / Z
     if deviation <= 0:

@@ -258,9 +258,16 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
     if delta is None or not delta.step_seconds or not delta.drafts or not drafted or batch is None:
         return None
     # A request gets a token from each of its steps without a draft.
-    plain = max(0.0, (delta.generation_tokens or 0.0) - delta.drafts - (delta.accepted_tokens or 0.0))
-    share = delta.drafts / (delta.drafts + plain)
-    return ObservedStep(delta.step_seconds, max(1.0, batch), drafted, share, delta.prompts_per_token or 0.0)
+    accepted = delta.accepted_tokens or 0.0
+    steps = max(delta.drafts, (delta.generation_tokens or 0.0) - accepted)
+    return ObservedStep(
+        seconds=delta.step_seconds,
+        batch=max(1.0, batch),
+        drafted=drafted,
+        share=delta.drafts / steps,
+        emitted=1 + accepted / steps,
+        prompts_per_token=delta.prompts_per_token or 0.0,
+    )
 
 
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:

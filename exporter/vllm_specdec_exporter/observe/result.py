@@ -28,7 +28,7 @@ REASONS = {
     "reset": "the connection was closed before a response came",
     "timeout": "no complete response within the poll timeout",
     "tls": "no trusted TLS connection",
-    "redirect": "the response is a redirect, which is not followed",
+    "redirect": "the response is a redirect that is not followed",
     "http_status": "the response has another status than 200",
     "too_large": "the response is larger than 16 MiB",
     "malformed": "the response is cut off or is no metrics text, or has impossible values",

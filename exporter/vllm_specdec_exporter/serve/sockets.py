@@ -115,8 +115,8 @@ class Listener:
                     continue  # the client has disconnected, or a firewall has rejected it
                 why = error_text(error) if isinstance(error, OSError) else "no memory"
                 logs.log_seldom(logging.ERROR, "cannot accept connections", error=why)
-                await asyncio.sleep(_PAUSE_SECONDS)
-                continue
+                if not waiting:  # otherwise those have descriptors, and give them back once they are served
+                    await asyncio.sleep(_PAUSE_SECONDS)
             for connection, peer in waiting.take_turns():
                 if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                     connection.close()  # the client has reset it

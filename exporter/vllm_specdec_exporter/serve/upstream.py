@@ -232,7 +232,8 @@ class Upstream:
             if 300 <= response.status < 400:
                 location = response.headers.get("Location", "nowhere")
                 here, there = urlsplit(url), urlsplit(urljoin(url, location))
-                if there[:3] == (*here[:2], f"{here.path}/"):  # as of an application that is mounted there
+                # As of an application that is mounted there; one slash, or redirects might never end.
+                if not here.path.endswith("/") and there[:3] == (*here[:2], f"{here.path}/"):
                     moved = here._replace(path=there.path).geturl()
                     return await self._exchange(moved, accept, limit, any_status=any_status)
                 where = f"redirected to {self.mask(location)[:200]!r}"
