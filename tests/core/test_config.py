@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError
@@ -94,39 +95,10 @@ class TestBadFile:
         assert [one.rpartition(": ")[2] for one in said] == [*["not a regular file"] * 2, "larger than 4 MiB"]
 
 
-SAMPLES = "at --poll.interval 5s it needs more than 20000 samples; choose a shorter window or a longer"
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    # values
-    ({"poll_interval": "5"}, '"5": a duration needs a unit: such as 500ms, 5s, 5m or 1h30m'),
-    ({"poll_interval": "50ms"}, '"50ms": at least 100ms is needed'),
-    ({"poll_timeout": "10ms"}, '"10ms": at least 50ms is needed'),
-    ({"window": ["30s", "900ms"]}, '"900ms": at least 1s is needed'),
-    ({"log_format": "xml"}, '"xml": allowed: logfmt, json'),
-    ({"log_level": "warn"}, '"warn": allowed: debug, info, warning, error; did you mean warning?'),
-    ({"vllm_insecure_skip_verify": "yes"}, '"yes": allowed: true, false'),
-    ({"vllm_ca_file": "/no/such/file"}, '"/no/such/file": cannot be read: No such file or directory'),
-    ({"vllm_ca_file": "/"}, '"/": cannot be read: Is a directory'),
-    (
-        {"vllm_url": ["http://a", "b:8000"]},
-        ('"b:8000": not an address; allowed: http://host:port, https://host:port or unix:/path/to.sock'),
-    ),
-    ({"threshold": ["poor_acceptance_ratio"]}, '"poor_acceptance_ratio": allowed: name=number, or published'),
-    (
-        {"threshold": ["poor_acceptance_ratio=40"]},
-        '"poor_acceptance_ratio=40": threshold poor_acceptance_ratio is 40; allowed: between 0 and 1',
-    ),
-    (
-        {"web_listen_address": "9850"},
-        '"9850": allowed: host:port with a port from 0 to 65535, such as :9850, 127.0.0.1:9850 or [::1]:9850',
-    ),
-    # values that are fine alone, and contradict each other
-    ({"poll_timeout": "2s", "poll_interval": "2s"}, "2s: must be less than --poll.interval 2s"),
-    ({"window": ["4s", "1m"]}, "4s: shorter than --poll.interval 5s, so it would never contain two samples"),
-    ({"window": ["30s", "2d"]}, f"2d: {SAMPLES} interval"),
-    ({"judgement_window": "1m"}, "1m: not one of the windows (30s, 5m)"),
-    ({"vllm_url": ["http://a", "http://a/metrics"]}, '"http://a": given twice'),
-    ({"vllm_cert_file": "/dev/null"}, "and --vllm.key-file go together"),
-]
+#: Flags with a value, and the message that refuses it.
+REFUSED: list[tuple[dict[str, Any], str]] = yaml.safe_load(
+    Path(__file__).with_name("refused.yml").read_text("utf-8")
+)["settings"]
 
 
 def test_a_bad_value_is_one_line_with_its_place_the_value_and_what_is_allowed() -> None:

@@ -1,9 +1,11 @@
 """Quality: the published rubric, its boundaries, and the reasons that are given."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from vllm_specdec_exporter.judgement.quality import Criterion, Quality, QualityL
 from vllm_specdec_exporter.measures.measures import Measures, derive
 
 POOR, FAIR, HEALTHY, OPTIMAL = QualityLevel
+RUBRIC: Any = yaml.safe_load(Path(__file__).with_name("rubric.yml").read_text("utf-8"))
 
 #: Exactly healthy: it meets every healthy criterion, and misses optimal by its acceptance length.
 SOUND = Measures(
@@ -55,76 +58,17 @@ def test_a_level_has_its_reasons() -> None:
         HEALTHY: judge(SOUND),
         OPTIMAL: judge(BEST, steady),
     }
-    assert {level: quality.reasons for level, quality in found.items()} == REASONS
-    assert [quality.level for quality in found.values()] == list(REASONS)
-
-
-REASONS = {
-    POOR: (
-        "mean acceptance length 1.26 < 1.3",
-        "acceptance ratio 0.09 < 0.4",
-        "position 0 acceptance ratio 0.20 < 0.7",
-        "position decay ratio 0.22 < 0.5",
-    ),
-    FAIR: (
-        "acceptance ratio 0.55, healthy needs >= 0.6",
-        "position 0 acceptance ratio 0.80, healthy needs > 0.9",
-    ),
-    HEALTHY: (
-        "mean acceptance length 1.80 >= 1.5",
-        "acceptance ratio 0.65 >= 0.6",
-        "position 0 acceptance ratio 0.95 > 0.9",
-        "last position acceptance ratio 0.30 > 0.2",
-    ),
-    OPTIMAL: (
-        "mean acceptance length 3.50 > 2",
-        "acceptance ratio 0.85 > 0.7",
-        "position decay ratio 0.90 >= 0.75",
-        "mean acceptance length deviation 0.10 <= 0.2",
-    ),
-}
+    assert {level: list(quality.reasons) for level, quality in found.items()} == RUBRIC["reasons"]
+    assert [quality.level for quality in found.values()] == list(RUBRIC["reasons"])
 
 
 class TestBoundaries:
     """Where each comparison of the published rubric turns."""
 
-    @pytest.mark.parametrize(
-        ("base", "change", "level"),
-        [
-            (SOUND, {"mean_acceptance_length": 1.2999}, POOR),
-            (SOUND, {"mean_acceptance_length": 1.3}, FAIR),
-            (SOUND, {"mean_acceptance_length": 1.4999}, FAIR),
-            (SOUND, {"mean_acceptance_length": 1.5}, HEALTHY),
-            (BEST, {"mean_acceptance_length": 2.0}, HEALTHY),
-            (BEST, {"mean_acceptance_length": 2.0001}, OPTIMAL),
-            (SOUND, {"acceptance_ratio": 0.3999}, POOR),
-            (SOUND, {"acceptance_ratio": 0.40}, FAIR),
-            (SOUND, {"acceptance_ratio": 0.5999}, FAIR),
-            (SOUND, {"acceptance_ratio": 0.60}, HEALTHY),
-            (BEST, {"acceptance_ratio": 0.70}, HEALTHY),
-            (BEST, {"acceptance_ratio": 0.7001}, OPTIMAL),
-            (SOUND, {"position_acceptance_ratio": (0.6999, 0.5, 0.3)}, POOR),
-            (SOUND, {"position_acceptance_ratio": (0.70, 0.5, 0.3)}, FAIR),
-            (SOUND, {"position_acceptance_ratio": (0.90, 0.5, 0.3)}, FAIR),
-            (SOUND, {"position_acceptance_ratio": (0.9001, 0.5, 0.3)}, HEALTHY),
-            (SOUND, {"position_acceptance_ratio": (0.95, 0.5, 0.20)}, FAIR),
-            (SOUND, {"position_acceptance_ratio": (0.95, 0.5, 0.2001)}, HEALTHY),
-            (SOUND, {"position_decay_ratio": 0.4999}, POOR),
-            (SOUND, {"position_decay_ratio": 0.50}, HEALTHY),
-            (BEST, {"position_decay_ratio": 0.7499}, HEALTHY),
-            (BEST, {"position_decay_ratio": 0.75}, OPTIMAL),
-            # Without positions, length and ratio decide.
-            (BEST, {"position_acceptance_ratio": (), "position_decay_ratio": None}, OPTIMAL),
-            # Drafts of 95 % of K are taken for full ones; the decline of shorter ones is not the engine's.
-            (SOUND, {"mean_draft_length": 2.85, "position_decay_ratio": 0.4}, POOR),
-            (SOUND, {"mean_draft_length": 2.84, "position_decay_ratio": 0.4}, HEALTHY),
-            # Length, ratio and position 0 do not depend on how long drafts are.
-            (SOUND, {"mean_draft_length": 2.0, "acceptance_ratio": 0.3}, POOR),
-            (SOUND, {"mean_draft_length": 2.0, "position_acceptance_ratio": (0.6, 0.5, 0.3)}, POOR),
-        ],
-    )
-    def test_levels(self, base: Measures, change: dict[str, Any], level: QualityLevel) -> None:
-        assert judge(replace(base, **change)).level is level
+    @pytest.mark.parametrize(("base", "change", "level"), RUBRIC["levels"])
+    def test_levels(self, base: str, change: dict[str, Any], level: str) -> None:
+        changed = {name: tuple(v) if isinstance(v, list) else v for name, v in change.items()}
+        assert judge(replace({"sound": SOUND, "best": BEST}[base], **changed)).level == level
 
     def test_nothing_good_is_said_of_what_is_not_known(self) -> None:
         """Without length and ratio there is no level; with one of the two it is fair at best."""

@@ -1,11 +1,15 @@
 """Thresholds: the published rubric, and what an operator may make of it."""
 
 import math
+from pathlib import Path
+
+import yaml
 
 from support.builders import refusal
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
 RUBRIC = dict(Thresholds().items())
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))["thresholds"]
 
 
 def refused(**values: float) -> str:
@@ -46,26 +50,7 @@ def test_a_value_out_of_its_range_is_refused_with_the_range() -> None:
 
 
 def test_a_level_cannot_ask_for_more_than_the_level_above_it() -> None:
-    for name, value, message in (
-        ("poor_acceptance_ratio", 0.61, "{} (0.61) exceeds healthy_acceptance_ratio (0.6)"),
-        ("optimal_acceptance_ratio", 0.5, "healthy_acceptance_ratio (0.6) exceeds {} (0.5)"),
-        ("healthy_mean_acceptance_length", 2.5, "{} (2.5) exceeds optimal_mean_acceptance_length (2)"),
-        ("poor_mean_acceptance_length", 1.6, "{} (1.6) exceeds healthy_mean_acceptance_length (1.5)"),
-        (
-            "healthy_position_0_acceptance_ratio",
-            0.6,
-            "poor_position_0_acceptance_ratio (0.7) exceeds {} (0.6)",
-        ),
-        ("optimal_position_decay_ratio", 0.45, "poor_position_decay_ratio (0.5) exceeds {} (0.45)"),
-        (
-            "raise_k_last_position_acceptance_ratio",
-            0.05,
-            "lower_k_last_position_acceptance_ratio (0.1) exceeds {} (0.05)",
-        ),
-        ("severe_speedup", 1.1, "{} (1.1) exceeds harmful_speedup (1)"),
-        ("disable_acceptance_ratio", 0.7, "{} (0.7) exceeds break_even_acceptance_ratio (0.65)"),
-        ("beneficial_speedup", 0.9, "harmful_speedup (1) exceeds {} (0.9)"),
-    ):
+    for name, value, message in REFUSED:
         assert refused(**{name: value}) == "threshold " + message.format(name)
 
 

@@ -1,5 +1,8 @@
 """Values as people write them: durations and addresses of servers."""
 
+from pathlib import Path
+
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,44 +41,8 @@ def test_what_is_written_is_read_back_to_the_millisecond(milliseconds: int) -> N
     assert milliseconds / 1000 == parse_duration(format_duration(milliseconds / 1000))
 
 
-#: A path is /metrics unless given; credentials are taken out of the address.
-TARGETS = {
-    "http://host:8000": Target("http://host:8000/metrics"),
-    "http://host:8000/": Target("http://host:8000/metrics"),
-    "http://host:8000/metrics": Target("http://host:8000/metrics"),
-    "http://host": Target("http://host/metrics"),
-    "https://host/vllm/metrics": Target("https://host/vllm/metrics"),
-    "http://host/other/": Target("http://host/other/"),
-    " http://host:8000 ": Target("http://host:8000/metrics"),
-    "http://[::1]:8000": Target("http://[::1]:8000/metrics"),
-    "http://host:8000?model=a": Target("http://host:8000/metrics?model=a"),
-    "http://host:8000/metrics?model=a&b=c": Target("http://host:8000/metrics?model=a&b=c"),
-    "http://me@host:8000": Target("http://host:8000/metrics", user="me"),
-    "http://me:p%40%2F@host": Target("http://host/metrics", user="me", password="p@/"),
-    "unix:/run/vllm.sock": Target("http://localhost/metrics", "/run/vllm.sock"),
-    "unix:/run/vllm.sock:/metrics": Target("http://localhost/metrics", "/run/vllm.sock"),
-    "unix:/run/vllm.sock:/m/": Target("http://localhost/m/", "/run/vllm.sock"),
-    "unix:/run/vllm.sock:/m?model=a": Target("http://localhost/m?model=a", "/run/vllm.sock"),
-}
-#: Labels and logs show it without credentials and without the usual path. A router answers for several
-#: models at one path, so what tells them apart stays.
-NAMES = {
-    "http://host:8000": "http://host:8000",
-    "http://me:pw@host:8000/metrics": "http://host:8000",
-    "https://host/vllm/metrics": "https://host/vllm",
-    "http://host:8000/metrics?model=a": "http://host:8000/metrics?model=a",
-    "unix:///run/vllm.sock": "unix:/run/vllm.sock",
-    "unix:/run/vllm.sock:/other": "unix:/run/vllm.sock:/other",
-    "unix:/run/vllm.sock:/metrics?model=a": "unix:/run/vllm.sock:/metrics?model=a",
-}
-#: VLLM tells its version beside its metrics; elsewhere it cannot be guessed.
-VERSIONS = {
-    "http://host:8000": "http://host:8000/version",
-    "https://host/vllm/metrics": "https://host/vllm/version",
-    "http://host/metrics?model=a": "http://host/version",
-    "http://host/other": "",
-    "unix:/run/vllm.sock": "http://localhost/version",
-}
+ADDRESSES = yaml.safe_load(Path(__file__).with_name("addresses.yml").read_text("utf-8"))
+TARGETS = {text: Target(**parts) for text, parts in ADDRESSES["targets"].items()}
 #: None is repeated when it is refused, for it may hold a password.
 NO_ADDRESSES = ["", "host", "host:8000", "//host:8000", "ftp://host", "http://", "http:///metrics", "8000"]
 NO_ADDRESSES += ["http://host/#a", "http://host:x", "http://host:99999", "http://host:-1", "http://[::1"]
@@ -85,8 +52,9 @@ NO_SOCKETS = ["unix:", "unix:run/vllm.sock", "unix:./vllm.sock", "unix://host/x"
 
 def test_an_address_is_read_named_and_asked_for_its_version() -> None:
     assert {text: parse_target(text) for text in TARGETS} == TARGETS
-    assert {text: parse_target(text).name for text in NAMES} == NAMES
-    assert {text: parse_target(text).sibling_url("version") for text in VERSIONS} == VERSIONS
+    assert {text: parse_target(text).name for text in ADDRESSES["names"]} == ADDRESSES["names"]
+    versions = ADDRESSES["versions"]
+    assert {text: parse_target(text).sibling_url("version") for text in versions} == versions
 
 
 def test_what_is_no_address_is_refused_with_what_is_one() -> None:

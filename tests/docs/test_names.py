@@ -6,6 +6,7 @@ from pathlib import Path
 
 import promql_parser
 import pytest
+import yaml
 
 from docs import names
 from docs.inventory import ROOT, pages, prose
@@ -24,34 +25,9 @@ _ENDPOINT = re.compile(r"(?<![\w./])(?:/-/\w+|/api/v1/\w+)")
 _PATH = re.compile(r"(?:alerts|bench|dashboards|docs|exporter|helm|tests)/[\w./*{},-]*[\w*/]")
 _UID = re.compile(r"(?<![\w/.-])vllm-specdec-(?!exporter)[a-z]+\b(?![/.-])")
 
-#: Flags of programs of others that pages name alone: nothing but this can say that they are meant.
-FOREIGN = (
-    # vLLM, SGLang, llama.cpp
-    *(
-        "--speculative-config",
-        "--per-request-spec-decode-metrics",
-        "--enable-force-include-usage",
-        "--headless",
-    ),
-    *("--enable-per-request-metrics", "--disable-log-stats", "--uds"),
-    *("--served-model-name", "--dp-size", "--enable-metrics", "--speculative-eagle-topk", "--metrics"),
-    *(
-        "--speculative-adaptive",
-        "--speculative-adaptive-config",
-        "--spec-synth-rates",
-        "--sleep-idle-seconds",
-    ),
-    # Alertmanager, amtool, Thanos
-    *("--web.external-url", "--alertmanager.url", "--endpoint", "--label"),
-    # kubectl, Helm, Docker, pip
-    *("--reuse-values", "--reset-then-reuse-values", "--format"),
-    *("--server-side", "--kube-version", "--post-renderer", "--set", "--profile", "--read-only", "--no-deps"),
-)
-#: Programs of others: what their flags are is their matter.
-PROGRAMS = (
-    *("kubectl", "helm", "docker", "promtool", "amtool", "prometheus", "vmagent", "vmalert", "pip", "curl"),
-    *("vllm", "npm", "python", "python3", "make", "git", "systemctl", "htpasswd", "journalctl", "mimirtool"),
-)
+#: Flags and programs of others.
+OTHERS = yaml.safe_load(Path(__file__).with_name("others.yml").read_text("utf-8"))
+FOREIGN = {flag for flags in OTHERS["flags"] for flag in flags}
 #: Endpoints of Prometheus and of Mimir, under paths like ours.
 ENDPOINTS_OF_OTHERS = {"/api/v1/write", "/api/v1/push"}
 #: Where upstream's own code is described, with names that no capture has.
@@ -103,7 +79,7 @@ def _flags(page: Path) -> list[str]:
     for span in spans(of_today(page)):
         words = span.split()
         first = words[0] if words else ""
-        if first in PROGRAMS:
+        if first in OTHERS["programs"]:
             continue
         command = first if first in COMMANDS else words[1] if first == PROGRAM and len(words) > 1 else ""
         of_command = names.flags(command) if command in COMMANDS else known
@@ -162,7 +138,7 @@ def _expressions(page: Path) -> list[str]:
 
 
 def _is_expression(span: str) -> bool:
-    other = "..." in span or span.split()[0] in PROGRAMS
+    other = "..." in span or span.split()[0] in OTHERS["programs"]
     return bool(not other and _SERIES.search(span) and re.search(r"[({\[]| [/*+<>=-] ", span))
 
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 import pytest
+import yaml
 
 import vllm_specdec_exporter
 from docs.inventory import ROOT, pages
@@ -24,31 +25,7 @@ PACKAGE = Path(vllm_specdec_exporter.__file__).parent
 
 _UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024**2}
 #: The constants behind the rows of the threat model's table of limits, by how a row begins.
-_LIMITS = {
-    "connections to port 9850": "serve.connection_limits.MAX_CONNECTIONS",
-    "time for a TLS handshake": "serve.sockets.HANDSHAKE_SECONDS",
-    "time for the head": "serve.connection_limits.REQUEST_SECONDS",
-    "head of a request": "serve.connection_limits.MAX_HEAD",
-    "idle time": "serve.connection_limits.IDLE_SECONDS",
-    "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
-    "requests of a push": "per_request.push_schema.MAX_REQUESTS",
-    "time to send a push": "serve.request_intake._BODY_SECONDS",
-    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
-    "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
-    "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
-    "a configuration file": "config.files.MAX_BYTES",
-    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream_socket.MAX_OVERHEAD",
-    "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
-    "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
-    "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL engines.normal_form.MAX_PUBLISHED",
-    "samples of an engine": "serve.configuration.MAX_SAMPLES",
-    "tap: a head": "serve.tap.observer.MAX_HEAD per_request.exchange.MAX_BODY per_request.exchange.MAX_EVENT",
-    "tap: bodies": "serve.tap.observer.MAX_HELD",
-    "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
-    "log lines": "serve.logs.MAX_WAITING",
-    "`act`: a payload": "commands.act.server.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
-    "commands.act.runner.MAX_QUEUED",
-}
+_LIMITS: dict[str, str] = yaml.safe_load(Path(__file__).with_name("limits.yml").read_text("utf-8"))
 #: aiohttp's own limit, which has no constant here.
 _LIMIT_OF_A_LIBRARY = "header lines"
 #: Pages with a table of all values of an enumeration, whose head begins with this cell.

@@ -1,6 +1,6 @@
 """Cost profiles: what a step costs, and the files they come from."""
 
-import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,34 +177,9 @@ class TestNames:
 
 GOOD: dict[str, Any] = {"target": {"fixed": 1.0}}
 #: A profile that is refused, and how the message begins.
-MISTAKES: list[tuple[object, str]] = [
-    (None, ": a mapping is expected; known keys: basis, batches, cheap, context_tokens, "),
-    ({}, ": target is missing; its key fixed is the time of a step"),
-    ({"target": {}}, ": target.fixed is missing: the time of a step, whatever its batch"),
-    *(
-        (
-            {"target": {"fixed": 1}, "basis": "calibrated", "uncertainty": wide},
-            f": uncertainty is {wide}; allowed if it is calibrated: up to 0.5, because beyond it ",
-        )
-        for wide in (3.12, 0.53)
-    ),
-    ({"target": {"fixed": 0}}, ": target.fixed is 0; allowed: above 0"),
-    *(
-        ({"target": {"fixed": bad}}, f": target.fixed is {bad!r}; allowed: a number from 0 up")
-        for bad in (-1, "fast", True, math.nan, math.inf)
-    ),
-    ({"target": {"fixd": 1}}, ", target: no such key 'fixd'; did you mean fixed?"),
-    ({"target": 5}, ", target: a mapping is expected; known keys: fixed, "),
-    ({**GOOD, "draft": {"per_positon": 1}}, ", draft: no such key 'per_positon'; did you mean per_position?"),
-    ({**GOOD, "zzz": 1}, ": no such key 'zzz'; known: basis, batches, cheap, "),
-    ({**GOOD, "methods": [5]}, ": methods is [5]; allowed: a list of methods"),
-    ({**GOOD, "cheap": "yes"}, ": cheap is 'yes'; allowed: true or false"),
-    *(
-        ({**GOOD, "typical_k": bad}, f": typical_k is {bad}; allowed: a whole number from 1 up")
-        for bad in (0, 1.5, True)
-    ),
-    ({**GOOD, "size_ratio": 1.5}, ": size_ratio: a draft model's size over the target's "),
-]
+MISTAKES: list[tuple[object, str]] = yaml.safe_load(
+    Path(__file__).with_name("mistakes.yml").read_text("utf-8")
+)
 
 
 class TestFile:

@@ -184,29 +184,7 @@ class TestRefusing:
 
     def test_contradictions(self) -> None:
         """What contradicts itself is not counted by halves."""
-        lengths = "the record's per_step_drafted and per_step_accepted differ in length"
-        totals = "the record's steps do not add up to its totals"
-        histogram = "the record's acceptance_histogram does not add up to"
-        no_step = {"num_spec_steps": 0, "acceptance_histogram": [], "per_step_drafted": []}
-        changes: dict[str, list[dict[str, object]]] = {
-            "the record has more tokens accepted than drafted": [{"num_accepted_draft_tokens": 11}],
-            "the record has drafted tokens, but no step that drafted them": [no_step],
-            f"{histogram} num_spec_steps": [{"acceptance_histogram": [2, 1, 0, 0, 2]}],
-            f"{histogram} num_accepted_draft_tokens": [{"acceptance_histogram": [2, 0, 1, 0, 1]}],
-            lengths: [{"per_step_drafted": [4, 4, 2]}, {"per_step_accepted": None}],
-            totals: [
-                {"per_step_drafted": [4, 4, 1, 0]},
-                {"per_step_accepted": [4, 1, 1, 0]},
-                {"per_step_drafted": [4, 4, 2], "per_step_accepted": [4, 1, 0]},
-            ],
-            "a step of the record has more tokens accepted than drafted": [
-                {"per_step_accepted": [4, 0, 0, 1]}
-            ],
-            "a step of the record has more than 128 drafted tokens": [
-                {"num_draft_tokens": 137, "per_step_drafted": [4, 4, 129, 0]}
-            ],
-        }
-        for message, several in changes.items():
+        for message, several in TABLES["contradictions"].items():
             for each in several:
                 assert refusal(RecordError, parse_record, {**DETAILED, **each}) == message
         assert parse_record(record_of([(128, 0)])).draft_tokens == 128

@@ -151,40 +151,22 @@ def test_only_an_object_is_a_configuration() -> None:
 # --- sizes as people write them
 
 
-PARAMETERS = {
-    "70B": 70 * 10**9,
-    "1.5B": 1_500_000_000,
-    "1.5b": 1_500_000_000,
-    "500M": 500_000_000,
-    "70e9": 70 * 10**9,
-    "1T": 10**12,
-    "8030261248": 8_030_261_248,
-    " 8 B ": 8 * 10**9,
-}
-NO_PARAMETERS = ["", "B", "0", "0B", "-8B", "8", "8X", "8BB", "nan", "inf", "1e999", "70 000B", "٧B", "1000T"]
-MEMORY = {
-    "80GB": 80e9,
-    "80 GiB": 80 * 2**30,
-    "141gb": 141e9,
-    "81559MiB": 81559 * 2**20,
-    "1.5TB": 1.5e12,
-}
-NO_MEMORY = ["80", "0GB", "-80GB", "80G", "80 bytes", "", "1kB", "1e300TB", "nanGB"]
+SIZES = TABLES["sizes"]
 
 
 def test_sizes_are_read_as_people_write_them() -> None:
     """Decimal and binary units are told apart."""
-    assert {text: parse_parameters(text) for text in PARAMETERS} == PARAMETERS
-    assert {text: parse_memory(text) for text in MEMORY} == MEMORY
+    assert {text: parse_parameters(text) for text in SIZES["parameters"]} == SIZES["parameters"]
+    assert {text: parse_memory(text) for text in SIZES["memory"]} == SIZES["memory"]
 
 
 def test_what_is_no_size_is_refused_with_what_is_allowed() -> None:
-    said = {text: refusal(ValueError, parse_parameters, text) for text in NO_PARAMETERS}
+    said = {text: refusal(ValueError, parse_parameters, text) for text in SIZES["no_parameters"]}
     allowed = "allowed: a number of parameters such as 70B"
-    assert [text for text in NO_PARAMETERS if allowed not in said[text]] == []
-    said = {text: refusal(ValueError, parse_memory, text) for text in NO_MEMORY}
+    assert [text for text in SIZES["no_parameters"] if allowed not in said[text]] == []
+    said = {text: refusal(ValueError, parse_memory, text) for text in SIZES["no_memory"]}
     allowed = "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB"
-    assert [text for text in NO_MEMORY if allowed not in said[text]] == []
+    assert [text for text in SIZES["no_memory"] if allowed not in said[text]] == []
 
 
 def test_precisions_have_the_published_bytes_and_other_spellings() -> None:

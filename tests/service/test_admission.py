@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from aiohttp import web
 
-from faults.rig import connect
+from faults.rig import connect, get
 from support.certificates import Authority, server_side
 from support.exporter import request, running_exporter
 from support.ports import free_port
@@ -87,11 +87,6 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connect
     app.router.add_get("/wait", wait)
     async with serving(app) as served:
         yield served
-
-
-def get(path: str) -> bytes:
-    """A request."""
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
 
 
 async def _ended(reader: asyncio.StreamReader) -> bool:

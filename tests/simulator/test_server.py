@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from vllm_specdec_exporter.commands.simulate import Simulation, SimulationConfig, SimulatorServer
 
@@ -73,14 +75,7 @@ async def test_a_restart_closes_the_port_and_opens_it_again() -> None:
         assert await status_of(client, "/metrics") == 200
 
 
-FAULTY = {
-    b"{": "Expecting property name",
-    b"[]": "unknown phase ''; the phases are healthy, ",
-    b"3": "'int' object is not iterable",
-    b'{"phase": 3}': "unknown phase 3; the phases are healthy, ",
-    b'{"phase": "idle", "clients": "x"}': "phase idle: Expected `int`, got `str` - at `$.clients`",
-    b'{"phase": "idle", "parameters": {}}': "phase idle: Object contains unknown field `parameters`",
-}
+FAULTY = yaml.safe_load(Path(__file__).with_name("refused.yml").read_text("utf-8"))["bodies"]
 
 
 async def test_a_phase_is_set_over_http_and_a_faulty_one_refused() -> None:
