@@ -17,8 +17,11 @@ from support.programs import find_program, process
 from vllm_specdec_exporter.commands.history import FORMAT, History, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
 from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Summary
+from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError, Times
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
 from vllm_specdec_exporter.economics.statistics import Interval
+from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.
@@ -212,3 +215,13 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         written = capsys.readouterr().out
         assert written.replace("\n", "").isprintable()
         assert not as_json or json.loads(written)["models"][0]["name"] == "\x9b2J"
+
+
+@pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])
+async def test_a_value_that_is_no_number(value: str) -> None:
+    body = {"data": {"result": [{"metric": {}, "values": [[60, value]]}]}}
+    with FaultyServer(answer(json.dumps(body).encode())) as server:
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda: None)
+        with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
+            await source.grid("up", Times(60.0, 60.0, 1))
+        await source.close()
