@@ -14,9 +14,14 @@ from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
 from support.faulty_server import FaultyServer, answer, hang, status
 from support.programs import find_program, process
+from vllm_specdec_exporter.commands.history import FORMAT, History, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
+from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Summary
+from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError, Times
+from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
 from vllm_specdec_exporter.economics.statistics import Interval
+from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.
@@ -145,14 +150,14 @@ def test_instances_and_matchers(prometheus: str) -> None:
 
 
 def test_compare_takes_two_times(prometheus: str) -> None:
-    """Whatever ran in them: the second against the first."""
-    times = ("--a", "2025-11-03/2025-11-06T12:00Z", "--b", "2025-11-10T00:00Z/2025-11-13")
-    found = document(
-        run_here("compare", "--prometheus.url", prometheus, *times, "--model", "llama", "--json")
-    )
-    ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
-    assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
-    assert comparison["speedup"]["speedup"]["value"] == pytest.approx(2.1, abs=0.2)
+    """Whatever ran in them: B against A, also if A is the later one."""
+    early, late = "2025-11-03/2025-11-06T12:00Z", "2025-11-10T00:00Z/2025-11-13"
+    for a, b, speedup in ((early, late, 2.1), (late, early, 1 / 2.1)):
+        times = ("--a", a, "--b", b, "--model", "llama", "--json")
+        found = document(run_here("compare", "--prometheus.url", prometheus, *times))
+        ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
+        assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
+        assert comparison["speedup"]["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
     refused = run_here("compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h")
     assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
     assert "REFERENCE and SIDE" in run_here("compare").err
@@ -197,3 +202,26 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err
+
+
+def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Model, method and version are what the server has stored."""
+    summary = Summary(
+        Configuration(3, "\x9b31m", "\u202e1"), 0.0, 60.0, 1, 1, 9.0, 1.0, 1.0, 1.0, 0.5, 2.0, 0.01, 100.0
+    )
+    model = ModelHistory("\x9b2J", (summary,), (), ())
+    for as_json in (True, False):
+        show(History(FORMAT, "1", 0.0, 60.0, 60.0, (model,)), as_json=as_json)
+        written = capsys.readouterr().out
+        assert written.replace("\n", "").isprintable()
+        assert not as_json or json.loads(written)["models"][0]["name"] == "\x9b2J"
+
+
+@pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])
+async def test_a_value_that_is_no_number(value: str) -> None:
+    body = {"data": {"result": [{"metric": {}, "values": [[60, value]]}]}}
+    with FaultyServer(answer(json.dumps(body).encode())) as server:
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda: None)
+        with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
+            await source.grid("up", Times(60.0, 60.0, 1))
+        await source.close()

@@ -24,6 +24,7 @@ from ...config.options import ConfigError, add_flags, gather
 from ...config.values import parse_duration, parse_target
 from ...economics.baseline import BaselineError, encode
 from ...publish import plots
+from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 def show(history: History, *, as_json: bool, out: str = "") -> int:
     """Print a history and return the exit code."""
     if as_json:
-        print(msgspec.json.format(msgspec.json.encode(history), indent=2).decode())
+        print(escape_controls(msgspec.json.format(msgspec.json.encode(history), indent=2).decode()))
     else:
         print(render(history.models, history.block_seconds, out))
     sys.stdout.flush()

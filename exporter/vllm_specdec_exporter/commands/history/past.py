@@ -128,7 +128,7 @@ class ModelHistory:
     """The past of a model, or of an instance of it."""
 
     name: str
-    configurations: tuple[Summary, ...]  # by their first time
+    configurations: tuple[Summary, ...]  # by their first time; chosen times by name
     comparisons: tuple[Comparison, ...]
     #: Unix time of each block, and the mean running requests of a replica in it.
     load: tuple[tuple[float, float], ...]
@@ -199,7 +199,9 @@ class Past:
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
-            ordered = sorted(records.items(), key=lambda item: min(run.first for run in item[1].runs))
+            ordered = sorted(
+                records.items(), key=lambda item: (item[0].name, min(run.first for run in item[1].runs))
+            )
             kept = [(configuration, record) for configuration, record in ordered if record.cells]
             if kept:
                 loads = sorted(self._loads[name].items())

@@ -34,11 +34,11 @@ def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
     )
     if out:
         lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(printable(line.rstrip()) for line in lines)
 
 
 def _model(model: ModelHistory, block: float) -> Iterator[str]:
-    yield printable(model.name)
+    yield model.name
     yield from table(_HEADS, map(_row, model.configurations), left=_HEADS[:3], indent="  ")
     yield ""
     for comparison in model.comparisons:

@@ -138,7 +138,11 @@ class Prometheus:
         for series in found:
             column = array("d", (math.nan,)) * times.number
             for time, value in series.values:
-                column[min(times.number - 1, max(0, round((time - times.start) / times.step)))] = float(value)
+                place = min(times.number - 1, max(0, round((time - times.start) / times.step)))
+                try:
+                    column[place] = float(value)
+                except ValueError as error:
+                    raise PrometheusError(f"{self._base}: not a response of a Prometheus: {error}") from error
             grid[tuple(sorted(series.metric.items()))] = column
         return dict(grid)
 
