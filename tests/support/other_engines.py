@@ -4,12 +4,7 @@ Only what the exporter and the dashboards read of them; whole answers of these s
 `tests/data/upstream`.
 """
 
-import contextlib
 import re
-import threading
-import urllib.request
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _SAMPLE = re.compile(r'^vllm:(\w+)\{engine="0",?(.*?)\} (\S+)$', re.MULTILINE)
 _TYPE = re.compile(r"^# TYPE vllm:(\w+) (counter|gauge|histogram)$", re.MULTILINE)
@@ -69,30 +64,3 @@ def written_by(engine: str, text: str) -> str:
             lines.append(f"# TYPE sglang:{name} {'counter' if name.endswith('_total') else 'gauge'}")
             lines.append(f"sglang:{name}{{{owner}}} {value}")
     return "\n".join(lines) + "\n"
-
-
-@contextlib.contextmanager
-def other_engine(engine: str, vllm: str) -> Iterator[str]:
-    """Serve what `engine` would print in place of the server at `vllm`; yield the URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != "/metrics":
-                self.send_error(404)
-                return
-            with urllib.request.urlopen(f"{vllm}/metrics", timeout=30) as answer:
-                body = written_by(engine, answer.read().decode()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
