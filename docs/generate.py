@@ -132,8 +132,8 @@ def metrics() -> Iterator[str]:
     yield "## Thresholds"
     yield (
         "Values of `threshold` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`. These "
-        "are the published ones, for draft models and unknown methods; those of cheap drafters come from their "
-        "break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
+        "are the published ones, for draft models and unknown methods; those of cheap drafters come from "
+        "their break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
     )
     rows = ((f"`{name}`", f"{value:g}", text) for name, value, text in thresholds.describe())
     yield table(("name", "default", "meaning"), rows)
