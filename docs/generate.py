@@ -131,9 +131,9 @@ def metrics() -> Iterator[str]:
         yield table((head, "meaning"), ((f"`{r}`", text) for r, text in meanings.items()))
     yield "## Thresholds"
     yield (
-        "Values of `name` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`. These are "
-        "the published ones, for draft models and unknown methods; those of cheap drafters come from their "
-        "break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
+        "Values of `threshold` of `vllm_specdec_threshold`; change one with `--threshold NAME=NUMBER`. These "
+        "are the published ones, for draft models and unknown methods; those of cheap drafters come from "
+        "their break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
     )
     rows = ((f"`{name}`", f"{value:g}", text) for name, value, text in thresholds.describe())
     yield table(("name", "default", "meaning"), rows)

@@ -260,14 +260,9 @@ def observed_step(delta: Delta | None) -> ObservedStep | None:
     # A request gets a token from each of its steps without a draft.
     accepted = delta.accepted_tokens or 0.0
     steps = max(delta.drafts, (delta.generation_tokens or 0.0) - accepted)
-    return ObservedStep(
-        seconds=delta.step_seconds,
-        batch=max(1.0, batch),
-        drafted=drafted,
-        share=delta.drafts / steps,
-        emitted=1 + accepted / steps,
-        prompts_per_token=delta.prompts_per_token or 0.0,
-    )
+    share, emitted = delta.drafts / steps, 1 + accepted / steps
+    prompts = delta.prompts_per_token or 0.0
+    return ObservedStep(delta.step_seconds, max(1.0, batch), drafted, share, emitted, prompts)
 
 
 def derive_lifetime(acceptance_ratio: float | None, efficiency: float | None, k: int | None) -> Measures:
