@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from ..exposition.text import MalformedExposition, Selection
+from ..exposition.text import MalformedExposition, SampleLine, Selection
 from .dialect import Dialect, Unrecognized, identify
 from .dialects import DIALECTS
 from .normal_form import normalise, read_latencies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..exposition.text import SampleLine
-    from .reading import EngineKey, Reading
+from .reading import EngineKey, Reading
 
 __all__ = ["DIALECTS", "Dialect", "ReadingEmptiesError", "Unrecognized", "read"]
 

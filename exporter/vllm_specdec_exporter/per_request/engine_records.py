@@ -7,15 +7,13 @@ record without these names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from ..engines.server_info import UNREADABLE
 from .observation import DraftRecord, RecordError, check, count_of, histogram_of, parse_record, whole_drafts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def read_record(document: object) -> DraftRecord:

@@ -6,20 +6,18 @@ starts in a few hundredths of a second, because it imports only a small part of 
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
 from .web_config import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
 
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 MAX_OVERHEAD = 64 * 1024  # limit of what is received beside a body, in bytes: an answer of vLLM has 200
 _FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunks of 30 bytes and more

@@ -9,18 +9,14 @@ import contextlib
 import json
 import logging
 import ssl
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ..config.files import stamp
+from ..config.values import Target
 from . import logs
 from .daemon_threads import SharedThreads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ..config.values import Target
 
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
 

@@ -8,14 +8,15 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import fcntl
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 
@@ -33,10 +34,6 @@ from .decision import AlertAction, EventKind
 from .history import FORGET_AFTER, ActionHistory
 from .runner import Runner, RunnerSettings
 from .server import WebhookReceiver
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 EVENTS = "vllm_specdec_act_events_total"
 #: The values of the label `action`: `none` for an alert without one, `unknown` for one with any other.

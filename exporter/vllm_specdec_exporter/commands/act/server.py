@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -10,14 +11,11 @@ from prometheus_client.aiohttp import make_aiohttp_handler
 
 from ...config.files import TokenError, is_authorized, read_token
 from ...serve.daemon_threads import SharedThreads
-from .decision import decide
+from .decision import Decision, decide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from prometheus_client import CollectorRegistry
 
-    from .decision import Decision
 
 #: Bytes of a payload: aiohttp's own limit, some kilobytes for each of its alerts.
 MAX_PAYLOAD_BYTES = 1024 * 1024

@@ -12,13 +12,14 @@ Each side is the snapshot of one server over a period: from `check --json`, from
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +27,7 @@ from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.statistics import MAX_BLOCKS
 from ...measures.history import Window
+from ...observe.result import ExporterResult
 from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration as config
@@ -47,14 +49,7 @@ from ..arguments import (
 from .comparison import compare
 from .report import render, render_page
 from .side import Side, SideError, side_of
-from .sources import parse_sources, read, watch
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
-
-    from ...observe.result import ExporterResult
-    from .sources import ResultSource
+from .sources import ResultSource, parse_sources, read, watch
 
 __all__ = ["compare", "render", "side_of", "watch"]
 

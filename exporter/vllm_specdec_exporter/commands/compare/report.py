@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
-from ...economics.statistics import SampleMean
+from ...economics.statistics import Interval, SampleMean
 from ...publish import plots
-from ...publish.markup import Section, element, figure, page, side_by_side
+from ...publish.markup import Html, Section, element, figure, page, side_by_side
 from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, table, wrap
+from .comparison import Comparison
 from .rows import LATENCIES, describe, legend, tables, time
+from .side import Side
 from .verdict import SpeedComparison
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ...economics.statistics import Interval
-    from ...publish.markup import Html
-    from .comparison import Comparison
-    from .side import Side
-
 
 _COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}
 

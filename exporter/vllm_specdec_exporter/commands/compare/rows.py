@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
+from ...economics.statistics import Interval
 from ...publish.wording import times
-from .side import PER_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ...economics.statistics import Interval
-    from .comparison import Comparison
-    from .side import Side
+from .comparison import Comparison
+from .side import PER_TOKEN, Side
 
 #: Latencies in the order of the table, with their names.
 LATENCIES = {

@@ -5,22 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
 from ...config.values import Target, mask_url, parse_target
+from ...observe.result import ExporterResult
+from ...observe.state import Settings
 from ...publish import snapshot
+from ...serve.upstream_tls import UpstreamConfig
 from ..check import observe
 from .side import SideError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...observe.result import ExporterResult
-    from ...observe.state import Settings
-    from ...serve.upstream_tls import UpstreamConfig
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 #: So that two columns of the table fit into a terminal of 100 characters.

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
+from ...economics.hardware import Machine
+from ...economics.model import Model
 from ...economics.profiles import for_method
+from ...economics.sizes import Precision
 from .checks import Answer, Check, Checklist, Facts, Verdict, check_all, fill_in
 from .estimates import (
     Gpus,
     Memory,
+    Method,
     PlannedLoad,
     SpeedupByBatch,
     account,
     choose_profile,
     look_ahead,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...economics.hardware import Machine
-    from ...economics.model import Model
-    from ...economics.sizes import Precision
-    from .estimates import Method
 
 
 class Conclusion(StrEnum):

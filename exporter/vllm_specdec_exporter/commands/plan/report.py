@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
+from ...economics.model import Model
 from ...economics.sizes import format_gigabytes, format_parameters
 from ...publish.wording import DASH, shown, wrap
-from .estimates import Drafter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...economics.model import Model
-    from .estimates import MemoryBudget
-    from .planning import Plan
+from .estimates import Drafter, MemoryBudget
+from .planning import Plan
 
 
 def render(plan: Plan) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from random import Random
 
 from .speculation import EngineConfig, Traffic, binomial
-
-if TYPE_CHECKING:
-    from random import Random
 
 _MAX_TOKENS_CHOICES = (128, 256, 512, 1024)
 

@@ -18,13 +18,13 @@ For programs::
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,12 +50,8 @@ from . import record as recordfile
 from .client import Endpoint, Unreachable, endpoint, without_api
 from .grid import BUILTIN, SweepPlan
 from .grid import load as load_prompts
+from .record import SweepRecord
 from .runner import OtherTraffic, SweepProgress, run_sweep
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .record import SweepRecord
 
 __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 

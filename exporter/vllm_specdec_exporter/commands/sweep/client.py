@@ -9,27 +9,21 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
 from ...config.files import TokenError, read_token
 from ...config.options import ConfigError
-from ...config.values import parse_target
-from ...serve.upstream import AGENT, PollError, SessionClient, new_session
+from ...config.values import Target, parse_target
+from ...serve.upstream import AGENT, PollError, SessionClient, Upstream, new_session
 from ...serve.upstream_tls import UpstreamConfig, tls_context
+from .counters import CounterReader
+from .grid import Request, SweepPlan
 from .record import ServerIdentity
 from .stream import Stream, StreamedAnswer, StreamError, error_message
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ...config.values import Target
-    from ...serve.upstream import Upstream
-    from .counters import CounterReader
-    from .grid import Request, SweepPlan
 
 #: Seconds to keep an idle connection: less than the five after which vLLM closes it.
 _KEPT_SECONDS = 2.0

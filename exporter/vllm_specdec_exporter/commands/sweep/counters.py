@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
-from ...engines.reading import Counters, sum_known
+from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...engines.reading import Reading
-    from ...serve.upstream import Upstream
+from ...serve.upstream import Upstream
 
 #: Interval of reading the counters while waiting, in seconds: longer than a step of most servers.
 BEAT = 0.25

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ...publish import plots
-from ...publish.markup import Section, bullets, data_table, facts, figure, note, page, side_by_side
+from ...publish.markup import Html, Section, bullets, data_table, facts, figure, note, page, side_by_side
 from . import report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...publish.markup import Html
-    from .record import CellResult, SweepRecord
+from .record import CellResult, SweepRecord
 
 
 def render(record: SweepRecord) -> str:

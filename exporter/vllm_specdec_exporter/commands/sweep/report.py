@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ...publish.wording import DASH, LENGTH, printable, shown, table, wrap
-from .record import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from .record import CellResult, SweepRecord
+from .record import CellResult, Status, SweepRecord
 
 
 def lines(record: SweepRecord, axis: str = "temperature") -> dict[str, list[CellResult]]:

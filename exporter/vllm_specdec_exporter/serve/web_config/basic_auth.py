@@ -8,16 +8,13 @@ import binascii
 import hashlib
 import secrets
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import bcrypt
 
 from ..daemon_threads import in_daemon_thread
 from .document import bcrypt_cost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 MAX_WAITING = 16  # limit of checks that wait, of all clients: four seconds at the usual cost of 12
 MAX_OF_ONE_PEER = 2  # the same of one client: a scrape and a person

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
@@ -14,20 +15,16 @@ from aiohttp import web
 from ...observe.result import Reload
 from ...per_request.observation import PUSH_PATH
 from .. import logs
-from ..connection_limits import PROBES, peer_key
+from ..connection_limits import PROBES, ConnectionLimiter, peer_key
 from ..daemon_threads import in_daemon_thread
+from ..sockets import Listener
 from .basic_auth import Authenticator, TooBusyError
+from .document import Contents, Loaded, WebConfigFile
 from .fields import WebConfigError
 from .server_tls import alternative_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp.typedefs import Handler
-
-    from ..connection_limits import ConnectionLimiter
-    from ..sockets import Listener
-    from .document import Contents, Loaded, WebConfigFile
 
 
 class ConnectionPolicy:
