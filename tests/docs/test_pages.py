@@ -33,11 +33,11 @@ _LIMITS = {
     "time to receive a response": "serve.connection_limits.RESPONSE_SECONDS",
     "requests of a push": "per_request.push_schema.MAX_REQUESTS",
     "time to send a push": "serve.request_intake._BODY_SECONDS",
-    "passwords waiting": "serve.web_config.basic_auth.MAX_WAITING "
-    "serve.web_config.basic_auth.MAX_OF_ONE_PEER",
+    "passwords waiting": "serve.web_config.middleware.MAX_WAITING "
+    "serve.web_config.middleware.MAX_OF_ONE_PEER",
     "cost of a bcrypt hash": "serve.web_config.document.MAX_BCRYPT_COST",
     "a configuration file": "config.files.MAX_BYTES",
-    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream_socket.MAX_OVERHEAD",
+    "an answer of vLLM": "serve.upstream.MAX_BODY serve.upstream_tls.MAX_OVERHEAD",
     "its lines": "exposition.text.MAX_LINES exposition.text.MAX_LINE",
     "its engines": "engines.normal_form.MAX_ENGINES engines.dialect.MAX_POSITIONS "
     "engines.normal_form.MAX_ALL_POSITIONS engines.normal_form.MAX_LABEL engines.normal_form.MAX_PUBLISHED",
@@ -46,7 +46,7 @@ _LIMITS = {
     "tap: bodies": "serve.tap.observer.MAX_HELD",
     "tap: time to connect": "serve.tap.tap.CONNECT_SECONDS",
     "log lines": "serve.logs.MAX_WAITING",
-    "`act`: a payload": "commands.act.server.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
+    "`act`: a payload": "commands.act.MAX_PAYLOAD_BYTES commands.act.decision.MAX_ALERTS "
     "commands.act.runner.MAX_QUEUED",
 }
 #: aiohttp's own limit, which has no constant here.

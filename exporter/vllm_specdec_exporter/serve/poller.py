@@ -13,9 +13,16 @@ from functools import partial
 
 from msgspec.structs import replace as replace_reading
 
-from ..engines import ReadingEmptiesError, Unrecognized, read
+from ..engines import (
+    MAX_SERVER_INFO,
+    ReadingEmptiesError,
+    ServerInfo,
+    Unrecognized,
+    add_server_info,
+    read,
+    read_server_info,
+)
 from ..engines.reading import SGLANG, EngineKey, Reading
-from ..engines.server_info import MAX_SERVER_INFO, ServerInfo, add_server_info, read_server_info
 from ..exposition.text import MalformedExposition
 from ..measures.measures import DraftShape
 from ..observe import pipeline

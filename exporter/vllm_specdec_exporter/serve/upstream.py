@@ -23,14 +23,12 @@ import aiohttp
 from .. import __version__
 from ..config.files import TokenError, read_token
 from ..config.values import Target, secret_parameters
-from ..engines import Unrecognized, read
+from ..engines import Unrecognized, read, read_version
 from ..engines.reading import Reading
-from ..engines.server_info import read_version
 from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
-from .upstream_socket import MAX_OVERHEAD, CountedSocket
-from .upstream_tls import UpstreamConfig, UpstreamTLS
+from .upstream_tls import MAX_OVERHEAD, CountedSocket, UpstreamConfig, UpstreamTLS
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024

@@ -3,7 +3,7 @@
 * `methods`: what each method needs, its usual K and acceptance, and the size of its heads.
 * `estimates`: memory for keys and values with and without the drafter, and the speedup by batch size.
 * `checks`, `checklist`: what the estimates, and facts that only the operator knows, speak for or against.
-* `planning`, `report`: all of it with a verdict, as JSON and as text.
+* `planning`: all of it with a verdict, as JSON and as text.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from ...economics.sizes import PRECISIONS, Precision, parse_memory, parse_parame
 from ..arguments import add_flag, number_between, parsed, whole_between
 from .checks import Facts, Objective
 from .estimates import METHODS, Drafter, Gpus, Method, PlannedLoad, estimate_head
-from .planning import Conclusion, Question, make_plan, to_document
-from .report import render
+from .planning import Conclusion, Question, make_plan, render, to_document
 
 
 def read_config(flag: str, path: str) -> Architecture:

@@ -19,8 +19,7 @@ from ...economics.statistics import (
 from ...measures.history import Delta
 from ...measures.measures import derive
 from ...per_request.observation import DraftRecord
-from .client import Client
-from .counters import CounterSample, between
+from .client import Client, CounterSample, between
 from .grid import Cell, Request
 from .record import CellAcceptance, CellResult, Status
 from .stream import StreamedAnswer

@@ -13,11 +13,10 @@ from ...config.options import ConfigError
 from ...config.values import format_duration
 from ...serve.upstream import PollError, Upstream
 from ..arguments import write_file
-from . import counters as timing
+from . import client as timing
 from . import record as recordfile
 from .cell import judge, send
-from .client import Client, Endpoint, Unreachable, check_requests, identify
-from .counters import CounterReader, restarted
+from .client import Client, CounterReader, Endpoint, Unreachable, check_requests, identify, restarted
 from .grid import Cell, SweepPlan
 from .record import CellResult, ServerIdentity, Status, SweepRecord, setup_of
 
