@@ -12,15 +12,12 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
 
 from . import __version__
 from .config.options import ConfigError, Parser
 from .config.values import nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PROGRAM = "vllm-specdec-exporter"
 

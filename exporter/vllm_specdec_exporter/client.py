@@ -11,22 +11,21 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from .config.files import TokenError, parse_token, read_token
+from .observe.result import ExporterResult
 from .per_request.observation import PUSH_PATH
 from .per_request.push_schema import PushedRequest
 from .publish import snapshot
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from .observe.result import ExporterResult
 
 
 __all__ = ["PushFailedError", "PushedRequest", "SnapshotError", "get_metrics", "push_request"]

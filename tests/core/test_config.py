@@ -17,7 +17,7 @@ from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.pipeline import Settings, Speculation
 from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
+from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
 
 def variables(**values: str) -> dict[str, str]:

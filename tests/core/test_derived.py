@@ -10,9 +10,8 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost
 from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.economics.speculative_config import Speculation
-from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.engines import ServerInfo, add_server_info, read, read_server_info
 from vllm_specdec_exporter.engines.reading import Drafting, EngineReading, Load
-from vllm_specdec_exporter.engines.server_info import ServerInfo, add_server_info, read_server_info
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window

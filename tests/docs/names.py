@@ -91,7 +91,7 @@ def endpoints() -> frozenset[str]:
     """The paths that the exporter, `act` and the simulator answer to."""
     texts = (
         (ROOT / "exporter" / "vllm_specdec_exporter" / name).read_text("utf-8")
-        for name in ("serve/endpoints.py", "commands/act/server.py", "commands/simulate/__init__.py")
+        for name in ("serve/endpoints.py", "commands/act/__init__.py", "commands/simulate/__init__.py")
     )
     routes = r"add_(?:get|post)\(\s*\"(/[^\"]*)\""
     return frozenset({PUSH_PATH, *(path for text in texts for path in re.findall(routes, text))})

@@ -21,7 +21,7 @@ from vllm_specdec_exporter.commands.history.source import Prometheus, Prometheus
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
 from vllm_specdec_exporter.economics.statistics import Interval
-from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
+from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
 SCRAPE = 60.0
 #: Two replicas, scraped each minute: four configurations over 14 days.

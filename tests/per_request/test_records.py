@@ -14,7 +14,6 @@ from per_request.exact import Step, steps
 from per_request.traffic import record_of
 from support.builders import refusal, upstream
 from vllm_specdec_exporter.commands.requests.recorded import EntryReader
-from vllm_specdec_exporter.per_request.engine_records import read_record
 from vllm_specdec_exporter.per_request.exchange import Exchange
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import (
@@ -23,6 +22,7 @@ from vllm_specdec_exporter.per_request.observation import (
     RecordError,
     RecordState,
     parse_record,
+    read_record,
 )
 from vllm_specdec_exporter.per_request.openai_api import read_response
 from vllm_specdec_exporter.per_request.push_schema import read_push

@@ -21,9 +21,8 @@ from vllm_specdec_exporter.config.values import Target
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
-from vllm_specdec_exporter.per_request.engine_records import read_record
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
-from vllm_specdec_exporter.per_request.observation import RecordState, Source
+from vllm_specdec_exporter.per_request.observation import RecordState, Source, read_record
 from vllm_specdec_exporter.per_request.openai_api import RequestFields
 from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsResult
 from vllm_specdec_exporter.serve import configuration as config

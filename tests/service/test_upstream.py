@@ -29,12 +29,12 @@ from support.faulty_server import (
 )
 from vllm_specdec_exporter import __version__
 from vllm_specdec_exporter.config.values import parse_target
-from vllm_specdec_exporter.engines.server_info import MAX_SERVER_INFO
+from vllm_specdec_exporter.engines import MAX_SERVER_INFO
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.upstream import MAX_BODY, PollError, Upstream
-from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig, UpstreamTLS
+from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig, UpstreamTLS
 
 BODY = capture()
 CLOCKS: Any = {"patience": 60.0, "clock": time.monotonic, "wall": time.time}

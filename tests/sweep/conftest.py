@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sweep.fake import FakeServer
-from vllm_specdec_exporter.commands.sweep import counters
+from vllm_specdec_exporter.commands.sweep import client
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the counters more often: the fake server's are right at once."""
-    monkeypatch.setattr(counters, "BEAT", 0.02)
-    monkeypatch.setattr(counters, "QUIET", 0.04)
-    monkeypatch.setattr(counters, "MAX_BUSY_REST", 0.2)
-    monkeypatch.setattr(counters, "MAX_REST", 3.0)
+    monkeypatch.setattr(client, "BEAT", 0.02)
+    monkeypatch.setattr(client, "QUIET", 0.04)
+    monkeypatch.setattr(client, "MAX_BUSY_REST", 0.2)
+    monkeypatch.setattr(client, "MAX_REST", 3.0)
 
 
 @pytest.fixture

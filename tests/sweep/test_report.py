@@ -13,7 +13,6 @@ import pytest
 
 from support.browser import Browser
 from sweep.records import PUBLISHED, published, record, result
-from vllm_specdec_exporter.commands.sweep import page as sweep_page
 from vllm_specdec_exporter.commands.sweep import report
 from vllm_specdec_exporter.commands.sweep.record import CellResult, ServerIdentity, Status
 from vllm_specdec_exporter.commands.sweep.report import conclusions
@@ -142,7 +141,7 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
         result(0.0, 0.5, prompts=EVIL, reasons=(EVIL,), status=Status.DISTURBED),
         result(0.0, 0.4, prompts="x"),
     )
-    document = sweep_page.render(record(*cells, server=server))
+    document = report.render_page(record(*cells, server=server))
     assert "\x1b" not in document
     assert document.count("&lt;script&gt;") >= 5
     assert not set(re.findall(r"<(\w+)", document)) & {
@@ -158,7 +157,7 @@ def test_a_page_holds_everything_forbids_the_rest_and_escapes_names_from_outside
 def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
     cells = [result(t, r) for t, r in PUBLISHED.items()]
     cells[1] = result(0.4, None, status=Status.FAILED, reasons=("16 of 16 requests: HTTP 500",))
-    document = sweep_page.render(record(*cells))
+    document = report.render_page(record(*cells))
     assert "Acceptance falls from 0.81 at 0.0 to 0.38 at 1.0." in document
     assert document.count('<th scope="row">code</th>') == len(cells)
     for cell in cells:
@@ -169,13 +168,13 @@ def test_a_page_has_the_conclusion_every_cell_and_what_went_wrong() -> None:
 
 def test_load_is_the_axis_where_only_load_was_varied() -> None:
     found = record(*(result(0.0, 0.8 - c / 100, concurrency=c) for c in (1, 4, 16)))
-    document = sweep_page.render(found)
+    document = report.render_page(found)
     assert "Acceptance ratio against concurrency" in document
     assert "code: 0.79 at concurrency 1, 0.76 at concurrency 4, 0.64 at concurrency 16" in document
 
 
 def test_a_page_of_a_record_without_cells_says_so() -> None:
-    assert "No cell was measured." in sweep_page.render(record())
+    assert "No cell was measured." in report.render_page(record())
 
 
 def test_content_that_is_no_html_is_escaped() -> None:
@@ -193,7 +192,7 @@ async def test_a_browser_shows_the_plots_in_both_schemes_without_complaint(tmp_p
         for t, r in PUBLISHED.items()
     ]
     file = tmp_path / "report.html"
-    file.write_text(sweep_page.render(record(*cells)), encoding="utf-8")
+    file.write_text(report.render_page(record(*cells)), encoding="utf-8")
     ink = "getComputedStyle(document.querySelector('svg.plot text')).fill"
     colours = []
     async with Browser() as browser:

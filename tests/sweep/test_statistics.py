@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.builders import counters
 from vllm_specdec_exporter.commands.sweep.cell import acceptance, acceptance_interval, draft_interval, pooled
-from vllm_specdec_exporter.commands.sweep.counters import CounterSample, between
+from vllm_specdec_exporter.commands.sweep.client import CounterSample, between
 from vllm_specdec_exporter.commands.sweep.stream import StreamedAnswer
 from vllm_specdec_exporter.economics.statistics import TimeSummary, cluster_interval, distribution, t_quantile
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Reading

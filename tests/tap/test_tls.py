@@ -21,7 +21,7 @@ from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.tap.tap import TapService
-from vllm_specdec_exporter.serve.upstream_tls import UpstreamConfig
+from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from support.exporter import RunningExporter
-from vllm_specdec_exporter.serve.web_config.basic_auth import (
+from vllm_specdec_exporter.serve.web_config.middleware import (
     MAX_CACHED,
     MAX_OF_ONE_PEER,
     MAX_WAITING,

@@ -7,7 +7,9 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import files
@@ -17,9 +19,6 @@ from ..publish.wording import printable
 from ..serve.option_table import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     T = TypeVar("T")
 
 #: The option that the one argument of these commands stands for.

@@ -9,22 +9,23 @@ server's counters.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
-from typing import TYPE_CHECKING
 
 import yaml
 
 from ..config.options import ConfigError, add_flags, gather
 from ..config.values import parse_target
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
-from ..economics.cost import MAX_UNCERTAINTY, Basis
+from ..economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
 from ..serve.configuration import build_upstream
@@ -43,15 +44,8 @@ from .arguments import (
 from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
 from .sweep.client import Endpoint, Unreachable, without_api
 from .sweep.grid import Prompt, PromptSet
-from .sweep.record import Status
+from .sweep.record import CellResult, ServerIdentity, Status
 from .sweep.runner import OtherTraffic, SweepProgress
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from ..economics.cost import CostProfile
-    from .sweep.record import CellResult, ServerIdentity
 
 # Exit codes.
 FINE, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 4

@@ -7,6 +7,7 @@ more time and single requests.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import base64
 import json
@@ -14,7 +15,6 @@ import os
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics
@@ -26,6 +26,7 @@ from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
 from ..measures.history import Window
 from ..observe.result import ExporterResult
+from ..observe.state import Settings
 from ..per_request.summary import is_problem
 from ..publish import snapshot
 from ..publish import terminal_report as report
@@ -33,7 +34,7 @@ from ..serve import configuration
 from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.upstream import Upstream
-from ..serve.upstream_tls import tls_context
+from ..serve.upstream_connection import UpstreamConfig, tls_context
 from .arguments import (
     SERVER_OPTIONS,
     URL,
@@ -45,12 +46,6 @@ from .arguments import (
     seconds_of,
     wants_color,
 )
-
-if TYPE_CHECKING:
-    import argparse
-
-    from ..observe.state import Settings
-    from ..serve.upstream_tls import UpstreamConfig
 
 # Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)

@@ -5,6 +5,7 @@ Prints their addresses and a summary every few seconds, and stops them all at th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import re
@@ -16,25 +17,21 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from ..client import SnapshotError, get_metrics
 from ..config.options import ConfigError
+from ..observe.result import EngineResult
 from ..publish.wording import headline, to_do
 from ..serve.shutdown import Interruption
 from .arguments import add_flag, seconds_of
 from .simulate.simulation import SCENARIOS
 from .simulate.speculation import HARDWARE, METHOD, MODEL_SIZE
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from ..observe.result import EngineResult
 
 _HOST = "127.0.0.1"
 #: Factor by which the durations in alert rules are divided: an alert fires after a minute, not after ten.

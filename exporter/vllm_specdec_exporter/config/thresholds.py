@@ -11,12 +11,10 @@ Constants that are not thresholds: the break-even speedup of 1; the confidence a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Any
 
 
 def _threshold(default: float, least: float, most: float, meaning: str) -> Any:

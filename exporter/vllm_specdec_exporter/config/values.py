@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
 
 from .thresholds import Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = "([0-9]{1,15})"

@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..config.values import nearest
-from .sizes import FAMILIES, Family, is_quantized, stored_precision
-
-if TYPE_CHECKING:
-    from .sizes import Precision
+from .sizes import FAMILIES, Family, Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
 _FULL, _SLIDING, _LINEAR = _KINDS = ("full_attention", "sliding_attention", "linear_attention")

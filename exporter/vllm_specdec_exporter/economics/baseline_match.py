@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, repeat, zip_longest
 from operator import sub
 from typing import TYPE_CHECKING
@@ -21,8 +22,6 @@ from ..exposition.histogram import Histogram
 from .statistics import Uncertainty, over_time, reach_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from .baseline import Baseline, LoadBucket
 
 QUANTILES = (0.5, 0.95, 0.99)

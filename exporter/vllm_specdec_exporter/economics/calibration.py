@@ -17,19 +17,14 @@ from __future__ import annotations
 import math
 import operator
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from .cost import REACH, Basis, CostProfile, DraftCost, TargetCost
 from .speculative_config import drafts_without_model
 from .statistics import t_quantile
-from .step_time import StepFit, least_squares
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .step_time import EngineSteps, LeastSquares
+from .step_time import EngineSteps, LeastSquares, StepFit, least_squares
 
 #: Relative error that 90 % of the calibrated estimates stay below: docs/reference/estimate-accuracy.md.
 UNCERTAINTY = 0.15

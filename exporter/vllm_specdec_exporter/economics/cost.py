@@ -21,13 +21,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ..config.thresholds import Thresholds
-from .hardware import modelled_error
-
-if TYPE_CHECKING:
-    from .hardware import PhysicalModel
+from .hardware import PhysicalModel, modelled_error
 
 #: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
 SMALLEST_DRAFT = 0.01

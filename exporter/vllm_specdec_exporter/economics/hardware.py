@@ -22,14 +22,11 @@ The overheads and efficiencies are fitted to published measurements: docs/refere
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from .model import EAGLE3_VOCABULARY, Model
 from .sizes import BF16, Accelerator, HardwareError, accelerators, own_accelerator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _SHARPNESS = 4.0  # exponent of the smooth maximum of reading and multiplying
 _PARALLEL_LAYERS = 5  # layers of drafters that propose all positions in one pass (DFlash has 5)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .sizes import BF16, PRECISIONS, parse_parameters, parse_precision
+from .sizes import BF16, PRECISIONS, Precision, parse_parameters, parse_precision
 
 if TYPE_CHECKING:
     from .architecture import Architecture, LatentAttention, LinearAttention
-    from .sizes import Precision
 
 _HEAD_SIZE = 128  # head size of usual models; the detail `kv-heads` counts heads of this size
 #: Rows of the output layer that EAGLE-3 heads are trained with instead of the whole vocabulary.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,14 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
-from .hardware import PhysicalModel, modelled_error, usual_drafter
-from .model import from_parameters, model_in_name, size_in_name
+from .hardware import Machine, PhysicalModel, modelled_error, usual_drafter
+from .model import Model, from_parameters, model_in_name, size_in_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .hardware import Machine
-    from .model import Model
     from .speculative_config import Speculation
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}

@@ -15,12 +15,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 Z = 1.96  # standard deviations to either side that hold 95 % of a normal distribution
 #: Design effect: variance of a mean over drafts, relative to independent drafts. From the per-request records

@@ -14,6 +14,7 @@ as that much. Times come in with the intervals.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -22,8 +23,6 @@ from msgspec.structs import replace
 from .statistics import Z, t_quantile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..engines.reading import Counters, Steps
 
 _MIN_REQUESTS = 10  # requests that a mean context needs

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..exposition.text import Labels, SampleLine
 from .reading import VLLM, Counters, Drafting, EngineKey, Latencies, Lifetime, Load, Server, Steps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ..exposition.text import Labels, SampleLine
 
 MAX_POSITIONS = 256  # positions become label values; the deepest drafts in use have some 30
 #: The counters with one value per position.

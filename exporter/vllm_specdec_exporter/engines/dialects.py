@@ -5,13 +5,11 @@ To add a dialect, add an entry to `_DIALECTS`; `dialect.py` describes its fields
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from .dialect import DRAFTED_PER_POSITION, MAX_POSITIONS, PER_POSITION, Dialect
 from .reading import SGLANG, Server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Of vLLM, LMDeploy and llama.cpp, each with its own prefix.
 _SPEC_DECODE_SERIES = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from ..exposition.histogram import Histogram
-from ..exposition.text import MalformedExposition
+from ..exposition.text import Labels, MalformedExposition, SampleLine
 from .dialect import (
     COUNTERS,
     DRAFTED_PER_POSITION,
@@ -21,16 +22,11 @@ from .dialect import (
     MAX_POSITIONS,
     PER_POSITION,
     STEPS,
+    Dialect,
     Unrecognized,
     identify,
 )
 from .reading import Counters, Drafting, EngineKey, EngineReading, Latencies, Lifetime, Load, Reading, Steps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ..exposition.text import Labels, SampleLine
-    from .dialect import Dialect
 
 #: Engines become label values, so they bound the cardinality; large deployments have 64 ranks.
 MAX_ENGINES = 256

@@ -7,14 +7,12 @@ Counters are cumulative values as printed by the server. ``None`` means a missin
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from ..exposition.histogram import Histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class Server(NamedTuple):

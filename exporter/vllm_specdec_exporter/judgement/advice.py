@@ -11,7 +11,6 @@ computed less often, because it takes longer than the rest of a poll.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,14 +27,11 @@ from ..economics.speculative_config import (
 from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
 from ..engines.reading import SGLANG, VLLM
+from ..measures.measures import DraftShape, Measures
 from .activity import ActivityState
-from .case import ALIKE
+from .case import ALIKE, Case
 from .hysteresis import AdvisedK, Evidence, HysteresisState, apply_hysteresis
 from .payoff import Rule, apply_rules, why_unknown
-
-if TYPE_CHECKING:
-    from ..measures.measures import DraftShape, Measures
-    from .case import Case
 
 
 class Action(StrEnum):

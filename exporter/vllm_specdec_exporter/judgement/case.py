@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..config.thresholds import Thresholds
+from ..economics.cost import CostProfile
 from ..economics.speculative_config import Speculation
-from ..engines.reading import VLLM
-from ..measures.measures import acceptance_lengths
+from ..engines.reading import VLLM, Counters, Server
+from ..measures.measures import DraftShape, Measures, acceptance_lengths
 from ..measures.uptime import Uptime
 
 if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..economics.cost import CostProfile
-    from ..engines.reading import Counters, Server
-    from ..measures.measures import DraftShape, Measures
     from .activity import Activity
 
 #: Largest relative difference between a mean of recorded requests and that of all drafts at which the records

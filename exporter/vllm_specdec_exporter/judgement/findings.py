@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import shlex
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..config.thresholds import Thresholds
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import names_drafter
-from ..engines.reading import SGLANG, VLLM
-from .activity import ActivityState
+from ..engines.reading import SGLANG, VLLM, Server
+from ..measures.measures import Measures
+from ..measures.uptime import Uptime
+from .activity import Activity, ActivityState
 from .advice import Action, Advice, for_sglang
+from .case import Case
 from .payoff import Payoff, PayoffVerdict, until_known
 from .quality import Quality, QualityLevel
-
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..engines.reading import Server
-    from ..measures.measures import Measures
-    from ..measures.uptime import Uptime
-    from .activity import Activity
-    from .case import Case
 
 
 class Severity(StrEnum):

@@ -14,19 +14,15 @@ A large change is confirmed within one window. A small one takes longer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..config.thresholds import Thresholds
 from ..economics.choice import Choice, choose
+from ..engines.reading import Counters
 from ..measures.measures import survival
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..config.thresholds import Thresholds
-    from ..engines.reading import Counters
 
 #: Standard deviations (90 %) that a first advice needs over the present K; below, nothing is pending.
 LIKELY = 1.28

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,12 +10,10 @@ from msgspec.structs import replace
 from ..economics.cost import Basis
 from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
+from .case import Case
 from .findings import Finding, find
 from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff, until_known
 from .quality import Quality, judge_quality
-
-if TYPE_CHECKING:
-    from .case import Case
 
 
 class Judgement(Struct, frozen=True):

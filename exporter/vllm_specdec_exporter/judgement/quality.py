@@ -11,14 +11,13 @@ value that passes still counts.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ..config.thresholds import Thresholds
     from ..measures.measures import Measures
 

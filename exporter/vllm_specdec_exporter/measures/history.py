@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from operator import attrgetter, sub
@@ -25,17 +26,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.values import format_duration
-from ..economics.statistics import MAX_BLOCKS, over_time
+from ..economics.statistics import MAX_BLOCKS, Uncertainty, over_time
 from ..economics.step_time import draft_share, mean_context, mean_step_seconds, prompts_per_token
-from ..engines.reading import Latencies, Steps
+from ..engines.reading import Counters, Latencies, Steps
+from ..exposition.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from ..economics.baseline_match import BaselineComparison
-    from ..economics.statistics import Uncertainty
-    from ..engines.reading import Counters
-    from ..exposition.histogram import Histogram
 
 _totals = attrgetter("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 

@@ -17,21 +17,16 @@ from __future__ import annotations
 
 import math
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..economics.baseline_match import Measured, measured_speedup
-from ..economics.cost import ObservedStep
+from ..economics.cost import CostProfile, ObservedStep
 from ..economics.speedup import Estimate, Return, estimate, of_drafts, return_on_speculation
 from ..economics.statistics import AcceptanceSample
-from .history import Latency
-
-if TYPE_CHECKING:
-    from ..economics.cost import CostProfile
-    from ..engines.reading import Counters
-    from .history import Delta
+from ..engines.reading import Counters
+from .history import Delta, Latency
 
 
 class Distribution(Struct, frozen=True):

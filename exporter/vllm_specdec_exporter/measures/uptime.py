@@ -7,18 +7,13 @@ what the exporter saw first: after its own restart a decayed length, against whi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .history import delta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .history import Sample
+from .history import Sample, delta
 
 _HOUR = 3600.0
 #: Drafts of an hour that counts. With fewer, the length of an hour is known within a few percent only.

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from ..config.thresholds import Thresholds
 from ..config.values import format_duration
 from ..exposition.histogram import Histogram
-from .grouping import BOUNDS, GroupLimiter
-from .judgement import judge
-from .observation import RecordState
+from ..measures.measures import DraftShape
+from .grouping import BOUNDS, GroupKey, GroupLimiter, GroupOverflow, RequestSettings
+from .judgement import BatchCost, judge
+from .observation import Observation, RecordState, Source
 from .recent_window import RecentWindow, RequestCounts
 from .summary import (
     GroupResult,
@@ -24,15 +26,6 @@ from .summary import (
     TenantResult,
     outcome_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ..config.thresholds import Thresholds
-    from ..measures.measures import DraftShape
-    from .grouping import GroupKey, GroupOverflow, RequestSettings
-    from .judgement import BatchCost
-    from .observation import Observation, Source
 
 #: Lifetime of a cached judgement, in seconds: judging is the slowest part of a result.
 _CACHE_SECONDS = 1.0

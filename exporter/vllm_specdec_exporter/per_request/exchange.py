@@ -6,8 +6,9 @@ An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from .grouping import Classification
 from .observation import Observation, route_of
 from .openai_api import (
     RequestFields,
@@ -17,11 +18,6 @@ from .openai_api import (
     read_request,
     read_response,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .grouping import Classification
 
 #: Limit of the buffered bytes of a request or a response: a context of a million tokens has about 4 MB of
 #: text. Larger ones are not observed.

@@ -12,18 +12,16 @@ A type comes from the configured header, else from the first matching rule, else
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from .observation import ROUTES, route_of
+from .observation import ROUTES, Observation, route_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from .observation import Observation
     from .openai_api import RequestFields
 
 T = TypeVar("T")

@@ -8,20 +8,14 @@ which depends on the load; the outcomes do not.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from ..config.thresholds import Thresholds
 from ..judgement.findings import Finding, hint, problem
-from .grouping import OTHER, UNSET
+from .grouping import OTHER, UNSET, GroupKey
 from .recent_window import GroupStats
-from .summary import Outcome, Routing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from ..config.thresholds import Thresholds
-    from .grouping import GroupKey
-    from .summary import GroupWindow, ModelRequests
+from .summary import GroupWindow, ModelRequests, Outcome, Routing
 
 
 def route(

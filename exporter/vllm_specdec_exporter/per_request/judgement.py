@@ -5,21 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
-from ..economics.choice import choose
+from ..config.thresholds import Thresholds
+from ..economics.choice import Choice, choose
+from ..economics.cost import CostProfile
 from ..economics.speedup import estimate
+from .grouping import GroupKey
 from .hints import route, with_findings
-from .recent_window import GroupStats
+from .recent_window import GroupStats, Slice, StepCounts
 from .summary import GroupWindow, ModelRequests, Outcome, outcome_of
-
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..economics.choice import Choice
-    from ..economics.cost import CostProfile
-    from .grouping import GroupKey
-    from .recent_window import Slice, StepCounts
-
 
 #: The published quantiles of the acceptance ratio.
 QUANTILES = (0.1, 0.5, 0.9)

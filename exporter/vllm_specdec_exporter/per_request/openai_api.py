@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..engines.server_info import UNREADABLE
-from .engine_records import find_record, tokens_in
-from .observation import DraftRecord, RecordError, parse_record
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from ..engines import UNREADABLE
+from .observation import DraftRecord, RecordError, find_record, parse_record, tokens_in
 
 #: Identifiers that a server generates. Those of a client may name a user.
 _MADE_BY_SERVER = re.compile(r"([a-z]+-)?([0-9a-f]{16,32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")

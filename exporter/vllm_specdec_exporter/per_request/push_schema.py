@@ -15,8 +15,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .engine_records import read_record
-from .observation import Observation, RecordError
+from .observation import Observation, RecordError, read_record
 
 #: Limit of observations in one push: as many of usual size are below the 1 MiB of a body.
 MAX_REQUESTS = 1000

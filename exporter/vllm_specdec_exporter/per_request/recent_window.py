@@ -5,18 +5,15 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..measures.measures import DraftShape
+from .grouping import GroupKey
+from .observation import DraftRecord, Observation
 from .summary import Outcome, WorstRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .grouping import GroupKey
-    from .observation import DraftRecord, Observation
 
 T = TypeVar("T")
 

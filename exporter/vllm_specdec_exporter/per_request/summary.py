@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+
+from ..config.thresholds import Thresholds
 
 # Imported at run time: msgspec reads the annotations.
 from ..exposition.histogram import Histogram
 from ..judgement.findings import Finding, Severity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..config.thresholds import Thresholds
 
 
 class Outcome(StrEnum):

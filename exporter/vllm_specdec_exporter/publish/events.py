@@ -7,17 +7,13 @@ engine and for each model with observations of single requests. There is never a
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..observe.result import EngineResult, ExporterResult, TargetResult
-    from ..per_request.summary import ModelRequests
+from ..observe.result import EngineResult, ExporterResult, TargetResult
+from ..per_request.summary import ModelRequests
 
 _NORMAL_FAILURES = frozenset({"refused"})  # failures that are part of a server's normal life: not a warning
 

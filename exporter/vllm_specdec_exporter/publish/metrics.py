@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, partial
@@ -14,20 +15,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..economics.baseline_match import LatencyRatio
+from ..economics.choice import CandidateK
+from ..economics.speculative_config import ScheduleRow
+from ..economics.speedup import Estimate
+from ..economics.step_time import StepFit
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
-from ..judgement.payoff import PayoffVerdict
+from ..judgement.payoff import Payoff, PayoffVerdict
 from ..judgement.quality import QualityLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ..economics.baseline_match import LatencyRatio
-    from ..economics.choice import CandidateK
-    from ..economics.speculative_config import ScheduleRow
-    from ..economics.speedup import Estimate
-    from ..economics.step_time import StepFit
-    from ..judgement.payoff import Payoff
     from ..observe.result import Deployment, Discovered
     from ..per_request.summary import ObservationCount
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 from prometheus_client.utils import floatToGoString
 
 from ..exposition.histogram import Histogram
+from ..measures.measures import Distribution
+from ..observe.result import ExporterResult
 from .metrics import METRICS, Kind, Metric, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from ..measures.measures import Distribution
-    from ..observe.result import ExporterResult
 
 BLOCK_LINES = 256  # lines of a block, or the lines of one object if those are more: a millisecond
 

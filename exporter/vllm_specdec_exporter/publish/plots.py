@@ -13,6 +13,7 @@ import hashlib
 import io
 import re
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,16 +21,14 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from ..config.options import ConfigError
+from ..economics.statistics import Interval
 from .markup import Html, element
 from .wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..economics.statistics import Interval
 
 #: Okabe and Ito, "Color Universal Design" (2008): distinguishable with all common forms of colour blindness.
 #: Those first that contrast with both white and black.

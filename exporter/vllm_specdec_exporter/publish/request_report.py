@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..economics.choice import Choice
+from ..economics.cost import CostProfile
 from ..per_request.judgement import choice_at, every_k, position_acceptances
 from ..per_request.observation import RecordState
-from ..per_request.summary import RequestsVerdict, requests_verdict
+from ..per_request.summary import (
+    GroupWindow,
+    ModelRequests,
+    RequestsResult,
+    RequestsVerdict,
+    TapResult,
+    TenantResult,
+    requests_verdict,
+)
 from .markup import count, counts, percent
 from .wording import (
     BOLD,
@@ -20,6 +30,7 @@ from .wording import (
     TIMES,
     WHOLE_PERCENT,
     YELLOW,
+    Paint,
     emphasised,
     finding_lines,
     paragraph,
@@ -27,14 +38,6 @@ from .wording import (
     shown,
     table,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ..economics.choice import Choice
-    from ..economics.cost import CostProfile
-    from ..per_request.summary import GroupWindow, ModelRequests, RequestsResult, TapResult, TenantResult
-    from .wording import Paint
 
 _STYLES = {
     RequestsVerdict.GAINING: GREEN,

@@ -7,10 +7,11 @@ is unknown; filtered fields are absent.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -18,9 +19,6 @@ from ..measures.measures import LIFETIME
 from ..observe.result import ExporterResult
 from .metrics import METRICS, PREFIX, Metric, Scope
 from .wording import escape_controls
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 #: Keys that identify an object, have no default, or say whether there is data. No filter removes them.
 _IDENTITY = frozenset(

@@ -5,13 +5,16 @@ Lines are wrapped at 100 columns, except those to paste, which stay whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from ..judgement.activity import ActivityState
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
+from ..measures.measures import Measures
+from ..observe.result import EngineResult, ExporterResult, TargetResult
 from . import request_report
+from .request_report import Costs
 from .wording import (
     BOLD,
     DASH,
@@ -24,6 +27,7 @@ from .wording import (
     SAYS,
     TIMES,
     YELLOW,
+    Paint,
     emphasised,
     finding_lines,
     headline,
@@ -38,14 +42,6 @@ from .wording import (
     to_paste,
     verdict_words,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ..measures.measures import Measures
-    from ..observe.result import EngineResult, ExporterResult, TargetResult
-    from .request_report import Costs
-    from .wording import Paint
 
 _BAR_WIDTH = 30
 #: Likely causes of a failed poll, by its reason.

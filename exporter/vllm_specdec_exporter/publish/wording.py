@@ -5,23 +5,19 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import names_drafter
-from ..judgement.advice import Action
-from ..judgement.findings import Severity
-from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, PayoffVerdict
+from ..judgement.advice import Action, Advice
+from ..judgement.findings import Finding, Severity
+from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from ..judgement.advice import Advice
-    from ..judgement.findings import Finding
-    from ..judgement.payoff import Payoff
     from ..observe.result import EngineResult
 
-    #: Returns a text, emphasised in a style.
-    Paint = Callable[[str, str], str]
+#: Returns a text, emphasised in a style.
+Paint = Callable[[str, str], str]
 
 #: Shown with a configuration that lacks the method, because the exporter was not given it.
 ONLY_CHANGES = (

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..config.options import ENVIRONMENT_PREFIX, ConfigError, add_flags, unknown_variables
 from ..config.values import format_address, nearest
 from . import configuration as config
 from . import logs, standby
+from .configuration import ServeConfig
 from .connection_limits import ConnectionLimiter
 from .daemon_threads import in_daemon_thread
 from .endpoints import create_app
@@ -27,11 +30,6 @@ from .sockets import error_text
 from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from .configuration import ServeConfig
     from .tap.tap import TapService
     from .web_config.middleware import WebConfigMiddleware
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ..config.files import read_file
 from ..config.options import ConfigError, check_both_or_neither, flatten, gather
 from ..config.thresholds import Thresholds
-from ..config.values import PUBLISHED, format_duration
-from ..economics.cost import basis, thresholds_for
-from ..economics.model import from_architecture, parse_model, with_details
+from ..config.values import PUBLISHED, Target, format_duration
+from ..economics.cost import CostProfile, basis, thresholds_for
+from ..economics.model import Model, from_architecture, parse_model, with_details
 from ..economics.profiles import (
     BUILTIN,
     CostSettings,
@@ -29,18 +30,12 @@ from ..measures.history import Window
 from ..observe.state import Settings
 from ..per_request.grouping import RequestSettings
 from .option_table import OPTIONS
-from .request_options import build_requests, build_tap
-from .upstream_tls import UpstreamConfig
+from .request_options import TapConfig, build_requests, build_tap
+from .upstream_connection import UpstreamConfig
 from .web_config import load_web_config
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..config.values import Target
     from ..economics.baseline import Baseline
-    from ..economics.cost import CostProfile
-    from ..economics.model import Model
-    from .request_options import TapConfig
 
 MAX_SAMPLES = 20_000  # limit of samples kept per engine, for the longest window
 

@@ -10,13 +10,12 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aiohttp import web, web_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp.streams import StreamReader
     from aiohttp.typedefs import Handler
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 import zlib
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiohttp import web
@@ -13,19 +14,17 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.exposition import choose_encoder
 
 from ..config.options import ConfigError
+from ..observe.result import ExporterResult
 from ..per_request.observation import PUSH_PATH
 from ..publish import snapshot
 from ..publish.metrics_text import metrics_text
 from . import logs
 from .daemon_threads import in_daemon_thread
+from .exporter import Exporter
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-
     from aiohttp.typedefs import Handler
 
-    from ..observe.result import ExporterResult
-    from .exporter import Exporter
     from .web_config.middleware import WebConfigMiddleware
 
 T = TypeVar("T")

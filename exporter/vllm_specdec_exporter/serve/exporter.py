@@ -6,27 +6,24 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from .. import __version__
 from ..config.options import ConfigError
 from ..observe.result import ExporterResult, Reload
 from ..publish.events import aggregate
+from ..publish.last_hour import LastHour
 from . import logs
+from .configuration import ServeConfig
 from .daemon_threads import SharedThreads
 from .discovery import Discovery
 from .poller import Poller
 from .request_intake import RequestIntake
 from .upstream import Upstream
 from .web_config import WebConfigFileError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..publish.last_hour import LastHour
-    from .configuration import ServeConfig
 
 T = TypeVar("T")
 RELOAD_SECONDS = 1.0  # least time between two reloads, in seconds; requests within it share the next one

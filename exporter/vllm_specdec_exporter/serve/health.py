@@ -6,20 +6,18 @@ starts in a few hundredths of a second, because it imports only a small part of 
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.options import ConfigError, Option, add_flags, gather
 from ..config.values import format_address, loopback_hosts
 from .web_config import CONFIG_FILE_VARIABLE, LISTEN_ADDRESS, WEB_CONFIG_FILE, WEB_OPTIONS, add_config_file
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping, Sequence
 
 #: Deadline of the whole check, in seconds.
 TIMEOUT_SECONDS = 3.0
@@ -121,7 +119,7 @@ def _exchange_tls(connection: socket.socket, end: float) -> bytes | None:
     import ssl  # imported only for TLS
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # The connection stays on this machine. Not from `serve.upstream_tls`, whose imports are slow.
+    # The connection stays on this machine. Not from `serve.upstream_connection`, whose imports are slow.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     connection.settimeout(_left(end))

@@ -15,18 +15,14 @@ import re
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from ..publish.events import Event
 from ..publish.wording import escape_controls
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ..publish.events import Event
 
 MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
 SELDOM_SECONDS = 60.0  # least time between two equal lines that clients can cause, in seconds

@@ -7,34 +7,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace as replace_reading
 
-from ..engines import ReadingEmptiesError, Unrecognized, read
-from ..engines.reading import SGLANG
-from ..engines.server_info import MAX_SERVER_INFO, ServerInfo, add_server_info, read_server_info
+from ..engines import (
+    MAX_SERVER_INFO,
+    ReadingEmptiesError,
+    ServerInfo,
+    Unrecognized,
+    add_server_info,
+    read,
+    read_server_info,
+)
+from ..engines.reading import SGLANG, EngineKey, Reading
 from ..exposition.text import MalformedExposition
+from ..measures.measures import DraftShape
 from ..observe import pipeline
-from ..observe.result import REASONS, PollFailure, TargetResult
-from ..publish.events import changes
-from ..publish.last_hour import add_minute
+from ..observe.pipeline import EngineState, Settings
+from ..observe.result import REASONS, EngineResult, PollFailure, TargetResult
+from ..publish.events import Event, changes
+from ..publish.last_hour import LastHour, add_minute
 from . import logs
 from .daemon_threads import in_daemon_thread
-from .upstream import PollError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ..engines.reading import EngineKey, Reading
-    from ..measures.measures import DraftShape
-    from ..observe.pipeline import EngineState, Settings
-    from ..observe.result import EngineResult
-    from ..publish.events import Event
-    from ..publish.last_hour import LastHour
-    from .upstream import Upstream
+from .upstream import PollError, Upstream
 
 #: Failures that do not suggest a restart of the server. After any other, the next response may be from
 #: another process, whose counters may already exceed the old values.

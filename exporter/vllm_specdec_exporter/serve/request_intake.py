@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,22 +16,19 @@ from aiohttp import web
 from ..config.files import TokenError, is_authorized, read_token
 from ..economics.profiles import deployed
 from ..engines.reading import SGLANG
-from ..per_request.observation import PUSH_PATH, Source
+from ..measures.measures import DraftShape
+from ..observe.result import TargetResult
+from ..observe.state import Settings
+from ..per_request.grouping import GroupOverflow
+from ..per_request.observation import PUSH_PATH, Observation, Source
+from ..per_request.summary import RequestsResult
 from . import logs
+from .configuration import ServeConfig
 from .daemon_threads import SharedThreads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ..measures.measures import DraftShape
-    from ..observe.result import TargetResult
-    from ..observe.state import Settings
     from ..per_request.aggregation import RequestAggregator
-    from ..per_request.grouping import GroupOverflow
     from ..per_request.judgement import BatchCost
-    from ..per_request.observation import Observation
-    from ..per_request.summary import RequestsResult
-    from .configuration import ServeConfig
     from .tap.tap import Tap
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.options import (
     ConfigError,
@@ -15,6 +16,7 @@ from ..config.options import (
     file_option,
 )
 from ..config.values import (
+    Target,
     format_address,
     header_name,
     loopback_hosts,
@@ -31,11 +33,6 @@ from ..per_request.grouping import (
     Temperatures,
     parse_rule,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..config.values import Target
 
 MAX_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from . import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
     from .tap.tap import TapService
 
 T = TypeVar("T")

@@ -9,15 +9,11 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterator
 
 from ..config.values import format_address
 from . import logs
 from .connection_limits import peer_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Returns the protocol of a connection that was just accepted, from the socket and the `peer_key`;
 #: ``None`` to refuse it.

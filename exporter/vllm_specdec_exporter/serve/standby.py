@@ -13,7 +13,8 @@ import logging
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiohttp import web
 
@@ -35,8 +36,6 @@ from .web_config import CONFIG_FILE_VARIABLE, WEB_OPTIONS, WebConfigFileError, l
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any, Self
 
     from .tap.tap import TapService
 

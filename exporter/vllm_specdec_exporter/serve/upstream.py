@@ -13,29 +13,22 @@ import errno
 import socket
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
 from .. import __version__
 from ..config.files import TokenError, read_token
-from ..config.values import secret_parameters
-from ..engines import Unrecognized, read
-from ..engines.server_info import read_version
+from ..config.values import Target, secret_parameters
+from ..engines import Unrecognized, read, read_version
+from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
-from .upstream_socket import MAX_OVERHEAD, CountedSocket
-from .upstream_tls import UpstreamTLS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..config.values import Target
-    from ..engines.reading import Reading
-    from .upstream_tls import UpstreamConfig
+from .upstream_connection import MAX_OVERHEAD, CountedSocket, UpstreamConfig, UpstreamTLS
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024

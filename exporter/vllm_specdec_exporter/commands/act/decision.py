@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Alerts in a payload: five decision alerts of a hundred models.
 MAX_ALERTS = 500

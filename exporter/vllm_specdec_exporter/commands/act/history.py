@@ -18,18 +18,15 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .decision import Decision
+from .decision import Decision
 
 HOUR = 3600.0
 #: Failures in a row after which a decision is given up: repeats of an alert come each hour.

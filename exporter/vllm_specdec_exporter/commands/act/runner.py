@@ -12,21 +12,17 @@ import signal
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from ...config.options import ENVIRONMENT_PREFIX
 from ...config.values import format_duration
 from . import history
-from .decision import MAX_LABEL_LENGTH, EventKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from .decision import Decision
-    from .history import ActionHistory
+from .decision import MAX_LABEL_LENGTH, Decision, EventKind
+from .history import ActionHistory
 
 #: Queued alerts: five decision alerts of twenty models.
 MAX_QUEUED = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import json
@@ -10,15 +11,16 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
 from ...economics.statistics import reach_of
+from ...engines.reading import EngineKey, EngineReading, Reading
 from ...measures.history import Sample
 from ...publish.wording import printable
 from ...serve import configuration as config
@@ -35,12 +37,6 @@ from ..arguments import (
     write_file,
 )
 from .recorder import Recorder
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from ...engines.reading import EngineKey, EngineReading, Reading
 
 
 class Watcher:

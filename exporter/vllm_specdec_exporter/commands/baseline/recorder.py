@@ -6,20 +6,15 @@ soon after the last draft are left out, because they were partly decoded with dr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS, BaselineError, LoadBucket
 from ...economics.baseline_match import increase
 from ...economics.statistics import MAX_BLOCKS, at_most
 from ...engines.reading import Latencies
-from ...measures.history import counters_reset, running_between
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...exposition.histogram import Histogram
-    from ...measures.history import Sample
+from ...exposition.histogram import Histogram
+from ...measures.history import Sample, counters_reset, running_between
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...economics import statistics
-from .side import END_TO_END
+from ...economics.statistics import Interval
+from .side import END_TO_END, Side
 from .verdict import (
     TOLERANCE,
     Claim,
@@ -21,12 +22,6 @@ from .verdict import (
     judge_gain,
     judge_speed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...economics.statistics import Interval
-    from .side import Side
 
 FORMAT = "vllm-specdec-compare/2"
 

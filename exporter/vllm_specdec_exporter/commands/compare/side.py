@@ -7,9 +7,9 @@ the sums. Quantiles cannot be combined, so several engines have none.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -21,11 +21,7 @@ from ...engines.reading import sum_known
 from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
 from ...measures.measures import Measures, derive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...observe.result import EngineResult, ExporterResult, TargetResult
+from ...observe.result import EngineResult, ExporterResult, TargetResult
 
 #: The latency for the speed, and the one for requests at a time.
 PER_TOKEN, END_TO_END = "time_per_output_token", "end_to_end"

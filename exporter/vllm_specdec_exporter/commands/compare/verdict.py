@@ -13,17 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ...economics.speedup import of_all
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
 from ...publish.wording import times
-from .side import PER_TOKEN
-
-if TYPE_CHECKING:
-    from .side import Side
-
+from .side import PER_TOKEN, Side
 
 #: Largest factor between equal loads.
 TOLERANCE = 1.25

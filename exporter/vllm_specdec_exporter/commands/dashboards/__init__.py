@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...config.options import ConfigError
 from ...publish.wording import printable, wrap
 from ..arguments import add_flag
 from . import files
-
-if TYPE_CHECKING:
-    import argparse
 
 _PROGRAM = "vllm-specdec-exporter dashboards"
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from ...config import files
 from ...config.options import ConfigError
 from ...config.yaml_text import read_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 PREFIX = "vllm-specdec-"
 #: Link of an alert: to its rule in Grafana, which has the rule's own link to the runbook.

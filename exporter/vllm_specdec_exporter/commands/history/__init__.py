@@ -9,35 +9,30 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import parse_duration, parse_target
-from ...economics.baseline import BaselineError, encode
+from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
+from .past import ModelHistory
 from .reading import Reader, Scope
 from .report import plot, render
 from .source import Prometheus, PrometheusError
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from ...economics.baseline import Baseline
-    from .past import ModelHistory
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
 COMPARED, NOTHING, USAGE, _, UNREACHABLE = range(5)

@@ -22,15 +22,12 @@ import math
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ...economics.baseline import LOADS
 from ...economics.statistics import Interval, t_quantile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: Blocks of each side, of equal traffic, below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 #: Labels of a replica, without those that it lacks: name and value.
 Replica = tuple[tuple[str, str], ...]

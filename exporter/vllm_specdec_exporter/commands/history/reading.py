@@ -5,27 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, LOADS, Baseline, BaselineError, LoadBucket
 from ...engines import DIALECTS
-from ...engines.dialect import PER_POSITION
+from ...engines.dialect import PER_POSITION, Dialect
 from ...engines.reading import Latencies
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
-from .past import Configuration, Past, Timeline
-from .source import PrometheusError, Times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from ...engines.dialect import Dialect
-    from .past import Grid, Replica
-    from .source import Prometheus
+from .past import Configuration, Grid, Past, Replica, Timeline
+from .source import Prometheus, PrometheusError, Times
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from ...config.values import format_duration
+from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.wording import DASH, printable, table, times, wrap
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...economics.statistics import Interval
-    from .matching import BinSpeedup
-    from .past import Comparison, ModelHistory, Summary
+from .matching import BinSpeedup
+from .past import Comparison, ModelHistory, Summary
 
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 

@@ -10,20 +10,17 @@ from __future__ import annotations
 import json
 import math
 from array import array
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
+from ...config.values import Target
 from ...serve.upstream import PollError, Upstream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...config.values import Target
-    from ...serve.upstream_tls import UpstreamConfig
-    from .past import Grid, Replica
+from ...serve.upstream_connection import UpstreamConfig
+from .past import Grid, Replica
 
 #: Values of a response: with their JSON text some 15 MB, of which there is one at a time.
 _MAX_VALUES = 100_000

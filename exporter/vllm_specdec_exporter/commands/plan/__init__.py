@@ -3,37 +3,29 @@
 * `methods`: what each method needs, its usual K and acceptance, and the size of its heads.
 * `estimates`: memory for keys and values with and without the drafter, and the speedup by batch size.
 * `checks`, `checklist`: what the estimates, and facts that only the operator knows, speak for or against.
-* `planning`, `report`: all of it with a verdict, as JSON and as text.
+* `planning`: all of it with a verdict, as JSON and as text.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
-from ...economics.architecture import ArchitectureError, read_architecture
+from ...economics.architecture import Architecture, ArchitectureError, read_architecture
 from ...economics.hardware import parse_machine
-from ...economics.model import from_architecture, from_parameters
+from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
-from ...economics.sizes import PRECISIONS, parse_memory, parse_parameters, parse_precision
+from ...economics.sizes import PRECISIONS, Precision, parse_memory, parse_parameters, parse_precision
 from ..arguments import add_flag, number_between, parsed, whole_between
 from .checks import Facts, Objective
-from .estimates import METHODS, Drafter, Gpus, PlannedLoad, estimate_head
-from .planning import Conclusion, Question, make_plan, to_document
-from .report import render
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
-    from ...economics.architecture import Architecture
-    from ...economics.model import Model
-    from ...economics.sizes import Precision
-    from .estimates import Method
+from .estimates import METHODS, Drafter, Gpus, Method, PlannedLoad, estimate_head
+from .planning import Conclusion, Question, make_plan, render, to_document
 
 
 def read_config(flag: str, path: str) -> Architecture:

@@ -7,20 +7,16 @@ about 15 % of VRAM, and a warning if the target alone takes more than 70 %.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ...economics.architecture import Architecture
 from ...economics.known_problems import Setup, known_problems
+from ...economics.model import Model
 from ...economics.sizes import format_gigabytes, format_parameters
-from .estimates import Drafter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...economics.architecture import Architecture
-    from ...economics.model import Model
-    from .estimates import Memory, Method, PlannedLoad, SpeedupByBatch
+from .estimates import Drafter, Memory, Method, PlannedLoad, SpeedupByBatch
 
 #: Recommended size of the target over that of the draft model.
 MIN_RATIO, MAX_RATIO = 8.0, 12.0

@@ -11,26 +11,21 @@ published, or are marked as guesses. A measurement on the traffic to be served r
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...economics.model import count_eagle, count_eagle3, count_medusa, count_mtp, from_parameters
+from ...economics.architecture import Architecture
+from ...economics.cost import CostProfile
+from ...economics.hardware import Machine
+from ...economics.model import Model, count_eagle, count_eagle3, count_medusa, count_mtp, from_parameters
 from ...economics.profiles import Hardware, for_method, hardware_profile
+from ...economics.sizes import Precision
 from ...economics.speedup import expected_tokens
 from ...economics.statistics import Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...economics.architecture import Architecture
-    from ...economics.cost import CostProfile
-    from ...economics.hardware import Machine
-    from ...economics.model import Model
-    from ...economics.sizes import Precision
 
 
 @dataclass(frozen=True, slots=True)

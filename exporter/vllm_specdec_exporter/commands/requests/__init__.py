@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
@@ -18,10 +20,18 @@ from ...economics.profiles import deployed
 from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
+from ...observe.state import Settings
 from ...per_request.aggregation import RequestAggregator
+from ...per_request.grouping import RequestSettings
 from ...per_request.judgement import BatchCost, ends_early
 from ...per_request.observation import Source
-from ...per_request.summary import ModelRequests, RequestsVerdict, is_problem, requests_verdict
+from ...per_request.summary import (
+    ModelRequests,
+    RequestsResult,
+    RequestsVerdict,
+    is_problem,
+    requests_verdict,
+)
 from ...publish import snapshot
 from ...publish import terminal_report as report
 from ...publish.markup import count
@@ -32,14 +42,6 @@ from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
 from ..arguments import add_flag, add_output_flags, number_between, parsed, wants_color
 from .recorded import EntryReader
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-    from ...observe.state import Settings
-    from ...per_request.grouping import RequestSettings
-    from ...per_request.summary import RequestsResult
 
 # Exit codes, as those of `check`.
 FINE, PROBLEM, USAGE, UNKNOWN = range(4)

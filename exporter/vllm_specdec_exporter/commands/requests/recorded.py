@@ -16,21 +16,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 
 from ...per_request.exchange import Exchange, data_of
-from ...per_request.observation import route_of
+from ...per_request.grouping import Classification
+from ...per_request.observation import Observation, route_of
 from ...per_request.push_schema import PushedRequest, read_pushed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ...per_request.grouping import Classification
-    from ...per_request.observation import Observation
 
 _Fields = dict[str, msgspec.Raw]
 _FIELDS = msgspec.json.Decoder(_Fields)

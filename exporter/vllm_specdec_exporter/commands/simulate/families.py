@@ -6,16 +6,13 @@ A data file of the package contains names, HELP and TYPE, labels and bucket boun
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 
 #: The dialects, which are the front ends of vLLM, with the HTTP content type of their answers.
 DIALECTS: Mapping[str, str] = {

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ...config.options import ConfigError
 from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class ScenarioError(ConfigError):

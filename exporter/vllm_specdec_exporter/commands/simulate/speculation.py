@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated
+from random import Random
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -13,10 +15,6 @@ from msgspec import Meta
 from ...economics.hardware import DraftModel as Drafter
 from ...economics.hardware import PhysicalModel, parse_machine, usual_drafter
 from ...economics.model import parse_model
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from random import Random
 
 # Up to this expected number of successes, counting them one by one is the fastest.
 _COUNTING_LIMIT = 10.0

@@ -8,23 +8,21 @@ For programs::
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 
 * `grid`: prompts, cells and the plan.
-* `endpoint`, `client`, `stream`: the server: its identity and its API; requests; their streamed responses.
-* `counters`: the server's counters around a cell.
+* `client`, `stream`: the server: its identity, API and counters; requests; their streamed responses.
 * `cell`, `runner`: the measurement of one cell, and of all of them.
 * `record`: `sweep.json`.
-* `report`, `page`: the results as text, JSON and HTML.
-* `progress`: what the terminal shows meanwhile.
+* `report`: the results as text, JSON and HTML.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import math
 import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -45,17 +43,13 @@ from ..arguments import (
     whole_between,
     write_file,
 )
-from . import page, report
 from . import record as recordfile
+from . import report
 from .client import Endpoint, Unreachable, endpoint, without_api
 from .grid import BUILTIN, SweepPlan
 from .grid import load as load_prompts
+from .record import SweepRecord
 from .runner import OtherTraffic, SweepProgress, run_sweep
-
-if TYPE_CHECKING:
-    import argparse
-
-    from .record import SweepRecord
 
 __all__ = ["SweepPlan", "endpoint", "load_prompts", "run_sweep"]
 
@@ -158,7 +152,7 @@ def run(args: argparse.Namespace) -> int:
         stopped, code = "interrupted", INTERRUPTED
     record = records[-1]
     if not args.no_html:
-        write_file("--out", directory / _PAGE, page.render(record).encode("utf-8", "replace"))
+        write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
     _print(record, as_json=args.json)
     if stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"

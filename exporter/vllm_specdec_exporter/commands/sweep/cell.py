@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from ...economics.statistics import (
     CLUSTERING,
@@ -18,17 +18,11 @@ from ...economics.statistics import (
 )
 from ...measures.history import Delta
 from ...measures.measures import derive
-from .counters import between
+from ...per_request.observation import DraftRecord
+from .client import Client, CounterSample, between
+from .grid import Cell, Request
 from .record import CellAcceptance, CellResult, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...per_request.observation import DraftRecord
-    from .client import Client
-    from .counters import CounterSample
-    from .grid import Cell, Request
-    from .stream import StreamedAnswer
+from .stream import StreamedAnswer
 
 #: Relative difference between counters and responses above which a cell counts as disturbed. Drafts of others
 #: of this share change the acceptance ratio by at most as much.

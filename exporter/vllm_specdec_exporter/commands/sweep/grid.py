@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from ...config.options import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: The built-in sets, from the most to the least predictable.
 BUILTIN = ("code", "extraction", "chat", "creative")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 
@@ -13,11 +13,7 @@ from ... import __version__
 from ...config.options import ConfigError
 from ...economics.statistics import ClusterInterval, TimeSummary
 from .grid import Cell, SweepPlan
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .stream import StreamedAnswer
+from .stream import StreamedAnswer
 
 FILE = "sweep.json"
 FORMAT = "vllm-specdec-sweep"

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TextIO
 
 from ...config.options import ConfigError
 from ...config.values import format_duration
 from ...serve.upstream import PollError, Upstream
 from ..arguments import write_file
-from . import counters as timing
+from . import client as timing
 from . import record as recordfile
 from .cell import judge, send
-from .client import Client, Unreachable, check_requests, identify
-from .counters import CounterReader, restarted
-from .record import Status, SweepRecord, setup_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from typing import TextIO
-
-    from .client import Endpoint
-    from .grid import Cell, SweepPlan
-    from .record import CellResult, ServerIdentity
+from .client import Client, CounterReader, Endpoint, Unreachable, check_requests, identify, restarted
+from .grid import Cell, SweepPlan
+from .record import CellResult, ServerIdentity, Status, SweepRecord, setup_of
 
 
 class OtherTraffic(Exception):  # noqa: N818 - it names the fault

@@ -9,13 +9,10 @@ import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ...per_request.exchange import MAX_EVENT, EventSizeError, EventSplitter, data_of
+from ...per_request.observation import DraftRecord
 from ...per_request.openai_api import UnreadableError, read_response
-
-if TYPE_CHECKING:
-    from ...per_request.observation import DraftRecord
 
 #: Characters of a server's error message: what a line of a terminal report can hold.
 _MAX_MESSAGE = 300

@@ -12,21 +12,17 @@ import contextlib
 import logging
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httptools
 
 from ...per_request.exchange import MAX_LACKING, SMALL, Exchange
-from ...per_request.observation import lacks_record
+from ...per_request.grouping import Classification
+from ...per_request.observation import Observation, lacks_record
 from .. import logs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...per_request.grouping import Classification
-    from ...per_request.observation import Observation
 
 MAX_HELD = 32 * 1024 * 1024  # bytes of bodies that all connections together may buffer
 MAX_HEAD = 64 * 1024  # limit of a head, in bytes

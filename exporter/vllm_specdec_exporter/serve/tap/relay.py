@@ -9,15 +9,12 @@ import json
 import socket
 import ssl
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from .observer import Observer, call_safely
+from .observer import ObservationContext, Observer, call_safely
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .observer import ObservationContext
-
     Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 

@@ -9,28 +9,23 @@ import resource
 import ssl
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from aiohappyeyeballs import start_connection
 
 from ...config.options import ConfigError
 from ...config.values import format_address
 from ...per_request.grouping import Classification
+from ...per_request.observation import Observation
 from ...per_request.summary import TapResult
 from .. import logs
 from ..connection_limits import MAX_CONNECTIONS
 from ..discovery import Resolver
+from ..request_options import TapConfig
 from ..sockets import Listener
-from ..upstream_tls import ReloadedTLS, UpstreamTLS, load_certificate
+from ..upstream_connection import ReloadedTLS, UpstreamConfig, UpstreamTLS, load_certificate
 from .observer import ObservationContext
 from .relay import ERRORS, ClientSide, ServerSide, translate
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ...per_request.observation import Observation
-    from ..request_options import TapConfig
-    from ..upstream_tls import UpstreamConfig
 
 CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 #: Happy Eyeballs: delay before the next address of the server is tried too, in seconds.

@@ -5,6 +5,7 @@ This module has few imports, so that `health` starts fast.
 
 from __future__ import annotations
 
+import argparse
 import json
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,6 @@ from ...config.options import ENVIRONMENT_PREFIX, ConfigError, Option
 from ...config.values import parse_listen_address
 
 if TYPE_CHECKING:
-    import argparse
-
     from .document import Loaded, WebConfigFile
 
 #: Path of the YAML configuration file, like --config.file.

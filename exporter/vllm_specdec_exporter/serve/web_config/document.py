@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ from .server_tls import ClientAuth, TLSSettings, make_context, parse_tls
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
 #: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
 MAX_BCRYPT_COST = 18

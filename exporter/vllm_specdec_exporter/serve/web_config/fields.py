@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import yaml
 
 from ...config.values import nearest
 from ...config.yaml_text import Strict, YAMLTextError, read_yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable
 
 #: The booleans of YAML 1.1.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -1,33 +1,149 @@
-"""Applies the current web configuration to connections and requests, and reloads it."""
+"""Applies the current web configuration to connections and requests, and reloads it.
+
+Hashes of basic authentication are computed in the background, one after the other.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
 import logging
+import secrets
 import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
+import bcrypt
 from aiohttp import web
 
 from ...observe.result import Reload
 from ...per_request.observation import PUSH_PATH
 from .. import logs
-from ..connection_limits import PROBES, peer_key
+from ..connection_limits import PROBES, ConnectionLimiter, peer_key
 from ..daemon_threads import in_daemon_thread
-from .basic_auth import Authenticator, TooBusyError
+from ..sockets import Listener
+from .document import Contents, Loaded, WebConfigFile, bcrypt_cost
 from .fields import WebConfigError
 from .server_tls import alternative_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aiohttp.typedefs import Handler
 
-    from ..connection_limits import ConnectionLimiter
-    from ..sockets import Listener
-    from .document import Contents, Loaded, WebConfigFile
+
+MAX_WAITING = 16  # limit of checks that wait, of all clients: four seconds at the usual cost of 12
+MAX_OF_ONE_PEER = 2  # the same of one client: a scrape and a person
+MAX_CACHED = 100  # limit of cached valid credentials: more users than a port for scrapes has
+#: bcrypt ignores the rest of a password, and Python's bcrypt raises an error for longer ones.
+_BCRYPT_BYTES = 72
+
+
+class TooBusyError(Exception):
+    """Too many checks wait."""
+
+
+@dataclass(slots=True)
+class _Check:
+    """A check of credentials for requests of which the first is of `peer`."""
+
+    peer: str
+    gone: list[Callable[[], bool]] = field(default_factory=list)  # whether each client has disconnected
+    task: asyncio.Task[bool] | None = None
+
+
+class Authenticator:
+    """Checks credentials.
+
+    One hash is computed at a time, in the order of the requests, of which one client has few. Valid
+    credentials are cached, so that most scrapes need no hash; invalid ones are not. If all hashes have the
+    same cost, the check of an unknown user takes as long as that of a wrong password.
+    """
+
+    def __init__(self) -> None:
+        self._users: dict[bytes, bytes] = {}
+        self._decoy = b""
+        # The cache holds digests with a random key, no passwords.
+        self._key = secrets.token_bytes(32)
+        self._valid: OrderedDict[bytes, None] = OrderedDict()
+        self._hashing = asyncio.Lock()
+        self._checks: dict[bytes, _Check] = {}  # those that wait or are computed, by digest
+
+    def use(self, users: Iterable[tuple[str, str]]) -> None:
+        """Replace the users and hashes. Cached credentials that are still valid remain."""
+        self._users = {name.encode(): hashed.encode() for name, hashed in users}
+        cost = max((bcrypt_cost(hashed.decode()) for hashed in self._users.values()), default=10)
+        self._decoy = f"$2b${cost:02d}${'.' * 53}".encode()
+
+    @property
+    def needed(self) -> bool:
+        """Whether there are users."""
+        return bool(self._users)
+
+    async def allows(
+        self, header: str | None, peer: str = "", gone: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Return whether an ``Authorization`` header is valid; TooBusyError if too many checks wait.
+
+        `peer` is the key of the client; `gone` returns whether it has disconnected.
+        """
+        credentials = parse_header(header)
+        if credentials is None:
+            return False
+        user, password = credentials
+        hashed = self._users.get(user)
+        digest = self._digest(user, hashed or self._decoy, password)
+        if digest in self._valid:
+            self._valid.move_to_end(digest)
+            return True
+        check = self._checks.get(digest)  # shared by requests with the same credentials
+        if check is None:
+            of_peer = sum(each.peer == peer for each in self._checks.values())
+            if len(self._checks) >= MAX_WAITING or of_peer >= MAX_OF_ONE_PEER:
+                raise TooBusyError
+            check = self._checks[digest] = _Check(peer)
+            check.task = asyncio.create_task(self._check(digest, user, password, hashed), name="password")
+        check.gone.append(gone)
+        assert check.task is not None
+        return await asyncio.shield(check.task)
+
+    async def _check(self, digest: bytes, user: bytes, password: bytes, hashed: bytes | None) -> bool:
+        try:
+            async with self._hashing:
+                if all(gone() for gone in self._checks[digest].gone):
+                    raise TooBusyError
+                hashed_or_decoy = hashed or self._decoy
+                matches = await in_daemon_thread(bcrypt.checkpw, password[:_BCRYPT_BYTES], hashed_or_decoy)
+        finally:
+            del self._checks[digest]
+        if not matches or hashed is None or self._users.get(user) != hashed:  # changed meanwhile
+            return False
+        self._valid[digest] = None
+        while len(self._valid) > MAX_CACHED:
+            self._valid.popitem(last=False)
+        return True
+
+    def _digest(self, user: bytes, hashed: bytes, password: bytes) -> bytes:
+        digest = hashlib.blake2b(key=self._key, digest_size=32)
+        for part in (user, hashed, password):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.digest()
+
+
+def parse_header(header: str | None) -> tuple[bytes, bytes] | None:
+    """Return user and password of an ``Authorization`` header, `None` for another scheme than Basic."""
+    kind, _, coded = (header or "").strip().partition(" ")
+    if kind.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(coded.strip(), validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return None
+    return (user, password) if colon else None
 
 
 class ConnectionPolicy:

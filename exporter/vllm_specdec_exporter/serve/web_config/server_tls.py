@@ -6,16 +6,14 @@ import contextlib
 import ipaddress
 import json
 import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...config.files import read_regular
 from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, path_of, text_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 #: Cipher suites of TLS 1.2 that Go considers secure, with OpenSSL's names.
 CIPHERS = MappingProxyType(
