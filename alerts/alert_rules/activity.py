@@ -5,18 +5,16 @@ from __future__ import annotations
 from .rule import (
     BY_METHOD,
     COUNT,
+    JUDGED_ACCEPTANCE,
+    JUDGED_SPEEDUP,
     LONG_INTERVAL,
-    METHOD_SPEEDUP,
     MODEL,
     PERCENT,
-    SPEEDUP,
     WHO,
     Alert,
     Group,
     Promise,
-    compare,
     drafts,
-    enough,
     in_force,
     this,
     threshold,
@@ -71,8 +69,6 @@ def _bypassed() -> Alert:
 
 
 def _collapsed() -> Alert:
-    acceptance = "model:vllm_specdec_acceptance:ratio_rate5m"
-    by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     return Alert(
         name="Collapsed",
         promise=Promise(
@@ -82,12 +78,8 @@ def _collapsed() -> Alert:
         subject="acceptance",
         level="model",
         expr=(
-            f"({compare('model', acceptance, '<', 'collapsed_acceptance_ratio')}\n"
-            f"and {enough('model', '5m')}\n"
-            f"unless {compare('model', SPEEDUP, '>=', 'beneficial_speedup')})\n"
-            f"unless on ({MODEL}) {by_method}\n"
-            f"or {by_method} < on ({MODEL}) group_left () {threshold('collapsed_acceptance_ratio')}\n"
-            f"unless ({METHOD_SPEEDUP} >= on ({MODEL}) group_left () {threshold('beneficial_speedup')})"
+            f"{JUDGED_ACCEPTANCE} < on ({MODEL}) group_left () {threshold('collapsed_acceptance_ratio')}\n"
+            f"unless ({JUDGED_SPEEDUP} >= on ({MODEL}) group_left () {threshold('beneficial_speedup')})"
         ),
         hold="5m",
         keep="1h",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mixin import CLUSTER
 
 from . import requests, tap
@@ -12,16 +14,19 @@ from .rule import (
     IN,
     LONG_INTERVAL,
     LOOK_BACK,
-    MODEL,
     PLACE,
     TARGET,
     Alert,
     Group,
     Promise,
+    Record,
     Severity,
+    labelled,
     of_target,
-    threshold,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _UP = f"up{{{EXPORTER_JOB}}}"
 _NAMESPACE = f"{CLUSTER}, namespace"
@@ -43,9 +48,27 @@ _OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
 #: Series whose own label Prometheus renamed, because the scrape target has one of that name.
 _OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info method", "up target")
 _RENAMED = " or ".join(
-    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!="",TARGET}}[{LOOK_BACK}])'
+    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!=""}}[{LOOK_BACK}])'
     for each in (*_OWN, "activity state", "activity model_name", "activity engine")
 )
+#: What Prometheus lacks of an exporter, by the label `lack`.
+_LACK = "instance:vllm_specdec_lack:info"
+
+
+def _flaps(up: str, times: int) -> str:
+    """Return that something was down so often within half an hour, and for a quarter of it at least."""
+    return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
+
+
+def _which(query: str) -> str:
+    """Return the template of the addresses of up to three exporters of the alert's namespace."""
+    asked = f"topk(3, {query.replace('NAMESPACE', f'{CLUSTER}=%[1]q,namespace=%[2]q')})"
+    return (
+        f"{{{{ range $index, $one := printf `{asked}` $labels.{CLUSTER} $labels.namespace | query }}}}"
+        '{{ if $index }}, {{ end }}{{ $one | label "instance" }}{{ end }}'
+    )
+
+
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -61,7 +84,7 @@ def groups() -> tuple[Group, ...]:
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), _sidecar_missing(), _unreachable(), _rules_blind(), _reload_failed()),
+            (_down(), _sidecar_missing(), *_unreachable(), _lacks(), _rules_blind(), _reload_failed()),
             LONG_INTERVAL,
         ),
     )
@@ -76,6 +99,7 @@ def _lost_because(
     action: str,
     why: str,
     severity: Severity = "critical",
+    context: str = "",
 ) -> Alert:
     return Alert(
         name="MonitoringLost",
@@ -89,6 +113,7 @@ def _lost_because(
         description=description,
         action=action,
         dashboard="exporter",
+        context=context,
         labels={"reason": reason},
         why=why,
         promise=_WATCHED if reason == "down" else None,
@@ -100,18 +125,32 @@ def _lost() -> tuple[Alert, ...]:
     speculative = f"count by ({_NAMESPACE}) ({_SPECULATIVE})"
     return (
         _lost_because(
-            "down",
-            f"sum by ({_NAMESPACE}) ({_UP}) == 0\n"
-            f"or (max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)",
+            "cluster",
+            f"count by ({CLUSTER}) (count by ({_NAMESPACE}) ({_UP})) > 1\n"
+            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({_UP}) == 0)\nand on ({CLUSTER}) {_SPECULATIVE}",
             "5m",
-            "No exporter of a namespace answers.",
+            "No exporter of a whole cluster answers.",
+            f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
+            "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
+            "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
+            "One failure is one page: this one silences those of the namespaces.",
+        ),
+        _lost_because(
+            "down",
+            f"(sum by ({_NAMESPACE}) ({_UP}) == 0\n"
+            f"or max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)\n"
+            f"and on ({_NAMESPACE}) {_SPECULATIVE}",
+            "5m",
+            "No exporter of a namespace answers, though its vLLM serves.",
             "None of the exporters"
             + IN
-            + " has answered Prometheus for 5 minutes, or each was down most of the last half hour: "
-            "harm by speculation is not detected there.",
+            + " has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
+            "there: harm by speculation is not detected.",
             _RESTART,
-            "All exporters of a namespace: its monitoring is lost, so this pages. Also by share of time, because an "
-            "exporter that restarts again and again answers now and then.",
+            "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+            "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
+            "and again answers now and then.",
+            context=_which(f"up{{{EXPORTER_JOB},NAMESPACE}} == 0"),
         ),
         _lost_because(
             "absent",
@@ -151,6 +190,7 @@ def _lost() -> tuple[Alert, ...]:
             _LOOK,
             "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
             "servers of a namespace fail so, there may be nothing to watch. Other failures page, and polls that hang.",
+            context=_which("vllm_specdec_up{NAMESPACE}"),
         ),
     )
 
@@ -164,7 +204,7 @@ def _down() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_UP} == 0\nor (avg_over_time({_UP}[30m]) < 0.5 and {_UP})",
+        expr=f"{_UP} == 0\nor {_flaps(_UP, 2)} and {_UP}",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
@@ -172,12 +212,12 @@ def _down() -> Alert:
             "The exporter at "
             + PLACE
             + IN
-            + " has not answered Prometheus for 10 minutes, or was down most of the "
-            "last half hour."
+            + " has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
         dashboard="exporter",
-        why="One exporter: a ticket. If all of a namespace are down, MonitoringLost pages and silences this.",
+        why="A ticket, also for one that is down for two minutes of five. MonitoringLost pages if nobody watches a namespace that serves, "
+        "and silences this.",
     )
 
 
@@ -188,36 +228,60 @@ _LOOK = (
 )
 
 
-def _unreachable() -> Alert:
-    resolved = f'label_replace(last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}]), "target", "$1", "dns_name", "(.+)")'
-    return Alert(
-        name="UpstreamUnreachable",
-        promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads"),
-        severity="warning",
-        subject="monitoring",
-        level="instance",
-        expr=f"{_READS} == 0\nor ({_POLLED} == 0)\nor sum without (dns_name) ({resolved}) == 0",
-        hold="30m",
-        keep="5m",
-        summary="An exporter cannot read its vLLM.",
-        description=(
-            "The exporter at " + PLACE + IN + " has not read "
-            "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }} for 30 minutes."
+def _unreachable() -> Iterator[Alert]:
+    found = f"last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}])"
+    resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
+    refused = f"sum without (reason) ({_REFUSED}) > 0"
+    cases = (
+        (
+            "no_answer",
+            f"({_READS} == 0 unless {refused})\nor {_POLLED} == 0",
+            "5m",
+            "has not read SERVER for 10 minutes, and its connections are not refused",
+            "The server is up and gives no answer that can be read, or polls hang: told within ten minutes.",
         ),
-        action=_LOOK,
-        dashboard="exporter",
-        context=of_target(
-            'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
-            COUNT,
-            "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
+        (
+            "refused",
+            f"({_READS} == 0 and {refused})\nor sum without (dns_name) ({resolved}) == 0",
+            "45m",
+            "has not read SERVER for 45 minutes: its connections are refused, or its name has no address",
+            "Three quarters of an hour, so that a large model can load. A name that is not resolved has a series of its own.",
         ),
-        why=(
-            "Half an hour, so that a large model can load. Also if no poll has succeeded for five minutes, whatever up "
-            "says, and whatever the exporter's clock. "
-            "Servers of a name that is not resolved have no series after five minutes: its own, vllm_specdec_discovery_up, stands "
-            "for them."
+        (
+            "flapping",
+            _flaps("vllm_specdec_up", 3),
+            "5m",
+            "has lost SERVER again and again for half an hour, as in a crash loop",
+            "A server that restarts again and again is up now and then.",
         ),
     )
+    for reason, expr, hold, what, why in cases:
+        server = "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }}"
+        yield Alert(
+            name="UpstreamUnreachable",
+            promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads")
+            if reason == "no_answer"
+            else None,
+            severity="warning",
+            subject="monitoring",
+            level="instance",
+            expr=expr,
+            hold=hold,
+            keep="5m",
+            summary="An exporter cannot read its vLLM.",
+            description=f"The exporter at {PLACE}{IN} {what.replace('SERVER', server)}.",
+            action=_LOOK,
+            dashboard="exporter",
+            labels={"reason": reason},
+            context=of_target(
+                'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
+                COUNT,
+                "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
+            )
+            if reason == "no_answer"
+            else "",
+            why=why,
+        )
 
 
 def _sidecar_missing() -> Alert:
@@ -256,8 +320,33 @@ def _sidecar_missing() -> Alert:
     )
 
 
+def _lacks() -> Record:
+    info, active = (
+        f"max by ({TARGET}) (last_over_time(vllm_specdec_{each}[{LOOK_BACK}]))"
+        for each in ("info", 'activity{state="active"}')
+    )
+    names = "|".join((*THRESHOLDS, *_OF_TARGETS))
+    there = (
+        f'count by ({TARGET}) (last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{LOOK_BACK}]))'
+    )
+    nameless = (
+        active.replace('"active"', '"active",model_name="",pod!=""').replace(f"max by ({TARGET})", "").strip()
+    )
+    lack = {
+        "thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
+        "vllm_specdec_info": f"({active} unless on ({TARGET}) {info})",
+        "the_name_of_the_model": f"max by ({TARGET}) ({nameless} and on ({_POD}) {_NAMED})",
+        "labels_that_Prometheus_renamed_to_exported": f"count by ({TARGET}) ({_RENAMED})",
+    }
+    values = labelled("lack", **lack)
+    return Record(
+        _LACK,
+        f"group by ({TARGET}, lack) (\n{values}\n)",
+        why="What alerts need of an exporter that is scraped, and Prometheus has not.",
+    )
+
+
 def _rules_blind() -> Alert:
-    thresholds = "\n    and ".join(threshold(name) for name in THRESHOLDS)
     return Alert(
         name="RulesBlind",
         promise=Promise(
@@ -268,40 +357,18 @@ def _rules_blind() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=(
-            f"max by ({TARGET}) (\n  last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
-            f"  unless on ({MODEL}) (\n    {thresholds}\n  )\n)\n"
-            "or\n"
-            f'max by ({TARGET}) (last_over_time(vllm_specdec_activity{{state="active"}}[{LOOK_BACK}]))\n'
-            f"unless on ({TARGET}) last_over_time(vllm_specdec_info[{LOOK_BACK}])\n"
-            "or\n"
-            f"max by ({TARGET}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
-            f"unless on ({TARGET}) (\n  count by ({TARGET}) ("
-            f'last_over_time(vllm_specdec_threshold{{threshold=~"{"|".join(_OF_TARGETS)}"}}[{LOOK_BACK}])) '
-            f"== {len(_OF_TARGETS)}\n)\n"
-            "or\n"
-            f"max by ({TARGET}) (\n"
-            f'  last_over_time(vllm_specdec_activity{{state="active",model_name="",pod!=""}}[{LOOK_BACK}])\n'
-            f"  and on ({_POD}) {_NAMED}\n"
-            ")\n"
-            "or\n"
-            f"count by ({TARGET}) ({_RENAMED.replace(',TARGET', '')})"
-        ),
+        expr=_LACK,
         hold="5m",
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
-            "The exporter at {{ $labels.instance }}" + IN + " is scraped, but Prometheus lacks some "
-            "of its vllm_specdec_threshold series, vllm_specdec_info, or labels that they need. Alerts that need them "
-            "cannot fire, or name no model."
+            "The exporter at {{ $labels.instance }}"
+            + IN
+            + " is scraped, but Prometheus lacks some of its series or labels: "
+            "{{ $labels.lack }}. Alerts that need them cannot fire, or name no model."
         ),
         action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
         dashboard="exporter",
-        context=of_target(
-            f"count({_RENAMED})",
-            COUNT,
-            "{} series have a label that Prometheus renamed to exported_: the target has it too",
-        ),
         why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mixin import CRITICAL, WARNING
 
 from .rule import (
+    ADVICE,
     COUNT,
     DECISIVE,
     DECISIVE_LIMIT,
@@ -26,6 +27,7 @@ from .rule import (
     Alert,
     Group,
     Promise,
+    Record,
     compare,
     drafts,
     each,
@@ -35,9 +37,8 @@ from .rule import (
     this,
 )
 
-_ENGINES = "model:vllm_specdec_recommendation:engines"
-_VOTES = "model:vllm_specdec_advised:engines"
-_MAJORITY = f"> ignoring (action) 0.5 * {_VOTES}"
+_AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
+_STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
@@ -56,7 +57,9 @@ def group() -> Group:
         "vllm-specdec.decisions",
         (
             *_disable(),
+            _as_loaded(),
             _reenable(),
+            _steady_advice(),
             _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {_K}"),
             _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {_K} > 0"),
             _switch(),
@@ -183,6 +186,29 @@ def _disable_while_paged(disable: Alert) -> Alert:
     )
 
 
+def _as_loaded() -> Record:
+    most = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
+    return Record(
+        _AS_LOADED,
+        f"group by ({MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
+        f"  unless {most} >= min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
+        "  and max_over_time(model:vllm_specdec_generation_tokens:rate5m[1h]) > 0\n)",
+        why="It generates, and the load of the last day is one at which speculation was beneficial last week, and at which it never lost.",
+    )
+
+
+def _steady_advice() -> Record:
+    return Record(
+        _STEADY,
+        f"group by ({MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
+        f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
+        f"  unless max_over_time({_K}[1d]) > min_over_time({_LEAST_K}[1d])\n"
+        f'  unless ignoring (action) {ADVICE}{{action="switch_method"}} > 0.5\n'
+        f"  and {ENOUGH_30M}\n)",
+        why="There has been advice on K for a day in which K did not change, it is worth a restart, and no other method is advised.",
+    )
+
+
 def _reenable() -> Alert:
     off = f'min by ({MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}])) == 1'
     running = "model:vllm_specdec_requests_running:avg1h"
@@ -198,11 +224,7 @@ def _reenable() -> Alert:
             f'count_values by ({MODEL}) ("recommended_k", '
             "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
             f"and on ({MODEL}) ({off})\n"
-            f"and on ({MODEL}) (model:vllm_specdec_generation_tokens:rate1h > 0)\n"
-            f"and on ({MODEL}) (max_over_time({running}[1d]) <= "
-            "max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d]))\n"
-            f"unless on ({MODEL}) (max_over_time({running}[1d]) >= "
-            "min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d]))\n"
+            f"and on ({MODEL}) {_AS_LOADED}\n"
             f"unless on ({MODEL}) count_over_time(\n"
             '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}[1d]\n'
             ")"
@@ -231,14 +253,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=(
-            f'count_values by ({MODEL}) ("recommended_k",\n  {advised}\n)\n'
-            f"and on ({MODEL}) (last_over_time({_ADVISED}[2h] offset 22h))\n"
-            f"unless on ({MODEL}) (max_over_time({_K}[1d]) > min_over_time({_LEAST_K}[1d]))\n"
-            f"and on ({MODEL}) ({_GAIN} >= {_WORTH_A_TICKET})\n"
-            f'unless on ({MODEL}) ({_ENGINES}{{action="switch_method"}} {_MAJORITY})\n'
-            f"and on ({MODEL}) {ENOUGH_30M}"
-        ),
+        expr=(f'count_values by ({MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({MODEL}) {_STEADY}'),
         hold="15m",
         keep="1h",
         summary=f"A {size} K would be faster all day.",
@@ -251,9 +266,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         value=of_model(_K, COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=drafts("30m"),
-        context=_SPEED
-        + of_model(_GAIN, TIMES, ", {} of it with the K that is advised now")
-        + of_model(f"{_ADVISED}", COUNT, " (K = {})"),
+        context=of_model(_GAIN, TIMES, "{} of the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -277,7 +290,7 @@ def _switch() -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=(f'{_ENGINES}{{action="switch_method"}} {_MAJORITY}\nand on ({MODEL}) {ENOUGH_30M}'),
+        expr=(f'{ADVICE}{{action="switch_method"}} > 0.5\nand on ({MODEL}) {ENOUGH_30M}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
@@ -310,6 +323,7 @@ def _near_break_even() -> Alert:
             f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
             f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {ENOUGH_30M}\n"
+            f"and {compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
             f"{UNLESS_IT_PAYS}\n"
             "unless model:vllm_specdec_measured_speedup:min"
         ),
@@ -317,8 +331,8 @@ def _near_break_even() -> Alert:
         keep="30m",
         summary="Acceptance is near break-even.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: too many to disable speculation by the rule, "
-            "too few to be sure that it pays."
+            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: not below the threshold for disabling, "
+            "and below break-even."
         ),
         action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
         value=this(PERCENT) + " accepted",

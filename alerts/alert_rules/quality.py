@@ -5,6 +5,8 @@ from __future__ import annotations
 from .rule import (
     COUNT,
     ENOUGH_1H,
+    ENOUGH_5M,
+    ENOUGH_30M,
     LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
@@ -16,11 +18,14 @@ from .rule import (
     Alert,
     Group,
     Promise,
+    Record,
     cause,
     compare,
     drafts,
+    each,
     enough,
     in_force,
+    labelled,
     of_model,
     this,
     threshold,
@@ -31,44 +36,71 @@ _ACCEPTANCE = "model:vllm_specdec_acceptance"
 _FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
 _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
 _K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
-#: Drafts of an engine's peers in an hour.
-_PEERS = f"-3600 * (engine:vllm_specdec_drafts:rate1h - on ({MODEL}) group_left () model:vllm_specdec_drafts:rate1h)"
+#: What is poor, by the label `measure`: the series and the threshold of each.
+_POOR = "model:vllm_specdec_poor_acceptance:ratio"
+_MEASURES = {
+    "mean_acceptance_length": (f"{_LENGTH}:ratio_rate30m", "poor_mean_acceptance_length"),
+    "acceptance_rate": (f"{_ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
+    "acceptance_at_position_0": (_FIRST, "poor_position_0_acceptance_ratio"),
+    "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
+}
+_ALIKE = "model:vllm_specdec_engines_are_alike:bool"
+#: The lowest mean acceptance length of the hour before, of yesterday and of a week ago at this time.
+_USUAL = "model:vllm_specdec_usual_mean_acceptance_length:min"
+_OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
+_FELL = "model:vllm_specdec_acceptance_fell:bool"
+#: How far the acceptance rate has fallen below that of the hours before, of yesterday and of a week ago.
+_STEP = "model:vllm_specdec_acceptance_step:min"
 _RETUNE = (
-    "Follow the exporter's advice on K; if even the best K loses, switch the method or disable speculation."
+    "Compare target and drafter (version, checkpoint, chat template), then look at the advice on the status page; without "
+    "any, try a smaller K, another method or no speculation."
 )
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on the quality of acceptance: of minutes, and of half an hour to days."""
     return (
-        Group("vllm-specdec.quality", (_dropped(),)),
+        Group("vllm-specdec.quality", (*_usual(), _dropped())),
         Group(
             "vllm-specdec.quality.long",
-            (_poor(), _high(), _outlier(), _step(), _decayed(), _decayed_with_uptime()),
+            (
+                _poor_measures(),
+                _poor(),
+                _high(),
+                _alike(),
+                _outlier(),
+                _steps(),
+                _step(),
+                _of_best_day(),
+                _decayed(),
+                _decayed_with_uptime(),
+            ),
             LONG_INTERVAL,
         ),
     )
 
 
-def _poor() -> Alert:
-    #: Which measure is poor; each is the published rubric, by method.
-    measures = (
-        (f"{_LENGTH}:ratio_rate30m", "poor_mean_acceptance_length", NUMBER, "mean acceptance length {}"),
-        (f"{_ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio", PERCENT, ", {} accepted"),
-        (_FIRST, "poor_position_0_acceptance_ratio", PERCENT, ", {} at position 0"),
-        (_DECAY, "poor_position_decay_ratio", PERCENT, ", {} from position to position"),
-    )
-    poor = [compare("model", series, "<", limit) for series, limit, _, _ in measures]
-    shown = (
-        cause(_FIRST.replace('"0"}', '"0",MODEL}'), form, words)
-        if series == _FIRST
-        else of_model(series, form, words)
-        for series, _, form, words in measures
-    )
+def _poor_measures() -> Record:
+    """Return the record of the measures that are poor, each by the published rubric and method."""
     full = (
         "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
-        f"{_K}\n    unless {_range(_K, '30m')} > 0"
+        f"{_K} unless stddev_over_time({_K}[30m]) > 0"
     )
+    poor = {name: compare("model", series, "<", limit) for name, (series, limit) in _MEASURES.items()}
+    poor["ratio_from_position_to_position"] += f" and {full}"
+    values = labelled("measure", **{name: f"({condition})" for name, condition in poor.items()})
+    return Record(
+        _POOR,
+        f"({values})\nand on ({MODEL}) {ENOUGH_30M}",
+        why="The published rubric, by method: what is below its threshold over half an hour. The first position shows best how "
+        "well drafter and target agree. The decline is left out if drafts are shorter than K, as with n-gram or a "
+        "schedule, and while positions of another K are in the window.",
+    )
+
+
+def _poor() -> Alert:
+    limits = {name: f"{threshold(limit)}{{MODEL}}".replace("'", "") for name, (_, limit) in _MEASURES.items()}
+    shown = labelled("measure", **limits).replace("\n", " ")
     return Alert(
         name="AcceptanceLow",
         promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
@@ -76,9 +108,10 @@ def _poor() -> Alert:
         subject="acceptance",
         level="model",
         expr=(
-            "(\n  " + "\n  or\n  ".join([*poor[:3], f"({poor[3]}\n    and {full})"]) + "\n)\n"
-            f"and {enough('model', '30m')}\n"
-            f"{UNLESS_IT_PAYS}"
+            f"count by ({MODEL}) ({_POOR})\n"
+            f"{UNLESS_IT_PAYS}\n"
+            f"unless on ({MODEL}) max_over_time("
+            'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", alertstate="firing"}[6d] offset 12h)'
         ),
         hold="15m",
         keep="1h",
@@ -89,35 +122,56 @@ def _poor() -> Alert:
         ),
         action=_RETUNE,
         dashboard="deep-dive",
-        value="".join(shown),
-        threshold="".join(in_force(limit, form, words) for _, limit, form, words in measures),
+        value=each(f"{_POOR}{{MODEL}}", "measure", NUMBER),
+        threshold=each(f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", NUMBER),
         sample=drafts("30m"),
-        why=(
-            "The published rubric, by method. The first position shows best how well drafter and target agree. The decline is "
-            "left out if drafts are shorter than K, as with n-gram or a schedule, and while positions of another K are in the "
-            "window. Silent if speculation pays nevertheless."
-        ),
+        why="Silent if speculation pays nevertheless, or if it was told within the last six days, as every night.",
     )
 
 
 def _k_changed(window: str) -> str:
-    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included."""
-    return f"{_range(_K, window)} + {_range(_LEAST_K, window)} > 0"
+    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included.
+
+    Not by `changes`: VictoriaMetrics counts the birth of a series as one.
+    """
+    return f"stddev_over_time({_K}[{window}]) + stddev_over_time({_LEAST_K}[{window}]) > 0"
 
 
-def _range(series: str, window: str) -> str:
-    """Return the range of a series. Not `changes`: VictoriaMetrics counts the birth of a series as one."""
-    return f"max_over_time({series}[{window}]) - min_over_time({series}[{window}])"
+def _usual() -> tuple[Record, Record]:
+    """Return what acceptance is compared with, and whether it fell."""
+    now, hour = f"{_LENGTH}:ratio_rate5m", f"({_LENGTH}:ratio_rate1h offset 10m)"
+    usual = labelled(
+        "against",
+        the_last_hour=hour,
+        yesterday=f"({_LENGTH}:ratio_rate6h offset 21h)",
+        an_hour_later_yesterday=f"({_LENGTH}:ratio_rate1h offset 23h)",
+        a_week_ago=f"({_LENGTH}:ratio_rate6h offset 165h)",
+    )
 
+    def length(window: str, offset: str = "") -> str:
+        drafted, drafts = (f"model:vllm_specdec_{c}:rate{window}{offset}" for c in ("draft_tokens", "drafts"))
+        return f"{drafted} / ({drafts} > 0)"
 
-def _length(window: str, offset: str = "") -> str:
-    """Return the mean draft length of a model."""
-    back = f" offset {offset}" if offset else ""
-    return f"model:vllm_specdec_draft_tokens:rate{window}{back} / (model:vllm_specdec_drafts:rate{window}{back} > 0)"
+    return (
+        Record(
+            _USUAL,
+            f"min by ({MODEL}) (\n{usual}\n) and {hour}",
+            why="The lowest of the hour before and, where there is data, of the same time yesterday and a week ago: a "
+            "change every morning or every Monday is not a drop.",
+        ),
+        Record(
+            _FELL,
+            f"group by ({MODEL}) (\n"
+            f"  {now} < (1 - {threshold('drop_ratio')}) * {_USUAL}\n"
+            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 10m)\n"
+            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 10m')})\n)",
+            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then.",
+        ),
+    )
 
 
 def _dropped() -> Alert:
-    now, hour = f"{_LENGTH}:ratio_rate5m", f"({_LENGTH}:ratio_rate1h offset 10m)"
+    now = f"{_LENGTH}:ratio_rate5m"
     return Alert(
         name="AcceptanceDropped",
         promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
@@ -125,24 +179,17 @@ def _dropped() -> Alert:
         subject="acceptance",
         level="model",
         expr=(
-            f"{now} < (1 - {threshold('drop_ratio')}) * {hour}\n"
-            f"and ({now} < {hour} - 3 * "
-            f"stddev_over_time({now}[1h] offset 10m))\n"
-            f"unless ({now} >= (1 - {threshold('drop_ratio')}) "
-            f"* ({_LENGTH}:ratio_rate6h offset 21h))\n"
-            f"unless ({now} >= (1 - {threshold('drop_ratio')}) * ({_LENGTH}:ratio_rate1h offset 23h))\n"
-            f"unless ({now} >= (1 - {threshold('drop_ratio')}) * ({_LENGTH}:ratio_rate6h offset 165h))\n"
-            f"and {enough('model', '5m')}\n"
+            f"{now} and {_FELL}\n"
+            f"and {ENOUGH_5M}\n"
             f"and {enough('model', '1h', offset='10m')}\n"
-            f"unless {_k_changed('70m')}\n"
-            f"and {_length('5m')} >= 0.95 * ({_length('1h', '10m')})"
+            f"unless {_k_changed('70m')}"
         ),
         hold="5m",
         keep="1h",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
             f"The mean acceptance length of {WHO['model']} fell to {this(NUMBER)} within minutes: more than three "
-            "deviations below the hour before, and below yesterday at this time."
+            "deviations below the hour before."
         ),
         action=(
             "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
@@ -150,14 +197,15 @@ def _dropped() -> Alert:
         ),
         dashboard="deep-dive",
         value=this(NUMBER),
-        threshold=in_force("drop_ratio", PERCENT, "{} below the last hour and yesterday"),
+        threshold=in_force("drop_ratio", PERCENT, "{} below")
+        + of_model(
+            _USUAL,
+            NUMBER,
+            " {}, the lowest of the last hour and, as far as known, of yesterday and a week ago",
+        ),
         sample=drafts("5m"),
         labels={"against": "hour"},
-        why=(
-            "Compared with the hour before and its deviation, the same time yesterday (the hours around it, and the "
-            "hour after it) and a week ago, if there is data: a change every morning or every Monday is not a drop. Silent after a change of K, or "
-            "if a schedule drafts less."
-        ),
+        why="Silent after a change of K, or if a schedule drafts less.",
     )
 
 
@@ -172,7 +220,7 @@ def _high() -> Alert:
         level="model",
         expr=(
             f"{compare('model', f'{_ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
-            f"and {enough('model', '30m')}"
+            f"and {ENOUGH_30M}"
         ),
         hold="10m",
         keep="30m",
@@ -194,8 +242,17 @@ def _high() -> Alert:
     )
 
 
+def _alike() -> Record:
+    methods = f"count by ({MODEL}) (count by ({MODEL}, method) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))) == 1"
+    return Record(
+        _ALIKE,
+        f"group by ({MODEL}) ({_K} == {_LEAST_K} and on ({MODEL}) ({methods}) unless {_k_changed('70m')})",
+        why="All engines of a model have had the same K for an hour, and have the same method.",
+    )
+
+
 def _outlier() -> Alert:
-    own, peers = (f"engine:vllm_specdec_{who}mean_acceptance_length:ratio_rate1h" for who in ("", "peers_"))
+    own, peers = (f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_"))
     return Alert(
         name="EngineOutlier",
         promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
@@ -203,17 +260,11 @@ def _outlier() -> Alert:
         subject="acceptance",
         level="engine",
         expr=(
-            f"({own} - 1) < ({peers} - 1) * on ({MODEL}) group_left () (1 - {threshold('outlier_ratio')})\n"
-            f"and {enough('engine', '1h', 'comparison_minimum_drafts')}\n"
-            f"and ({compare('engine', _PEERS, '>=', 'comparison_minimum_drafts')})\n"
-            f"and last_over_time(vllm_specdec_num_speculative_tokens[{LOOK_BACK}])\n"
-            f"and on ({MODEL}) ({_K} == {_LEAST_K})\n"
-            f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) "
-            f"(last_over_time(vllm_specdec_info[{LOOK_BACK}]))) == 1)\n"
-            f"unless on ({MODEL}) ({_k_changed('70m')})"
+            f"{own} < {peers} * on ({MODEL}) group_left () (1 - {threshold('outlier_ratio')})\n"
+            f"and on ({MODEL}) {_ALIKE}"
         ),
         hold="30m",
-        keep="1h",
+        keep="15m",
         summary="One engine accepts far less than its peers.",
         description=(
             f"{WHO['engine']} has {this(NUMBER)} tokens accepted per draft over the last hour, far fewer than the "
@@ -226,22 +277,34 @@ def _outlier() -> Alert:
         value=this(NUMBER) + " accepted per draft",
         threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
         sample=drafts("1h", " of the model"),
-        why="Compared with the sum of the others, which also works for two engines. All must have the same K and method.",
+        why="Compared with the sum of the others that are there now, which also works for two engines. All must have the same K and "
+        "method.",
     )
 
 
-def _step() -> Alert:
+def _steps() -> Record:
     now = f"{_ACCEPTANCE}:ratio_rate1h"
+    accepted, drafted = (
+        f"(model:vllm_specdec_{c}:rate6h offset 2h)" for c in ("accepted_tokens", "draft_tokens")
+    )
+    before = f"{accepted} / ({drafted} > 0) - {now}"
+    steps = labelled(
+        "against",
+        the_hours_before=f"({before})",
+        yesterday=f"(({now} offset 1d) - {now})",
+        a_week_ago=f"(({now} offset 7d) - {now})",
+    )
+    return Record(_STEP, f"min by ({MODEL}) (\n{steps}\n) and ({before})")
+
+
+def _step() -> Alert:
     return Alert(
         name="AcceptanceDropped",
         severity="warning",
         subject="acceptance",
         level="model",
         expr=(
-            f"({_ACCEPTANCE}:ratio_rate6h offset 2h) - {now} > "
-            f"{threshold('step_acceptance_ratio')}\n"
-            f"unless (({now} offset 1d) - {now} <= {threshold('step_acceptance_ratio')})\n"
-            f"unless (({now} offset 7d) - {now} <= {threshold('step_acceptance_ratio')})\n"
+            f"{_STEP} > {threshold('step_acceptance_ratio')}\n"
             f"and {RESTARTS}\n"
             f"unless last_over_time({RESTARTS}[4h] offset 2h)\n"
             f"and {ENOUGH_1H}\n"
@@ -269,28 +332,34 @@ def _step() -> Alert:
     )
 
 
+def _of_best_day() -> Record:
+    day = f"{_LENGTH}:ratio_rate1d"
+    parts = labelled(
+        "of", best_day=f"({day} / max_over_time({day}[7d:3h]))", same_weekday=f"({day} / ({day} offset 7d))"
+    )
+    return Record(
+        _OF_BEST,
+        f"max by ({MODEL}) (\n{parts}\n)",
+        why="The mean acceptance length of the last day over that of the best day of a week, or of the same weekday. Means of days, "
+        "so that no hour of the day matters.",
+    )
+
+
 def _decayed() -> Alert:
-    accepted, drafted = (f"model:vllm_specdec_{counter}:rate1d" for counter in ("accepted_tokens", "drafts"))
-    day = f"(1 + {accepted} / ({drafted} > 0))"
+    day = f"{_LENGTH}:ratio_rate1d"
     told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
-    fall = f"(1 - {threshold('drop_ratio')})"
 
-    def ago(days: int) -> str:
-        offset = f" offset {days}d" if days else ""
-        return cause(
-            f"1 + {accepted}{{MODEL}}{offset} / {drafted}{{MODEL}}{offset}",
-            NUMBER,
-            f"{{}} (to {days}d ago), " if days else "{} now",
-        )
-
+    days = {
+        f"{ago}_days_ago" if ago else "now": f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
+        for ago in (3, 2, 1, 0)
+    }
     return Alert(
         name="AcceptanceDropped",
         severity="warning",
         subject="acceptance",
         level="model",
         expr=(
-            f"{day} < {fall} * max_over_time({day}[7d:3h])\n"
-            f"unless ({day} >= {fall} * (1 + ({accepted} offset 7d) / (({drafted} offset 7d) > 0)))\n"
+            f"{_OF_BEST} < 1 - {threshold('drop_ratio')}\n"
             f"unless on ({MODEL}) count_over_time({told}[7d])\n"
             f"unless {_k_changed('7d')}\n"
             f"and {enough('model', '1d', 'comparison_minimum_drafts')}"
@@ -299,25 +368,20 @@ def _decayed() -> Alert:
         keep="6h",
         summary="Acceptance has decayed over days.",
         description=(
-            f"The mean acceptance length of {WHO['model']} has fallen, day by day, to {this(NUMBER)} over the last day: no moment "
-            "stands out."
+            f"The mean acceptance length of {WHO['model']} over the last day is {this(PERCENT)} of that of the best day of the last week, "
+            "or of the same weekday if that is less of a fall: no moment stands out."
         ),
         action=(
             "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
             "choose the drafter for it, or take the K that the exporter advises now."
         ),
         dashboard="deep-dive",
-        value=this(NUMBER),
-        threshold=in_force(
-            "drop_ratio", PERCENT, "{} below the best day of the last week, and the same weekday"
-        ),
+        value=this(PERCENT),
+        threshold=in_force("drop_ratio", PERCENT, "{} below"),
         sample=drafts("1d"),
-        context="mean acceptance length by day " + ago(3) + ago(2) + ago(1) + ago(0),
+        context=each(labelled("day", **days).replace("\n", " "), "day", NUMBER, "mean acceptance length "),
         labels={"against": "days"},
-        why=(
-            "Means of days, so that no hour of the day matters. Silent if another rule of this "
-            "name has told of the fall, or if this weekday was like that a week ago."
-        ),
+        why=("Silent if another rule of this name has told of the fall."),
     )
 
 

@@ -8,6 +8,7 @@ from mixin import CLUSTER
 
 from . import speedup
 from .rule import (
+    ADVICE,
     ENGINE,
     EXPORTER_JOB,
     LONG_INTERVAL,
@@ -17,6 +18,7 @@ from .rule import (
     RESTARTS,
     Group,
     Record,
+    threshold,
     thresholds_of_models,
 )
 
@@ -30,7 +32,7 @@ MAX_GROUP_RULES = 20
 RATES = {
     "5m": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
     "30m": ("drafts", "draft_tokens", "accepted_tokens", "accepted_tokens_per_position"),
-    "1h": ("drafts", "draft_tokens", "accepted_tokens", "generation_tokens"),
+    "1h": ("drafts", "draft_tokens", "accepted_tokens"),
 }
 #: The same of windows that are computed from rates of half an hour, and how many of those they have.
 LONG_RATES = {"6h": 12, "1d": 48}
@@ -72,8 +74,10 @@ def groups() -> Iterator[Group]:
         interval = "" if window == "5m" else LONG_INTERVAL
         yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)), interval)
     for window in LONG_RATES:
-        more = (*_ratios(window), _restarts()) if window == "6h" else ()
-        yield Group(f"vllm-specdec.rates.{window}", (*_long_rates(window), *more), LONG_INTERVAL)
+        more = (_restarts(),) if window == "6h" else ()
+        yield Group(
+            f"vllm-specdec.rates.{window}", (*_long_rates(window), *_ratios(window), *more), LONG_INTERVAL
+        )
     yield Group("vllm-specdec.instances", tuple(_instances()), LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
@@ -145,15 +149,11 @@ def _ratios(window: str) -> Iterator[Record]:
         return Record(f"model:vllm_specdec_{name}:ratio_rate{window}", expr, why=why)
 
     accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
-    yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
+    if window not in LONG_RATES:
+        yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
     yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "5m":
         yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({rate('generation_tokens')} > 0), 1)")
-        yield ratio(
-            "wasted_verification",
-            f"({drafted} - {accepted}) / (({drafted} + {drafts}) > 0)",
-            "Of the tokens that the target model verified, the share that was rejected.",
-        )
     if window == "30m":
         position = rate("accepted_tokens_per_position")
         # SGLang's engines count no positions, so their drafts do not count here.
@@ -206,20 +206,24 @@ def _engines() -> Iterator[Record]:
         why="Geometric mean of the conditional acceptance after position 0: the root of the last position's rate over "
         "the first's. Rates never rise with the position, so the lowest is the last.",
     )
+    live = f"on ({ENGINE}) last_over_time(vllm_specdec_info[{look}])"
+    accepted, drafts = (
+        f"(engine:vllm_specdec_{counter}:rate1h and {live})" for counter in ("accepted_tokens", "drafts")
+    )
+
+    def peers(rate: str) -> str:
+        return f"(({rate} - on ({MODEL}) group_left () sum by ({MODEL}) ({rate})) < 0)"
+
     yield Record(
-        "engine:vllm_specdec_mean_acceptance_length:ratio_rate1h",
-        "1 + engine:vllm_specdec_accepted_tokens:rate1h / (engine:vllm_specdec_drafts:rate1h > 0)",
+        "engine:vllm_specdec_accepted_per_draft:rate1h",
+        f"{accepted} / ({drafts} > 0)\nand 3600 * {drafts} >= on ({MODEL}) group_left () {threshold('comparison_minimum_drafts')}",
+        why="Accepted tokens per draft of an engine, and of the model's other engines; only engines that are there now, with enough "
+        "drafts.",
     )
     yield Record(
-        "engine:vllm_specdec_peers_mean_acceptance_length:ratio_rate1h",
-        "1 + (\n"
-        f"  (engine:vllm_specdec_accepted_tokens:rate1h - on ({MODEL}) group_left () "
-        "model:vllm_specdec_accepted_tokens:rate1h)\n"
-        "  /\n"
-        f"  ((engine:vllm_specdec_drafts:rate1h - on ({MODEL}) group_left () "
-        "model:vllm_specdec_drafts:rate1h) < 0)\n"
-        ")",
-        why="Mean acceptance length of the model's other engines: the model's sums less the engine's own.",
+        "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
+        f"{peers(accepted)} / {peers(drafts)}\n"
+        f"and -3600 * {peers(drafts)} >= on ({MODEL}) group_left () {threshold('comparison_minimum_drafts')}",
     )
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
@@ -230,14 +234,13 @@ def _engines() -> Iterator[Record]:
     )
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
-        "model:vllm_specdec_recommendation:engines",
+        ADVICE,
         f"count by ({MODEL}, action) (\n"
         f'  (last_over_time(vllm_specdec_recommendation{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
         f"  and ignoring (action) {advised}\n"
-        ")",
-        why="Engines by the exporter's advice, where an alert asks for it.",
+        f")\n/ on ({MODEL}) group_left () count by ({MODEL}) ({advised})",
+        why="The share of the engines with advice, by the exporter's advice, where an alert asks for it.",
     )
-    yield Record("model:vllm_specdec_advised:engines", f"count by ({MODEL}) ({advised})")
 
 
 def _advice() -> Iterator[Record]:

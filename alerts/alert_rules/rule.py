@@ -215,6 +215,12 @@ PUBLISHED_RULE, DISABLE_RULE = (
 KNOWN_TO_PAY, UNDECIDED = (f"model:vllm_specdec_is_{which}:bool" for which in ("known_to_pay", "undecided"))
 #: The published rule and a guess contradict each other.
 TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
+#: The share of the engines with advice that are advised to do something, by the label `action`.
+ADVICE = "model:vllm_specdec_advice:ratio"
+#: Of each method of a model with several, else of the model, while there are enough drafts to judge by.
+JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
+    f"method:vllm_specdec_judged_{which}:ratio_rate5m" for which in ("speedup", "acceptance")
+)
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
 #: What is known of a model, by the label `verdict`.
@@ -321,17 +327,17 @@ def cause(query: str, form: str, words: str) -> str:
     return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)
 
 
-def each(query: str, label: str, form: str) -> str:
+def each(query: str, label: str, form: str, before: str = "") -> str:
     """Return the template of all values of a query about the alert's model, each after the value of a label.
 
     Args:
         query: PromQL, with `MODEL` where the matchers of the model belong.
         label: what tells the values apart.
         form: how a value is written.
+        before: what stands before the first.
     """
     matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
     asked = f"printf `{query.replace('MODEL}', matchers + '}')}` {_MODEL_LABELS}"
+    first = f"{{{{ else }}}}{before}" if before else ""
     one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
-    return (
-        f"{{{{ range $index, $one := {asked} | query }}}}{{{{ if $index }}}}, {{{{ end }}}}{one}{{{{ end }}}}"
-    )
+    return f"{{{{ range $index, $one := {asked} | query }}}}{{{{ if $index }}}}, {first}{{{{ end }}}}{one}{{{{ end }}}}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .rule import (
+    ADVICE,
     CERTAIN_SPEEDUP,
     DECISIVE,
     DECISIVE_LIMIT,
@@ -13,6 +14,8 @@ from .rule import (
     ENOUGH_1H,
     ENOUGH_5M,
     ENOUGH_30M,
+    JUDGED_ACCEPTANCE,
+    JUDGED_SPEEDUP,
     KNOWN_SPEEDUP,
     KNOWN_TO_PAY,
     LOOK_BACK,
@@ -49,6 +52,9 @@ _MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
 _MAY_BE = (
     f'(sum without (bound) (last_over_time(vllm_specdec_speedup_interval{{bound="high"}}[{LOOK_BACK}])) '
     f'and ignoring (verdict) (last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1))'
+)
+_BENEFICIAL = (
+    f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{LOOK_BACK}])) == 1'
 )
 _UNKNOWN = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1'
 _ANY_MEASURED = (
@@ -197,17 +203,11 @@ def _guesses() -> Iterator[Record]:
         why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
     )
     yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({_MEASURED})")
-    yield Record(
-        "model:vllm_specdec_payoff_beneficial:min",
-        f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
-        why="1 if the payoff of every engine is beneficial.",
-    )
 
 
 def _verdict() -> Iterator[Record]:
     """Yield what decides whether speculation should be off, and the verdict that boards and alerts share."""
-    votes, all_votes = "model:vllm_specdec_recommendation:engines", "model:vllm_specdec_advised:engines"
-    no_k_pays = f'sum by ({MODEL}) ({votes}{{action="disable"}}) > 0.5 * {all_votes}'
+    no_k_pays = f'{ADVICE}{{action="disable"}} > 0.5'
     values = labelled(
         "measure",
         mean_acceptance_length="model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
@@ -243,7 +243,7 @@ def _verdict() -> Iterator[Record]:
     yield Record(
         KNOWN_TO_PAY,
         f"group by ({MODEL}) (\n  ({known}) >= {benefit}\n"
-        f"  or (model:vllm_specdec_payoff_beneficial:min == 1 unless {_GUESSED})\n"
+        f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
         f"  or (model:vllm_specdec_measured_speedup:min >= {harm} and {SPEEDUP} >= {harm})\n)",
         why="Measured not to lose; or measured or calibrated to be beneficial now or, where traffic is too thin to tell, "
         "over the last day.",
@@ -309,9 +309,19 @@ def _by_method(speedup: str) -> Iterator[Record]:
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     enough = f"300 * {total(drafts)} >= on ({MODEL}) group_left () {threshold('advice_minimum_drafts')}"
+    by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     yield Record(
-        "method:vllm_specdec_certain_acceptance:ratio_rate5m",
+        by_method,
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
     )
     judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
     yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")
+    yield Record(
+        JUDGED_SPEEDUP,
+        f"{METHOD_SPEEDUP}\nor ({CERTAIN_SPEEDUP} unless on ({MODEL}) {METHOD_SPEEDUP})",
+        why="What is judged: each method of a model that has several, else the model; only while there are enough drafts.",
+    )
+    yield Record(
+        JUDGED_ACCEPTANCE,
+        f"{by_method}\nor (model:vllm_specdec_acceptance:ratio_rate5m and {ENOUGH_5M} unless on ({MODEL}) {by_method})",
+    )
