@@ -61,12 +61,10 @@ def _flaps(up: str, times: int) -> str:
 
 
 def _which(query: str) -> str:
-    """Return the template of the addresses of up to three exporters of the alert's namespace."""
-    asked = f"topk(3, {query.replace('NAMESPACE', f'{CLUSTER}=%[1]q,namespace=%[2]q')})"
-    return (
-        f"{{{{ range $index, $one := printf `{asked}` $labels.{CLUSTER} $labels.namespace | query }}}}"
-        '{{ if $index }}, {{ end }}{{ $one | label "instance" }}{{ end }}'
-    )
+    """Return the template of the address of one exporter of the alert's namespace, of which a query says the rest."""
+    asked = query.replace("NAMESPACE", f"{CLUSTER}=%[1]q,namespace=%[2]q")
+    labels = f"$labels.{CLUSTER} $labels.namespace"
+    return f'{{{{ with printf `{asked}` {labels} | query }}}}for example {{{{ . | first | label "instance" }}}}{{{{ end }}}}'
 
 
 #: How many exporters a namespace had when last scraped, within a day.
@@ -80,11 +78,11 @@ def groups() -> tuple[Group, ...]:
     return (
         Group(
             "vllm-specdec.availability",
-            (*_lost(), _watchdog()),
+            (*_lost(), *_unreachable(), _watchdog()),
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), _sidecar_missing(), *_unreachable(), _lacks(), _rules_blind(), _reload_failed()),
+            (_down(), _sidecar_missing(), _lacks(), _rules_blind(), _reload_failed()),
             LONG_INTERVAL,
         ),
     )
@@ -235,8 +233,8 @@ def _unreachable() -> Iterator[Alert]:
     cases = (
         (
             "no_answer",
-            f"({_READS} == 0 unless {refused})\nor {_POLLED} == 0",
-            "5m",
+            f"({_READS} == 0 or {_POLLED} == 0)\nunless {refused}",
+            "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             "The server is up and gives no answer that can be read, or polls hang: told within ten minutes.",
         ),

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}
+DECIDING = (
+    *(":bool", "_rule:ratio", "_decisive:", "_lack:", "_cause:", "_judged_speedup:", "_judged_acceptance:"),
+    *("_poor_acceptance:", "_usual_", "_step:", "_of_best_day:"),
+)
 VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
 BY_HAND = {
@@ -29,12 +33,8 @@ BY_HAND = {
     "engine:vllm_specdec_probable_loss:last3m",
     "model:vllm_specdec_known_speedup:last1d",
     "model:vllm_specdec_restarts:count2h",
-    # Conditions and verdict: the cases of the alerts that they decide, and those below.
-    *(
-        name
-        for name in RECORDED
-        if ":bool" in name or "_rule:ratio" in name or ":vllm_specdec_decisive:" in name
-    ),
+    # Conditions and verdict: in the cases of the alerts that they decide, and below.
+    *(name for name in RECORDED if any(each in name for each in DECIDING)),
     VERDICT,
     "instance:vllm_specdec_tap_unconnected:ratio_rate5m",
 }

@@ -163,8 +163,7 @@ def _unknown(tree: promql.Expr, bundle: Bundle, also: frozenset[str] = frozenset
 def _used(bundle: Bundle) -> set[str]:
     """Return the series that an alert or a dashboard needs, be it through records."""
     needed = set(_FOR_DASHBOARDS)
-    # RulesBlind asks whether all thresholds are there, so it uses none.
-    for alert in (one for one in bundle.alerts if one.name != f"{PREFIX}RulesBlind"):
+    for alert in bundle.alerts:
         needed |= names(alert.tree) | set(_RECORD.findall(str(alert.annotations)))
     found: set[str] = set()
     while needed:
