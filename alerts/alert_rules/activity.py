@@ -81,7 +81,7 @@ def _collapsed() -> Alert:
             f"{JUDGED_ACCEPTANCE} < on ({MODEL}) group_left () {threshold('collapsed_acceptance_ratio')}\n"
             f"unless ({JUDGED_SPEEDUP} >= on ({MODEL}) group_left () {threshold('beneficial_speedup')})"
         ),
-        hold="5m",
+        hold="13m",
         keep="1h",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
         description=WHO["model"]

@@ -123,17 +123,6 @@ def _lost() -> tuple[Alert, ...]:
     speculative = f"count by ({_NAMESPACE}) ({_SPECULATIVE})"
     return (
         _lost_because(
-            "cluster",
-            f"count by ({CLUSTER}) (count by ({_NAMESPACE}) ({_UP})) > 1\n"
-            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({_UP}) == 0)\nand on ({CLUSTER}) {_SPECULATIVE}",
-            "5m",
-            "No exporter of a whole cluster answers.",
-            f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
-            "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
-            "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
-            "One failure is one page: this one silences those of the namespaces.",
-        ),
-        _lost_because(
             "down",
             f"(sum by ({_NAMESPACE}) ({_UP}) == 0\n"
             f"or max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)\n"
@@ -149,6 +138,17 @@ def _lost() -> tuple[Alert, ...]:
             "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
             "and again answers now and then.",
             context=_which(f"up{{{EXPORTER_JOB},NAMESPACE}} == 0"),
+        ),
+        _lost_because(
+            "cluster",
+            f"count by ({CLUSTER}) (count by ({_NAMESPACE}) ({_UP})) > 1\n"
+            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({_UP}) == 0)\nand on ({CLUSTER}) {_SPECULATIVE}",
+            "5m",
+            "No exporter of a whole cluster answers.",
+            f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
+            "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
+            "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
+            "One failure is one page: this one silences those of the namespaces.",
         ),
         _lost_because(
             "absent",

@@ -184,7 +184,7 @@ def _dropped() -> Alert:
             f"and {enough('model', '1h', offset='10m')}\n"
             f"unless {_k_changed('70m')}"
         ),
-        hold="5m",
+        hold="13m",
         keep="1h",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
@@ -205,7 +205,7 @@ def _dropped() -> Alert:
         ),
         sample=drafts("5m"),
         labels={"against": "hour"},
-        why="Silent after a change of K, or if a schedule drafts less.",
+        why="Silent after a change of K, if a schedule drafts less, and for a run of ten minutes, which is over before anybody reads of it.",
     )
 
 

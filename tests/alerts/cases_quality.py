@@ -65,12 +65,16 @@ DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0
 VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
 
 ACCEPTANCE_DROPPED_CASES: Table = {
-    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {124: "", 132: DROP, 175: DROP}),
+    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {130: "", 140: DROP, 175: DROP}),
     "dropped-and-back": (
-        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
-        {132: DROP, 210: ""},
+        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=25), Phase(90))] * 2),
+        {141: DROP, 220: ""},
     ),
-    "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1512: DROP}),
+    "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1521: DROP}),
+    "three-runs-of-ten-minutes": (
+        pods((Phase(2 * HOUR), *(replace(DROPPED, minutes=10), Phase(40)) * 3)),
+        silent(120, 269),
+    ),
     "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
     "dropped-a-little-by-11-percent": (
         pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
