@@ -56,8 +56,8 @@ def _bypassed() -> Alert:
             "a draft model uses memory without any gain."
         ),
         action=(
-            "Run vllm-specdec-exporter check against the server: n-gram may find nothing to draft in this traffic; "
-            "otherwise check vLLM's log for the reason."
+            "Check vLLM's arguments: has a deployment lost --speculative-config? Then run vllm-specdec-exporter check against the "
+            "server, and read vLLM's log."
         ),
         dashboard="deep-dive",
         value="0 drafts, " + this(COUNT) + " tokens in 30m",
