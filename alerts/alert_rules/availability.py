@@ -6,31 +6,27 @@ from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
-from . import requests, tap
-from .recording import THRESHOLDS
+from . import configuration
 from .rule import (
     COUNT,
     EXPORTER_JOB,
     IN,
     LONG_INTERVAL,
     LOOK_BACK,
+    NAMESPACE,
     PLACE,
-    TARGET,
+    SPECULATIVE,
+    UP,
     Alert,
     Group,
     Promise,
-    Record,
     Severity,
-    labelled,
     of_target,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_UP = f"up{{{EXPORTER_JOB}}}"
-_NAMESPACE = f"{CLUSTER}, namespace"
-_POD = f"{_NAMESPACE}, pod"
 #: Whether an exporter reads its vLLM.
 _READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
@@ -40,19 +36,6 @@ _POLLED = (
     "and count_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) > 1)"
 )
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
-#: vLLM's own series of an engine that speculates, one of each.
-_SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
-_NAMED = _SPECULATIVE.replace("}", ',model_name!=""}')
-#: Thresholds that the rules read by exporter.
-_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
-#: Series whose own label Prometheus renamed, because the scrape target has one of that name.
-_OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info method", "up target")
-_RENAMED = " or ".join(
-    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!=""}}[{LOOK_BACK}])'
-    for each in (*_OWN, "activity state", "activity model_name", "activity engine")
-)
-#: What Prometheus lacks of an exporter, by the label `lack`.
-_LACK = "instance:vllm_specdec_lack:info"
 
 
 def _flaps(up: str, times: int) -> str:
@@ -82,7 +65,10 @@ def groups() -> tuple[Group, ...]:
         ),
         Group(
             "vllm-specdec.configuration",
-            (_down(), _sidecar_missing(), _lacks(), _rules_blind(), _reload_failed()),
+            (
+                _down(),
+                *configuration.rules(),
+            ),
             LONG_INTERVAL,
         ),
     )
@@ -120,13 +106,13 @@ def _lost_because(
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    speculative = f"count by ({_NAMESPACE}) ({_SPECULATIVE})"
+    speculative = f"count by ({NAMESPACE}) ({SPECULATIVE})"
     return (
         _lost_because(
             "down",
-            f"(sum by ({_NAMESPACE}) ({_UP}) == 0\n"
-            f"or max by ({_NAMESPACE}) (avg_over_time({_UP}[30m]) and {_UP}) < 0.5)\n"
-            f"and on ({_NAMESPACE}) {_SPECULATIVE}",
+            f"(sum by ({NAMESPACE}) ({UP}) == 0\n"
+            f"or max by ({NAMESPACE}) (avg_over_time({UP}[30m]) and {UP}) < 0.5)\n"
+            f"and on ({NAMESPACE}) {SPECULATIVE}",
             "5m",
             "No exporter of a namespace answers, though its vLLM serves.",
             "None of the exporters"
@@ -141,8 +127,8 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "cluster",
-            f"count by ({CLUSTER}) (count by ({_NAMESPACE}) ({_UP})) > 1\n"
-            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({_UP}) == 0)\nand on ({CLUSTER}) {_SPECULATIVE}",
+            f"count by ({CLUSTER}) (count by ({NAMESPACE}) ({UP})) > 1\n"
+            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({UP}) == 0)\nand on ({CLUSTER}) {SPECULATIVE}",
             "5m",
             "No exporter of a whole cluster answers.",
             f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
@@ -152,7 +138,7 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "absent",
-            f"{speculative}\nunless on ({_NAMESPACE}) {_UP}\nand on ({_NAMESPACE}) {_HAD}",
+            f"{speculative}\nunless on ({NAMESPACE}) {UP}\nand on ({NAMESPACE}) {_HAD}",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
             "vLLM is scraped and speculates"
@@ -164,7 +150,7 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "absent",
-            f"{_HAD}\nunless on ({_NAMESPACE}) {_UP}\nunless on ({_NAMESPACE}) {speculative}",
+            f"{_HAD}\nunless on ({NAMESPACE}) {UP}\nunless on ({NAMESPACE}) {speculative}",
             "1h",
             "The exporters of a namespace are no longer scraped.",
             "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
@@ -176,9 +162,9 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "unreachable",
-            f"max by ({_NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({_NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
-            f"or (max by ({_NAMESPACE}) ({_POLLED}) == 0 and max by ({_NAMESPACE}) ({_READS}) == 1)",
+            f"max by ({NAMESPACE}) ({_READS}) == 0\n"
+            f"and on ({NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
+            f"or (max by ({NAMESPACE}) ({_POLLED}) == 0 and max by ({NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
             "Every exporter"
@@ -202,7 +188,7 @@ def _down() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{_UP} == 0\nor {_flaps(_UP, 2)} and {_UP}",
+        expr=f"{UP} == 0\nor {_flaps(UP, 2)} and {UP}",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
@@ -280,118 +266,6 @@ def _unreachable() -> Iterator[Alert]:
             else "",
             why=why,
         )
-
-
-def _sidecar_missing() -> Alert:
-    return Alert(
-        name="SidecarMissing",
-        promise=Promise(
-            "Has each vLLM with speculation an exporter?",
-            "one-sidecar-missing",
-            "a-namespace-without-exporters",
-        ),
-        severity="warning",
-        subject="monitoring",
-        level="",
-        expr=(
-            f"count by ({_POD}, model_name) ({_SPECULATIVE})\n"
-            f"unless on ({_POD}) {_UP}\n"
-            f"and on ({_NAMESPACE}) (\n"
-            f"  {_SPECULATIVE} and on ({_POD}) {_UP}\n"
-            ")"
-        ),
-        hold="15m",
-        keep="5m",
-        summary="A vLLM with speculation has no exporter.",
-        description=(
-            "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
-            + IN
-            + " serves {{ $labels.model_name }} with "
-            "speculation, but no exporter is scraped there, though other pods have one."
-        ),
-        action="Add the sidecar to the pod template, or its port to the scrape job.",
-        dashboard="exporter",
-        why=(
-            "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
-            "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
-        ),
-    )
-
-
-def _lacks() -> Record:
-    info, active = (
-        f"max by ({TARGET}) (last_over_time(vllm_specdec_{each}[{LOOK_BACK}]))"
-        for each in ("info", 'activity{state="active"}')
-    )
-    names = "|".join((*THRESHOLDS, *_OF_TARGETS))
-    there = (
-        f'count by ({TARGET}) (last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{LOOK_BACK}]))'
-    )
-    nameless = (
-        active.replace('"active"', '"active",model_name="",pod!=""').replace(f"max by ({TARGET})", "").strip()
-    )
-    lack = {
-        "thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
-        "vllm_specdec_info": f"({active} unless on ({TARGET}) {info})",
-        "the_name_of_the_model": f"max by ({TARGET}) ({nameless} and on ({_POD}) {_NAMED})",
-        "labels_that_Prometheus_renamed_to_exported": f"count by ({TARGET}) ({_RENAMED})",
-    }
-    values = labelled("lack", **lack)
-    return Record(
-        _LACK,
-        f"group by ({TARGET}, lack) (\n{values}\n)",
-        why="What alerts need of an exporter that is scraped, and Prometheus has not.",
-    )
-
-
-def _rules_blind() -> Alert:
-    return Alert(
-        name="RulesBlind",
-        promise=Promise(
-            "Have the rules what they compare with?",
-            "thresholds-lost",
-            "an-exporter-that-is-down-has-none",
-        ),
-        severity="warning",
-        subject="monitoring",
-        level="instance",
-        expr=_LACK,
-        hold="5m",
-        keep="5m",
-        summary="Prometheus lacks series of an exporter that alerts need.",
-        description=(
-            "The exporter at {{ $labels.instance }}"
-            + IN
-            + " is scraped, but Prometheus lacks some of its series or labels: "
-            "{{ $labels.lack }}. Alerts that need them cannot fire, or name no model."
-        ),
-        action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
-        dashboard="exporter",
-        why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
-    )
-
-
-def _reload_failed() -> Alert:
-    return Alert(
-        name="ConfigReloadFailed",
-        promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
-        severity="warning",
-        subject="monitoring",
-        level="instance",
-        expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{LOOK_BACK}]) == 0",
-        hold="10m",
-        keep="5m",
-        summary="An exporter cannot use its newest configuration.",
-        description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + " could not load its newest configuration and continues with the "
-            "previous one; a sidecar without a previous one polls nothing."
-        ),
-        action="Fix the error in the exporter's log, and reload; flags need a new pod.",
-        dashboard="exporter",
-    )
 
 
 def _watchdog() -> Alert:

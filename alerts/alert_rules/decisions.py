@@ -12,6 +12,7 @@ from .rule import (
     DISABLE_RULE,
     ENOUGH_30M,
     KNOWN_TO_PAY,
+    LEAST_K,
     LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
@@ -26,6 +27,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    K,
     Promise,
     Record,
     compare,
@@ -44,7 +46,6 @@ _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
-_K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
 _SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
 _BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
@@ -60,8 +61,8 @@ def group() -> Group:
             _as_loaded(),
             _reenable(),
             _steady_advice(),
-            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {_K}"),
-            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {_K} > 0"),
+            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {K}"),
+            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {K} > 0"),
             _switch(),
             _near_break_even(),
         ),
@@ -202,7 +203,7 @@ def _steady_advice() -> Record:
         _STEADY,
         f"group by ({MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
-        f"  unless max_over_time({_K}[1d]) > min_over_time({_LEAST_K}[1d])\n"
+        f"  unless max_over_time({K}[1d]) > min_over_time({LEAST_K}[1d])\n"
         f'  unless ignoring (action) {ADVICE}{{action="switch_method"}} > 0.5\n'
         f"  and {ENOUGH_30M}\n)",
         why="There has been advice on K for a day in which K did not change, it is worth a restart, and no other method is advised.",
@@ -263,7 +264,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
-        value=of_model(_K, COUNT, "K = {}"),
+        value=of_model(K, COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=drafts("30m"),
         context=of_model(_GAIN, TIMES, "{} of the present speed with the K that is advised now"),

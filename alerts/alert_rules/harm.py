@@ -20,6 +20,7 @@ from .rule import (
     WHO,
     Alert,
     Group,
+    K,
     Promise,
     Record,
     Severity,
@@ -35,7 +36,6 @@ from .rule import (
 
 _HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
-_K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
@@ -147,7 +147,7 @@ def _comparable() -> Record:
     return Record(
         _COMPARABLE,
         f"group by ({MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
-        f"and ({_K} == ({_K} offset 1d))\n{_SAME_YARDSTICK}\n)",
+        f"and ({K} == ({K} offset 1d))\n{_SAME_YARDSTICK}\n)",
         why="No higher load than a day ago, and the same K, basis and cost profile.",
     )
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from . import decay
 from .rule import (
+    ACCEPTANCE,
     COUNT,
-    ENOUGH_1H,
     ENOUGH_5M,
     ENOUGH_30M,
+    LEAST_K,
+    LENGTH,
     LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
     NUMBER,
     PERCENT,
-    RESTARTS,
     UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
+    K,
     Promise,
     Record,
     cause,
@@ -25,32 +28,27 @@ from .rule import (
     each,
     enough,
     in_force,
+    k_changed,
     labelled,
     of_model,
     this,
     threshold,
 )
 
-_LENGTH = "model:vllm_specdec_mean_acceptance_length"
-_ACCEPTANCE = "model:vllm_specdec_acceptance"
 _FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
 _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
-_K, _LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
 #: What is poor, by the label `measure`: the series and the threshold of each.
 _POOR = "model:vllm_specdec_poor_acceptance:ratio"
 _MEASURES = {
-    "mean_acceptance_length": (f"{_LENGTH}:ratio_rate30m", "poor_mean_acceptance_length"),
-    "acceptance_rate": (f"{_ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
+    "mean_acceptance_length": (f"{LENGTH}:ratio_rate30m", "poor_mean_acceptance_length"),
+    "acceptance_rate": (f"{ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
     "acceptance_at_position_0": (_FIRST, "poor_position_0_acceptance_ratio"),
     "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
 }
 _ALIKE = "model:vllm_specdec_engines_are_alike:bool"
 #: The lowest mean acceptance length of the hour before, of yesterday and of a week ago at this time.
 _USUAL = "model:vllm_specdec_usual_mean_acceptance_length:min"
-_OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
 _FELL = "model:vllm_specdec_acceptance_fell:bool"
-#: How far the acceptance rate has fallen below that of the hours before, of yesterday and of a week ago.
-_STEP = "model:vllm_specdec_acceptance_step:min"
 _RETUNE = (
     "Compare target and drafter (version, checkpoint, chat template), then look at the advice on the status page; without "
     "any, try a smaller K, another method or no speculation."
@@ -69,11 +67,7 @@ def groups() -> tuple[Group, ...]:
                 _high(),
                 _alike(),
                 _outlier(),
-                _steps(),
-                _step(),
-                _of_best_day(),
-                _decayed(),
-                _decayed_with_uptime(),
+                *decay.rules(),
             ),
             LONG_INTERVAL,
         ),
@@ -84,7 +78,7 @@ def _poor_measures() -> Record:
     """Return the record of the measures that are poor, each by the published rubric and method."""
     full = (
         "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
-        f"{_K} unless stddev_over_time({_K}[30m]) > 0"
+        f"{K} unless stddev_over_time({K}[30m]) > 0"
     )
     poor = {name: compare("model", series, "<", limit) for name, (series, limit) in _MEASURES.items()}
     poor["ratio_from_position_to_position"] += f" and {full}"
@@ -129,23 +123,15 @@ def _poor() -> Alert:
     )
 
 
-def _k_changed(window: str) -> str:
-    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included.
-
-    Not by `changes`: VictoriaMetrics counts the birth of a series as one.
-    """
-    return f"stddev_over_time({_K}[{window}]) + stddev_over_time({_LEAST_K}[{window}]) > 0"
-
-
 def _usual() -> tuple[Record, Record]:
     """Return what acceptance is compared with, and whether it fell."""
-    now, hour = f"{_LENGTH}:ratio_rate5m", f"({_LENGTH}:ratio_rate1h offset 10m)"
+    now, hour = f"{LENGTH}:ratio_rate5m", f"({LENGTH}:ratio_rate1h offset 10m)"
     usual = labelled(
         "against",
         the_last_hour=hour,
-        yesterday=f"({_LENGTH}:ratio_rate6h offset 21h)",
-        an_hour_later_yesterday=f"({_LENGTH}:ratio_rate1h offset 23h)",
-        a_week_ago=f"({_LENGTH}:ratio_rate6h offset 165h)",
+        yesterday=f"({LENGTH}:ratio_rate6h offset 21h)",
+        an_hour_later_yesterday=f"({LENGTH}:ratio_rate1h offset 23h)",
+        a_week_ago=f"({LENGTH}:ratio_rate6h offset 165h)",
     )
 
     def length(window: str, offset: str = "") -> str:
@@ -171,7 +157,7 @@ def _usual() -> tuple[Record, Record]:
 
 
 def _dropped() -> Alert:
-    now = f"{_LENGTH}:ratio_rate5m"
+    now = f"{LENGTH}:ratio_rate5m"
     return Alert(
         name="AcceptanceDropped",
         promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
@@ -182,7 +168,7 @@ def _dropped() -> Alert:
             f"{now} and {_FELL}\n"
             f"and {ENOUGH_5M}\n"
             f"and {enough('model', '1h', offset='10m')}\n"
-            f"unless {_k_changed('70m')}"
+            f"unless {k_changed('70m')}"
         ),
         hold="13m",
         keep="1h",
@@ -219,7 +205,7 @@ def _high() -> Alert:
         subject="acceptance",
         level="model",
         expr=(
-            f"{compare('model', f'{_ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
+            f"{compare('model', f'{ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
             f"and {ENOUGH_30M}"
         ),
         hold="10m",
@@ -246,7 +232,7 @@ def _alike() -> Record:
     methods = f"count by ({MODEL}) (count by ({MODEL}, method) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))) == 1"
     return Record(
         _ALIKE,
-        f"group by ({MODEL}) ({_K} == {_LEAST_K} and on ({MODEL}) ({methods}) unless {_k_changed('70m')})",
+        f"group by ({MODEL}) ({K} == {LEAST_K} and on ({MODEL}) ({methods}) unless {k_changed('70m')})",
         why="All engines of a model have had the same K for an hour, and have the same method.",
     )
 
@@ -279,134 +265,4 @@ def _outlier() -> Alert:
         sample=drafts("1h", " of the model"),
         why="Compared with the sum of the others that are there now, which also works for two engines. All must have the same K and "
         "method.",
-    )
-
-
-def _steps() -> Record:
-    now = f"{_ACCEPTANCE}:ratio_rate1h"
-    accepted, drafted = (
-        f"(model:vllm_specdec_{c}:rate6h offset 2h)" for c in ("accepted_tokens", "draft_tokens")
-    )
-    before = f"{accepted} / ({drafted} > 0) - {now}"
-    steps = labelled(
-        "against",
-        the_hours_before=f"({before})",
-        yesterday=f"(({now} offset 1d) - {now})",
-        a_week_ago=f"(({now} offset 7d) - {now})",
-    )
-    return Record(_STEP, f"min by ({MODEL}) (\n{steps}\n) and ({before})")
-
-
-def _step() -> Alert:
-    return Alert(
-        name="AcceptanceDropped",
-        severity="warning",
-        subject="acceptance",
-        level="model",
-        expr=(
-            f"{_STEP} > {threshold('step_acceptance_ratio')}\n"
-            f"and {RESTARTS}\n"
-            f"unless last_over_time({RESTARTS}[4h] offset 2h)\n"
-            f"and {ENOUGH_1H}\n"
-            f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
-            f"unless {_k_changed('8h')}"
-        ),
-        hold="15m",
-        keep="2h",
-        summary="Acceptance has been lower since a restart, as after quantization.",
-        description=(
-            f"Since a restart within the last 2 hours, the acceptance rate of {WHO['model']} is {this(PERCENT)} (in "
-            "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
-        ),
-        action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
-        dashboard="deep-dive",
-        value=f"{this(PERCENT)} lower",
-        threshold=in_force("step_acceptance_ratio", PERCENT),
-        sample=drafts("1h"),
-        labels={"against": "restart"},
-        why=(
-            "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
-            "the same time yesterday and a week ago if there is data. Silent if there were restarts in the hours before as well, "
-            "as under an autoscaler: then a restart explains nothing."
-        ),
-    )
-
-
-def _of_best_day() -> Record:
-    day = f"{_LENGTH}:ratio_rate1d"
-    parts = labelled(
-        "of", best_day=f"({day} / max_over_time({day}[7d:3h]))", same_weekday=f"({day} / ({day} offset 7d))"
-    )
-    return Record(
-        _OF_BEST,
-        f"max by ({MODEL}) (\n{parts}\n)",
-        why="The mean acceptance length of the last day over that of the best day of a week, or of the same weekday. Means of days, "
-        "so that no hour of the day matters.",
-    )
-
-
-def _decayed() -> Alert:
-    day = f"{_LENGTH}:ratio_rate1d"
-    told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
-
-    days = {
-        f"{ago}_days_ago" if ago else "now": f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
-        for ago in (3, 2, 1, 0)
-    }
-    return Alert(
-        name="AcceptanceDropped",
-        severity="warning",
-        subject="acceptance",
-        level="model",
-        expr=(
-            f"{_OF_BEST} < 1 - {threshold('drop_ratio')}\n"
-            f"unless on ({MODEL}) count_over_time({told}[7d])\n"
-            f"unless {_k_changed('7d')}\n"
-            f"and {enough('model', '1d', 'comparison_minimum_drafts')}"
-        ),
-        hold="1h",
-        keep="6h",
-        summary="Acceptance has decayed over days.",
-        description=(
-            f"The mean acceptance length of {WHO['model']} over the last day is {this(PERCENT)} of that of the best day of the last week, "
-            "or of the same weekday if that is less of a fall: no moment stands out."
-        ),
-        action=(
-            "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
-            "choose the drafter for it, or take the K that the exporter advises now."
-        ),
-        dashboard="deep-dive",
-        value=this(PERCENT),
-        threshold=in_force("drop_ratio", PERCENT, "{} below"),
-        sample=drafts("1d"),
-        context=each(labelled("day", **days).replace("\n", " "), "day", NUMBER, "mean acceptance length "),
-        labels={"against": "days"},
-        why=("Silent if another rule of this name has told of the fall."),
-    )
-
-
-def _decayed_with_uptime() -> Alert:
-    lost = f"last_over_time(vllm_specdec_uptime_decay_ratio[{LOOK_BACK}])"
-    return Alert(
-        name="AcceptanceDropped",
-        severity="warning",
-        subject="acceptance",
-        level="model",
-        expr=f"max by ({MODEL}) ({lost}) > 0",
-        hold="10m",
-        keep="6h",
-        summary="Acceptance decays with uptime.",
-        description=(
-            f"Within hours, an engine of {WHO['model']} has lost {this(PERCENT)} of its mean acceptance length little by little, "
-            "at the same K, load and context."
-        ),
-        action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
-        dashboard="deep-dive",
-        value=this(PERCENT),
-        context=cause(f"count({lost.replace('[', '{MODEL}[')} > 0)", COUNT, "engines that have decayed: {}"),
-        labels={"against": "uptime"},
-        why=(
-            "The exporter compares two hours of an engine with its first two, and reports a fall of 5 % or more that no single "
-            "hour explains; hours of another load change nothing."
-        ),
     )

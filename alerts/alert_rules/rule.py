@@ -223,14 +223,8 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
 )
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
-#: What is known of a model, by the label `verdict`.
-VERDICT = "model:vllm_specdec_verdict:info"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
-#: The same where there are enough drafts to judge by.
-CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
-#: The same of each method of a model that has several, as in an A/B test.
-METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated, and its interval excludes 1, on every engine.
 PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
@@ -239,6 +233,26 @@ RESTARTS = "model:vllm_specdec_restarts:count2h"
 KNOWN_SPEEDUP = "model:vllm_specdec_known_speedup:last1d"
 #: The exception for speculation that is beneficial, whatever the acceptance.
 UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
+
+
+# --- series that several modules use
+
+UP = f"up{{{EXPORTER_JOB}}}"
+NAMESPACE = f"{CLUSTER}, namespace"
+POD = f"{NAMESPACE}, pod"
+#: vLLM's own series of an engine that speculates, one of each.
+SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
+LENGTH = "model:vllm_specdec_mean_acceptance_length"
+ACCEPTANCE = "model:vllm_specdec_acceptance"
+K, LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
+
+
+def k_changed(window: str) -> str:
+    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included.
+
+    Not by `changes`: VictoriaMetrics counts the birth of a series as one.
+    """
+    return f"stddev_over_time({K}[{window}]) + stddev_over_time({LEAST_K}[{window}]) > 0"
 
 
 # --- pieces of text

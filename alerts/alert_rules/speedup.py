@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from .rule import (
     ADVICE,
-    CERTAIN_SPEEDUP,
     DECISIVE,
     DECISIVE_LIMIT,
     DISABLE_RULE,
@@ -20,14 +19,12 @@ from .rule import (
     KNOWN_TO_PAY,
     LOOK_BACK,
     METHOD,
-    METHOD_SPEEDUP,
     MODEL,
     PROVEN_SPEEDUP,
     PUBLISHED_RULE,
     SPEEDUP,
     TO_BE_MEASURED,
     UNDECIDED,
-    VERDICT,
     Record,
     enough,
     labelled,
@@ -37,6 +34,12 @@ from .rule import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: What is known of a model, by the label `verdict`.
+VERDICT = "model:vllm_specdec_verdict:info"
+#: The same where there are enough drafts to judge by.
+CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
+#: The same of each method of a model that has several, as in an A/B test.
+METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
