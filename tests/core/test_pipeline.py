@@ -89,7 +89,6 @@ class TestResult:
         told = "the server counts 2 positions, but --spec.config says K=7"
         assert told in [finding.text for finding in other.findings]
 
-
     @pytest.mark.parametrize(("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)])
     def test_a_prefill_node_has_nothing_to_draft(self, tokens: int, state: ActivityState) -> None:
         """Each request of a disaggregated pair's first half ends with its first token."""

@@ -332,7 +332,7 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
 def _first_tokens(polled: PolledEngine) -> float:
     """Return the first tokens of the requests in the judged window.
 
-    They come from prefill, so they need no draft. A prefill node of a disaggregated pair generates nothing else.
+    They come from prefill, so they need no draft. The prefill node of a disaggregated pair has no others.
     """
     history, settings = polled.state.history, polled.settings
     if history.newest is None:
