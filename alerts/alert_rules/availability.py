@@ -58,15 +58,17 @@ _WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
+    told = tuple(_unreachable())
     return (
         Group(
             "vllm-specdec.availability",
-            (*_lost(), *_unreachable(), _watchdog()),
+            (*_lost(), told[0], _watchdog()),
         ),
         Group(
             "vllm-specdec.configuration",
             (
                 _down(),
+                *told[1:],
                 *configuration.rules(),
             ),
             LONG_INTERVAL,

@@ -206,24 +206,25 @@ def _engines() -> Iterator[Record]:
         why="Geometric mean of the conditional acceptance after position 0: the root of the last position's rate over "
         "the first's. Rates never rise with the position, so the lowest is the last.",
     )
-    live = f"on ({ENGINE}) last_over_time(vllm_specdec_info[{look}])"
+    # Of five minutes there is a rate only of an engine that is there now.
     accepted, drafts = (
-        f"(engine:vllm_specdec_{counter}:rate1h and {live})" for counter in ("accepted_tokens", "drafts")
+        f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
+        for counter in ("accepted_tokens", "drafts")
     )
+    least = threshold("comparison_minimum_drafts")
 
     def peers(rate: str) -> str:
-        return f"(({rate} - on ({MODEL}) group_left () sum by ({MODEL}) ({rate})) < 0)"
+        return f"({rate} - on ({MODEL}) group_left () sum by ({MODEL}) ({rate}))"
 
     yield Record(
         "engine:vllm_specdec_accepted_per_draft:rate1h",
-        f"{accepted} / ({drafts} > 0)\nand 3600 * {drafts} >= on ({MODEL}) group_left () {threshold('comparison_minimum_drafts')}",
-        why="Accepted tokens per draft of an engine, and of the model's other engines; only engines that are there now, with enough "
-        "drafts.",
+        f"{accepted} / ({drafts} >= on ({MODEL}) group_left () ({least} / 3600))",
+        why="Accepted tokens per draft of an engine, and of the model's other engines; only engines that are there now, "
+        "with enough drafts.",
     )
     yield Record(
         "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
-        f"{peers(accepted)} / {peers(drafts)}\n"
-        f"and -3600 * {peers(drafts)} >= on ({MODEL}) group_left () {threshold('comparison_minimum_drafts')}",
+        f"{peers(accepted)} / ({peers(drafts)} <= on ({MODEL}) group_left () ({least} / -3600))",
     )
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
