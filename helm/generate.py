@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
+from vllm_specdec_exporter.config.values import PUBLISHED
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))
@@ -79,7 +80,14 @@ def _schemas() -> dict[str, Any]:
             settings[option.name] = (many if option.repeatable else _SCALAR) | {"description": option.help}
     return {
         "exporter.settings": _only(settings),
-        "exporter.thresholds": _only({name: _NUMBER for name, _ in Thresholds().items()}),
+        "exporter.thresholds": {
+            "anyOf": [
+                {"const": PUBLISHED},
+                _only(
+                    {PUBLISHED: {"type": "boolean"}, **{name: _NUMBER for name, _ in Thresholds().items()}}
+                ),
+            ]
+        },
         "prometheusRule.groups": _switches(files),
         "prometheusRule.disabled": _switches({rule["alert"] for rule in rules if "alert" in rule}),
         "dashboards.boards": _switches(boards),

@@ -6,37 +6,37 @@ from mixin import CRITICAL
 
 from .rule import (
     BY_METHOD,
-    CERTAIN_SPEEDUP,
     COUNT,
+    ENOUGH_1H,
+    ENOUGH_30M,
+    JUDGED_ACCEPTANCE,
+    JUDGED_SPEEDUP,
     LONG_INTERVAL,
     LOOK_BACK,
-    METHOD_SPEEDUP,
     MODEL,
-    NUMBER,
     PERCENT,
     SPEEDUP,
     TIMES,
     WHO,
     Alert,
     Group,
+    K,
     Promise,
+    Record,
     Severity,
-    cause,
     compare,
     drafts,
+    each,
     enough,
     in_force,
-    of_model,
+    labelled,
     this,
     threshold,
 )
 
 _HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
-_K = "model:vllm_specdec_num_speculative_tokens:max"
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
-#: A day is compared with the day before only if the load is at most this many times as high.
-_SAME_LOAD = f"and ({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
@@ -44,77 +44,60 @@ _SAME_YARDSTICK = (
     f"unless on ({MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
     f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
-_ERRORS = 'sum(increase(«vllm»request_success_total{finished_reason="error",MODEL}[5m]))'
-_WASTED = "model:vllm_specdec_wasted_verification:ratio_rate5m"
+_COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
+_CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 
-def _over(name: str) -> str:
-    """Return the comparison of a value of the alert's model with a threshold."""
-    return f"> on () group_left () {threshold(name)}{{MODEL}}"
+def _causes() -> Record:
+    """Return the record of likely causes, each only where it holds, by the label `cause`."""
+    drafted, accepted, drafts = (
+        f"model:vllm_specdec_{counter}:rate5m" for counter in ("draft_tokens", "accepted_tokens", "drafts")
+    )
 
+    def gauge(name: str, function: str = "last") -> str:
+        return f"max by ({MODEL}) ({function}_over_time(vllm_specdec_{name}[{LOOK_BACK}]))"
 
-#: What a person should know at once, and likely causes, each named only where it holds.
-_CONTEXT = (
-    of_model("model:vllm_specdec_requests_running:avg5m", COUNT, "{} requests run per engine")
-    + of_model("model:vllm_specdec_acceptance:ratio_rate5m", PERCENT, ", {} of the draft tokens are accepted")
-    + of_model(
-        "model:vllm_specdec_mean_acceptance_length:ratio_rate5m", NUMBER, ", mean acceptance length {}"
-    )
-    + cause(
-        f"({_WASTED}{{MODEL}} {_over('wasted_verification_ratio')}) "
-        "and on () (sum(min_over_time(vllm_specdec_requests_waiting{MODEL}[5m])) > 0)",
-        PERCENT,
-        ", requests wait while {} of the verified tokens are rejected drafts",
-    )
-    + cause(
-        f"max(last_over_time(vllm_specdec_kv_cache_usage_ratio{{MODEL}}[{LOOK_BACK}])) "
-        f"{_over('squeezed_kv_cache_usage_ratio')}",
-        PERCENT,
-        ", the KV cache is {} full",
-    )
-    + cause(
-        'max(last_over_time(vllm_specdec_latency_ratio{latency="time_to_first_token",MODEL}[3m])) '
-        f"{_over('widened_latency_ratio')}",
-        NUMBER,
-        ", the time to first token is {} times the baseline's",
-    )
-    # The second query only if there is an error: it is of all reasons.
-    + cause(
-        f"{_ERRORS} > 0",
-        COUNT,
-        cause(
-            f"({_ERRORS} / (sum(increase(«vllm»request_success_total{{MODEL}}[5m])) > 0)) "
-            f"{_over('failed_request_ratio')}",
-            PERCENT,
-            ", {} of the requests end in an error",
+    def requests(matcher: str = "") -> str:
+        return f"sum by ({MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
+
+    failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
+    ttft = gauge('latency_ratio{latency="time_to_first_token"}')
+    causes = {
+        "rejected_share_of_the_verified_tokens_while_requests_wait": (
+            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {threshold('wasted_verification_ratio')} "
+            f"and ({gauge('requests_waiting', 'min')} > 0))"
         ),
+        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {threshold('squeezed_kv_cache_usage_ratio')})",
+        "share_of_the_requests_that_end_in_an_error": f"({failed} > {threshold('failed_request_ratio')})",
+        "time_to_first_token_over_the_baseline's": f"({ttft} > {threshold('widened_latency_ratio')})",
+    }
+    return Record(
+        _CAUSE,
+        labelled("cause", **causes),
+        why="What may be behind a loss, each only while it is above its threshold.",
     )
-)
+
+
+#: What the speedup rests on, and likely causes.
+_KNOWN_BY = "engines by the basis of their speedup: " + each(f"{_BASIS}{{MODEL}}", "basis", COUNT)
+_LIKELY = each(f"{_CAUSE}{{MODEL}}", "cause", PERCENT, "; ")
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
-    severe = f"({compare('model', SPEEDUP, '<', 'severe_speedup')} and {enough('model', '5m')})"
-    limit = f"< on ({MODEL}) group_left () {threshold('severe_speedup')}"
-    held = f"last_over_time({CERTAIN_SPEEDUP}[1h]) < last_over_time({threshold('severe_speedup')}[1h])"
-    not_thin = f"({enough('model', '5m')})"
-    not_thin_by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
     firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
-        f"({severe}\nor {held} and on ({MODEL}) {firing} unless on ({MODEL}) {not_thin})\n"
-        f"unless on ({MODEL}) {METHOD_SPEEDUP}\n"
-        f"or {METHOD_SPEEDUP} {limit}\n"
-        f"or last_over_time({METHOD_SPEEDUP}[1h]) {limit}\n"
+        f"{JUDGED_SPEEDUP} < on ({MODEL}) group_left () {threshold('severe_speedup')}\n"
+        f"or last_over_time({JUDGED_SPEEDUP}[1h]) < on ({MODEL}) group_left () last_over_time({threshold('severe_speedup')}[1h])\n"
         f"and on ({MODEL}, method) {firing}\n"
-        f"unless on ({MODEL}, method) {not_thin_by_method}",
+        f"unless on ({MODEL}, method) {JUDGED_ACCEPTANCE}",
         "severe_speedup",
-        "5m",
         "5m",
         "10m",
         "Users get tokens far slower than without speculation: this pages. A speedup counts "
         "if its whole interval is below 1, or a loss is at least as probable as probable_loss_probability: of twenty such "
-        "pages, at most one is wrong. A model with several methods is judged by method. While traffic is too thin to judge, a page stays for an hour, so "
+        "pages, at most one is wrong. While traffic is too thin to judge, a page stays for an hour, so "
         "that one fault is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
@@ -124,9 +107,8 @@ def groups() -> tuple[Group, ...]:
         f"and ({compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
         f"and ({half_hour} offset 12m)\n"
         f"and ({compare('model', SPEEDUP, '<', 'harmful_speedup')})\n"
-        f"and {enough('model', '30m')}\nunless on ({MODEL}) {firing}",
+        f"and {ENOUGH_30M}\nunless on ({MODEL}) {firing}",
         "harmful_speedup",
-        "30m",
         "3m",
         "1h",
         "Over half an hour, for 15 minutes, and only while it loses: an idle server raises no ticket. Nor does what pages "
@@ -134,12 +116,12 @@ def groups() -> tuple[Group, ...]:
         "there is a ticket, and none after a gain.",
     )
     return (
-        Group("vllm-specdec.harm", (page,)),
-        Group("vllm-specdec.payoff", (ticket, _regressed()), LONG_INTERVAL),
+        Group("vllm-specdec.harm", (_causes(), page)),
+        Group("vllm-specdec.payoff", (ticket, _comparable(), _regressed()), LONG_INTERVAL),
     )
 
 
-def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, keep: str, why: str) -> Alert:
+def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, why: str) -> Alert:
     return Alert(
         name="Harmful",
         severity=severity,
@@ -155,10 +137,18 @@ def _harmful(severity: Severity, expr: str, limit: str, window: str, hold: str, 
         action=_DISABLE,
         value=this(TIMES),
         threshold=in_force(limit, TIMES),
-        sample=drafts(window),
-        context=_CONTEXT,
+        context=_KNOWN_BY + _LIKELY,
         why=why,
         promise=_HARMLESS if severity == "critical" else None,
+    )
+
+
+def _comparable() -> Record:
+    return Record(
+        _COMPARABLE,
+        f"group by ({MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
+        f"and ({K} == ({K} offset 1d))\n{_SAME_YARDSTICK}\n)",
+        why="No higher load than a day ago, and the same K, basis and cost profile.",
     )
 
 
@@ -174,10 +164,8 @@ def _regressed() -> Alert:
         level="model",
         expr=(
             f"{now} < (1 - {threshold('drop_ratio')}) * ({now} offset 1d)\n"
-            f"{_SAME_LOAD}\n"
-            f"and ({_K} == ({_K} offset 1d))\n"
-            f"{_SAME_YARDSTICK}\n"
-            f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
+            f"and {_COMPARABLE}\n"
+            f"and {ENOUGH_1H}\n"
             f"and {enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
         ),
         hold="30m",
@@ -191,5 +179,5 @@ def _regressed() -> Alert:
         value=this(TIMES),
         threshold=in_force("drop_ratio", PERCENT, "{} below yesterday"),
         sample=drafts("1h"),
-        context=_CONTEXT,
+        context=_KNOWN_BY,
     )

@@ -94,9 +94,9 @@ def _burning() -> Alert:
             "worth_it_objective_ratio", PERCENT, "6 times (6h) or once (3d) what the objective of {} allows"
         ),
         context=of_model(
-            "model:vllm_specdec_worth_it_error_budget:remaining30d",
+            "1 - model:vllm_specdec_worth_it_error_budget:remaining30d",
             PERCENT,
-            "{} of the error budget are left",
+            "{} of the error budget of 30 days are spent",
         ),
         sample=drafts("6h"),
         why="An objective on efficiency, so always a ticket. Harmful pages.",

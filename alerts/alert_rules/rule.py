@@ -188,12 +188,43 @@ def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offse
     return compare(level, sample(level, window, offset), ">=", name)
 
 
+def labelled(name: str, **series: str) -> str:
+    """Return several series as one that tells them apart by a label.
+
+    Args:
+        name: of the label.
+        series: what each value of the label stands for; `_` is written as a blank.
+    """
+    return "\nor ".join(
+        f'label_replace({expr}, "{name}", "{value.replace("_", " ")}", "", "")'
+        for value, expr in series.items()
+    )
+
+
+#: Whether enough drafts were made to judge a model by, in five minutes, half an hour and an hour.
+ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
+    f"model:vllm_specdec_has_enough_drafts:bool{window}" for window in ("5m", "30m", "1h")
+)
+#: What says whether speculation should be off, by the label `measure`: values, and their limits.
+DECISIVE, DECISIVE_LIMIT = (f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold"))
+#: The smallest of those values over their limits: of the published rule, and of all. Below 1 it should be off.
+PUBLISHED_RULE, DISABLE_RULE = (
+    f"model:vllm_specdec_{which}_rule:ratio" for which in ("published", "disable")
+)
+#: It pays by more than a guess; by no more than a guess it may pay.
+KNOWN_TO_PAY, UNDECIDED = (f"model:vllm_specdec_is_{which}:bool" for which in ("known_to_pay", "undecided"))
+#: The published rule and a guess contradict each other.
+TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
+#: The share of the engines with advice that are advised to do something, by the label `action`.
+ADVICE = "model:vllm_specdec_advice:ratio"
+#: Of each method of a model with several, else of the model, while there are enough drafts to judge by.
+JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
+    f"method:vllm_specdec_judged_{which}:ratio_rate5m" for which in ("speedup", "acceptance")
+)
+#: The method of an engine, where a model has several.
+METHOD = "engine:vllm_specdec_method:info"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
-#: The same where there are enough drafts to judge by.
-CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
-#: The same of each method of a model that has several, as in an A/B test.
-METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated, and its interval excludes 1, on every engine.
 PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
@@ -202,6 +233,26 @@ RESTARTS = "model:vllm_specdec_restarts:count2h"
 KNOWN_SPEEDUP = "model:vllm_specdec_known_speedup:last1d"
 #: The exception for speculation that is beneficial, whatever the acceptance.
 UNLESS_IT_PAYS = f"unless {KNOWN_SPEEDUP} >= {threshold('beneficial_speedup')}"
+
+
+# --- series that several modules use
+
+UP = f"up{{{EXPORTER_JOB}}}"
+NAMESPACE = f"{CLUSTER}, namespace"
+POD = f"{NAMESPACE}, pod"
+#: vLLM's own series of an engine that speculates, one of each.
+SPECULATIVE = '«vllm»spec_decode_num_accepted_tokens_per_pos_total{position="0"}'
+LENGTH = "model:vllm_specdec_mean_acceptance_length"
+ACCEPTANCE = "model:vllm_specdec_acceptance"
+K, LEAST_K = (f"model:vllm_specdec_num_speculative_tokens:{which}" for which in ("max", "min"))
+
+
+def k_changed(window: str) -> str:
+    """Return the condition that K changed on any engine of a model within a time, a rollout's beginning included.
+
+    Not by `changes`: VictoriaMetrics counts the birth of a series as one.
+    """
+    return f"stddev_over_time({K}[{window}]) + stddev_over_time({LEAST_K}[{window}]) > 0"
 
 
 # --- pieces of text
@@ -288,3 +339,19 @@ def cause(query: str, form: str, words: str) -> str:
     """
     matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
     return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)
+
+
+def each(query: str, label: str, form: str, before: str = "") -> str:
+    """Return the template of all values of a query about the alert's model, each after the value of a label.
+
+    Args:
+        query: PromQL, with `MODEL` where the matchers of the model belong.
+        label: what tells the values apart.
+        form: how a value is written.
+        before: what stands before the first.
+    """
+    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
+    asked = f"printf `{query.replace('MODEL}', matchers + '}')}` {_MODEL_LABELS}"
+    first = f"{{{{ else }}}}{before}" if before else ""
+    one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
+    return f"{{{{ range $index, $one := {asked} | query }}}}{{{{ if $index }}}}, {first}{{{{ end }}}}{one}{{{{ end }}}}"

@@ -40,6 +40,11 @@ def running(folder: Path, wait: str = "1s") -> Iterator[tuple[AlertmanagerServer
         write_secrets(folder, received.http)
         addresses = Addresses(folder, received.http, received.smtp)
         config = test_config(addresses, group_wait=wait, group_interval="1s", repeat_interval="1h")
+        # As for people who want to read what has ended as well; hints are only read.
+        for receiver in config["receivers"]:
+            for kind in ("slack_configs", "email_configs"):
+                for one in receiver.get(kind, ()):
+                    one["send_resolved"] = receiver["name"] != "hints"
         with AlertmanagerServer(config, external_url=EXTERNAL) as manager:
             yield manager, received
             assert manager.failures() == 0, manager.log()

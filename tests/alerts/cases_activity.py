@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .case import Table, Worlds, cases, never
+from .case import Table, Worlds, cases, never, silent
 from .cases_harm import ab_test
 from .histories import engines, pods
 from .world import Phase, World, idle
@@ -61,16 +61,16 @@ COLLAPSED_CASES: Table = {
     # The sum of both methods accepts too little as well, and is not judged.
     "acceptance-of-one-method-of-two-collapsed": (
         ab_test(gaining=1, losing=20),
-        {45: "warning model method=eagle3"},
+        {55: "warning model method=eagle3"},
     ),
     "acceptance-collapsed-and-back": (
         pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
-        {66: "", 72: "warning model", 155: "warning model", 170: ""},
+        {70: "", 84: "warning model", 155: "warning model", 170: ""},
     ),
     "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
-    "acceptance-collapsed-for-4-minutes": (
-        pods((Phase(20), replace(COLLAPSED, minutes=4), Phase(40))),
-        {30: ""},
+    "acceptance-collapsed-for-ten-minutes": (
+        pods((Phase(20), *(replace(COLLAPSED, minutes=10), Phase(30)) * 2)),
+        silent(20, 99),
     ),
 }
 COLLAPSED_NEVER: Worlds = {

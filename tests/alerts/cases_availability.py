@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .case import Table, cases
+from .case import Table, cases, silent
 from .histories import pods, replica
 from .world import JOB, Phase, World
 
@@ -13,17 +13,49 @@ GONE = Phase(20, gone=True)
 #: VLLM gives no answer in time.
 MUTE = Phase(20, unreachable=True, errors={"timeout": 12})
 
-all_down = pods(*[(WELL, GONE, WELL)] * 2)
+
+def served(*lives: tuple[Phase, ...], minutes: int = 90) -> Callable[[], World]:
+    """Return what builds a pod for each life, whose vLLM is scraped and serves all the time."""
+
+    def build() -> World:
+        world = World()
+        for index, life in enumerate(lives, 1):
+            replica(world, index, *life, server=minutes)
+        return world
+
+    return build
+
+
+all_down = served(*[(WELL, GONE, WELL)] * 2)
 all_mute = pods(*[(WELL, MUTE, WELL)] * 2)
 
 
-restarting = pods((WELL, *(Phase(5, gone=True), Phase(1)) * 10))
+restarting = served((WELL, *(Phase(5, gone=True), Phase(1)) * 10))
+#: Two minutes of five without an answer, and two minutes of four without vLLM.
+two_of_five = pods((WELL, *(Phase(2, gone=True), Phase(3)) * 12))
+crash_loop = pods((WELL, *(Phase(2, unreachable=True), Phase(2)) * 15))
+
+
+def host_off() -> World:
+    """The host is off: neither the exporter nor vLLM answers."""
+    world = World()
+    replica(world, 1, WELL, Phase(60, gone=True), server=20)
+    return world
+
+
+def whole_cluster() -> World:
+    """Scraping of all exporters fails, in three namespaces; vLLM is known to serve in one."""
+    world = World()
+    for index, namespace in enumerate(("chat", "code", "docs"), 1):
+        replica(world, index, WELL, GONE, WELL, server=60 * (index == 1), namespace=namespace)
+    return world
 
 
 def bare_down() -> World:
     """The only exporter is gone; an operator named its job, and there is no namespace."""
     world = World()
     world.engine(WELL, GONE, namespace="", labels={"job": "monitoring/vllm-specdec-exporter"})
+    world.server(40, namespace="")
     return world
 
 
@@ -62,13 +94,13 @@ def one_unreachable() -> World:
 
 
 def unresolved() -> World:
-    """The name of one exporter's servers has no answer from minute 10 to 59; their series end with it."""
+    """The name of one exporter's servers has no answer from minute 10 to 69; their series end with it."""
     world = World()
     target = {"job": JOB, "instance": "10.0.0.1:9850", "namespace": "chat"}
     replica(world, 1, Phase(10))
-    world.put("up", target, 10, [1] * 70)
+    world.put("up", target, 10, [1] * 80)
     name = {**target, "dns_name": "dns+http://vllm.chat.svc:8000"}
-    world.put("vllm_specdec_discovery_up", name, 0, [1] * 10 + [0] * 50 + [1] * 20)
+    world.put("vllm_specdec_discovery_up", name, 0, [1] * 10 + [0] * 60 + [1] * 20)
     return world
 
 
@@ -137,13 +169,20 @@ def no_info() -> World:
     return world
 
 
-UNREAD = "warning instance target=localhost:8000 @1"
-LOST, GONE_AWAY, MUTED = (f"critical reason={reason}" for reason in ("down", "absent", "unreachable"))
+UNREAD = "warning instance reason=no_answer target=localhost:8000 @1"
+NAMELESS = "warning instance reason=refused target=dns+http://vllm.chat.svc:8000 @1"
+FLAPS = "warning instance reason=flapping @1"
+CLUSTER, LOST, GONE_AWAY, MUTED = (
+    f"critical reason={reason}" for reason in ("cluster", "down", "absent", "unreachable")
+)
 
 MONITORING_LOST_CASES: Table = {
     "the-only-exporter-down-without-labels": (bare_down, {26: LOST}),
     "all-exporters-back": (all_down, {24: "", 26: LOST, 43: LOST, 66: ""}),
-    "all-exporters-down-for-4-minutes": (pods(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
+    # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
+    "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
+    "scraping-of-a-whole-cluster-fails": (whole_cluster, {24: "", 26: [CLUSTER, LOST]}),
+    "all-exporters-down-for-4-minutes": (served(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
     # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
     "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
     "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
@@ -167,7 +206,7 @@ MONITORING_LOST_CASES: Table = {
         {22: "", 28: MUTED, 50: ""},
     ),
     "all-polls-hang-and-exporters-say-so-without-an-error": (
-        pods(*[(Phase(10), Phase(30, unreachable=True, errors={}), WELL)] * 2),
+        pods((Phase(10), Phase(30, unreachable=True, errors={}), WELL)),
         {18: "", 22: MUTED, 50: ""},
     ),
     "polls-every-ten-minutes-do-not-hang": (
@@ -182,25 +221,26 @@ EXPORTER_DOWN_CASES: Table = {
         pods((WELL, GONE, Phase(60)), (Phase(100),)),
         {29: "", 33: "warning instance @1", 43: "warning instance @1", 66: ""},
     ),
+    "down-two-minutes-of-five": (two_of_five, {24: "", 70: "warning instance @1"}),
     "pods-scaled-to-nothing-are-not-down": (scaled_to_nothing, {60: ""}),
 }
 UPSTREAM_UNREACHABLE_CASES: Table = {
-    "one-exporter-that-cannot-read": (one_unreachable, {48: "", 55: UNREAD, 63: UNREAD, 68: ""}),
+    "one-exporter-that-cannot-read": (one_unreachable, {28: "", 30: UNREAD, 63: UNREAD, 70: ""}),
     "old-data-though-it-is-up": (
         pods((Phase(10), Phase(45, stale=True), WELL)),
-        {40: "", 50: "warning instance @1", 70: ""},
+        {20: "", 26: "warning instance reason=no_answer @1", 70: ""},
     ),
     "a-name-without-an-answer": (
         unresolved,
-        {
-            35: "",
-            45: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
-            63: "warning instance target=dns+http://vllm.chat.svc:8000 @1",
-            70: "",
-        },
+        {54: "", 60: NAMELESS, 72: NAMELESS, 82: ""},
     ),
     "it-polls-every-ten-minutes": (pods((Phase(60, polled_every=10),)), {39: "", 59: ""}),
-    "while-a-model-loads": (pods((Phase(25, unreachable=True), WELL)), {24: "", 40: ""}),
+    "while-a-model-loads": (pods((Phase(42, unreachable=True), Phase(40))), silent(10, 80)),
+    "refused-for-an-hour": (
+        pods((WELL, Phase(60, unreachable=True), Phase(20))),
+        {64: "", 75: "warning instance reason=refused @1", 98: ""},
+    ),
+    "a-server-in-a-crash-loop": (crash_loop, {30: "", 60: FLAPS, 79: FLAPS}),
 }
 SIDECAR_MISSING_CASES: Table = {
     "a-pod-that-got-its-sidecar": (no_sidecar, {13: "", 20: "warning", 42: "warning", 50: ""}),

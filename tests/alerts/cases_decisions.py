@@ -52,6 +52,8 @@ def published_rule() -> World:
     return world
 
 
+UNSURE = Phase(20, acceptance=(0.66, 0.46, 0.26), speedup=None, guess=1.24)
+
 DISABLE_CASES: Table = {
     "short-acceptance-until-it-is-long-enough": (
         engines((Phase(20), SHORT, NEARLY, LONG_ENOUGH), thresholds=BY_LENGTH),
@@ -123,6 +125,15 @@ DISABLE_CASES: Table = {
             * 2
         ),
         {50: GUESS, 132: GUESS},
+    ),
+    # Of 46 % and 54 %: one question, as long as nobody has measured.
+    "acceptance-in-waves-is-one-question": (
+        engines((Phase(20), *(UNSURE, replace(UNSURE, acceptance=(0.74, 0.54, 0.34))) * 5)),
+        dict.fromkeys(range(45, 220, 5), GUESS),
+    ),
+    "a-guess-is-not-asked-about-every-night": (
+        engines((Phase(480), replace(UNSURE, minutes=480), Phase(960), replace(UNSURE, minutes=480))),
+        {600: GUESS, 1200: "", 2100: ""},
     ),
     # At night each engine has too few drafts for a speedup; by day speculation is known to pay.
     "what-pays-by-day-is-not-switched-off-by-night": (

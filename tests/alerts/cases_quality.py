@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from .case import Table, Worlds, cases, never
+from .case import Table, Worlds, cases, never, silent
 from .histories import pods, replica
 from .world import Phase, World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HOUR = 60
 WELL = Phase(HOUR)
@@ -61,12 +65,16 @@ DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0
 VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
 
 ACCEPTANCE_DROPPED_CASES: Table = {
-    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {124: "", 132: DROP, 175: DROP}),
+    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {130: "", 140: DROP, 175: DROP}),
     "dropped-and-back": (
-        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=15), Phase(90))] * 2),
-        {132: DROP, 210: ""},
+        pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=25), Phase(90))] * 2),
+        {141: DROP, 220: ""},
     ),
-    "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1512: DROP}),
+    "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1521: DROP}),
+    "three-runs-of-ten-minutes": (
+        pods((Phase(2 * HOUR), *(replace(DROPPED, minutes=10), Phase(40)) * 3)),
+        silent(120, 269),
+    ),
     "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
     "dropped-a-little-by-11-percent": (
         pods((Phase(2 * HOUR), Phase(HOUR, acceptance=(0.8, 0.55, 0.4), speedup=1.4))),
@@ -97,11 +105,38 @@ ACCEPTANCE_ABNORMALLY_HIGH_CASES: Table = {
     ),
     "two-thirds-accepted-repeat-nothing": (pods((WELL,)), {59: ""}),
 }
+
+
+def rolled_out(acceptance: tuple[float, ...], until: int) -> Callable[[], World]:
+    """Return what builds two pods that go, at a minute, and two equal ones that accept otherwise."""
+
+    def build() -> World:
+        world = World()
+        for index in (1, 2):
+            replica(world, index, Phase(until))
+            replica(world, 10 + index, Phase(220 - until, acceptance=acceptance), start=until)
+        return world
+
+    return build
+
+
+def one_goes() -> World:
+    """An outlier is gone at minute 95."""
+    world = World()
+    replica(world, 1, replace(OUTLIER, minutes=95))
+    for index in (2, 3):
+        replica(world, index, Phase(230))
+    return world
+
+
 ENGINE_OUTLIER_CASES: Table = {
+    # Both live pods are equal; only those that are gone were better.
+    "equal-engines-after-a-rollout": (rolled_out((0.3, 0.1, 0.05), 70), silent(100, 180)),
+    "an-outlier-that-is-gone": (one_goes, {90: "warning engine @1", 118: ""}),
     "no-outlier-any-more": (
         pods((OUTLIER, Phase(2 * HOUR)), (Phase(3 * HOUR),)),
-        {28: "", 51: "warning engine @1", 130: "warning engine @1", 170: ""},
-    )
+        {28: "", 51: "warning engine @1", 110: "warning engine @1", 170: ""},
+    ),
 }
 ENGINE_OUTLIER_NEVER: Worlds = {
     "peers-with-few-drafts": pods((replace(OUTLIER, minutes=90),), (Phase(90, drafts=60),)),

@@ -85,16 +85,10 @@ def _coverage(engines: list[Engine]) -> float | None:
     return None if found is None else min(found, 1.0)
 
 
-def _waste(engines: list[Engine]) -> float | None:
-    drafted = _total(engines, "drafted")
-    return _over(drafted - _total(engines, "accepted"), drafted + _total(engines, "drafts"))
-
-
 RATIOS = {
     "acceptance": _acceptance,
     "mean_acceptance_length": _length,
     "coverage": _coverage,
-    "wasted_verification": _waste,
 }
 
 
@@ -151,16 +145,12 @@ def _running(engines: list[Engine]) -> float:
 
 
 OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
-    "payoff_beneficial:min": lambda engines: min(
-        float((one.phase.speedup or 0.0) > LIMITS.beneficial_speedup) for one in engines
-    ),
     "num_speculative_tokens:max": lambda engines: max(len(one.phase.acceptance) for one in engines),
     "num_speculative_tokens:min": lambda engines: min(len(one.phase.acceptance) for one in engines),
     "requests_running:avg5m": _running,
     "requests_running:avg1h": _running,
     "requests:avg1h": lambda engines: _running(engines) + _total(engines, "waiting") / len(engines),
     "position_decay:ratio_rate30m": _decay,
-    "advised:engines": lambda engines: len(_advised(engines)) or None,
     "recommended_num_speculative_tokens:median": lambda engines: (
         statistics.median(_advised(engines)) if _advised(engines) else None
     ),
@@ -173,21 +163,23 @@ def engines() -> dict[str, Values]:
     actions: Values = defaultdict(float)
     profiles: Values = defaultdict(float)
     bases: Values = defaultdict(float)
-    peers = {}
+    per_draft: dict[str, Values] = {"": {}, "peers_": {}}
     for engine in ENGINES:
         if engine.phase.action in ("disable", "switch_method"):
-            actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1
+            same = [one for one in ENGINES if _key(one.labels, MODEL) == _key(engine.labels, MODEL)]
+            actions[_key(engine.labels, MODEL, action=engine.phase.action)] += 1 / len(_advised(same))
         profiles[_key(engine.labels, MODEL, **engine.phase.info)] += 1
         if engine.phase.speedup is not None:
             bases[_key(engine.labels, MODEL, basis=engine.phase.basis)] += 1
         own = _key(engine.labels, MODEL)
         others = [one for one in ENGINES if one is not engine and _key(one.labels, MODEL) == own]
-        if (length := _length(others)) is not None:
-            peers[_key(engine.labels)] = length
+        for who, judged in (("", [engine]), ("peers_", others)):
+            if 60 * _total(judged, "drafts") >= LIMITS.comparison_minimum_drafts:
+                per_draft[who][_key(engine.labels)] = _total(judged, "accepted") / _total(judged, "drafts")
     return {
         **{f"model:{NAME}_{name}": _by("model", formula) for name, formula in OF_MODELS.items()},
-        f"engine:{NAME}_peers_mean_acceptance_length:ratio_rate1h": peers,
-        f"model:{NAME}_recommendation:engines": actions,
+        **{f"engine:{NAME}_{who}accepted_per_draft:rate1h": found for who, found in per_draft.items()},
+        f"model:{NAME}_advice:ratio": actions,
         f"model:{NAME}_cost_profile:engines": profiles,
         f"model:{NAME}_basis:engines": bases,
     }

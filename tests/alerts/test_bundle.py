@@ -6,15 +6,19 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import promql_parser as promql
 import pytest
 
 from alerts import lint
+from alerts.lint.bundle import bare, names, nodes
 from support.programs import find_program
 from vllm_specdec_exporter.commands.act.decision import ALERT_ACTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 GENERATE = lint.ROOT / "alerts" / "generate.py"
@@ -30,8 +34,68 @@ def generate(*arguments: object) -> subprocess.CompletedProcess[str]:
 # --- the rules
 
 
-def test_there_are_few_alerts_and_few_that_page() -> None:
-    assert len({rule.name for rule in BUNDLE.alerts}) <= 25
+#: What an engineer can review: kubernetes-mixin's longest alert has four operators.
+MAX_ALERTS, MAX_RECORDS = 24, 140
+#: Of an alert's expression, and of one condition in it: a longer condition is a record with a name.
+MAX_SET_OPERATORS, MAX_CHARACTERS, MAX_OPERATORS_OF_A_CONDITION = 8, 600, 4
+#: Queries of all annotations of an alert: each is evaluated for each series that fires, at every evaluation.
+MAX_QUERIES = 3
+SETS = frozenset({"and", "or", "unless"})
+
+
+def conditions(node: promql.Expr) -> Iterator[promql.Expr]:
+    """Yield what the set operators of an expression combine."""
+    inner = bare(node)
+    if isinstance(inner, promql.BinaryExpr) and str(inner.op) in SETS:
+        yield from conditions(inner.lhs)
+        yield from conditions(inner.rhs)
+    else:
+        yield inner
+
+
+def operators(node: promql.Expr) -> list[str]:
+    """Return the binary operators of an expression."""
+    return [str(each.op) for each in nodes(node, promql.BinaryExpr)]
+
+
+def test_an_alert_is_as_short_as_people_write_them() -> None:
+    long = {}
+    for rule in BUNDLE.alerts:
+        sets = sum(operator in SETS for operator in operators(rule.tree))
+        most = max(len(operators(each)) for each in conditions(rule.tree))
+        queries = sum(text.count("| query }}") for text in rule.annotations.values())
+        sizes = (sets, len(rule.body["expr"]), most, queries)
+        limits = (MAX_SET_OPERATORS, MAX_CHARACTERS, MAX_OPERATORS_OF_A_CONDITION, MAX_QUERIES)
+        if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
+            long[rule.title] = sizes
+    assert long == {}
+
+
+def test_a_long_condition_stands_in_one_place() -> None:
+    found = Counter(
+        str(each) for rule in BUNDLE.alerts for each in conditions(rule.tree) if len(operators(each)) > 1
+    )
+    assert [condition for condition, number in found.items() if number > 1] == []
+
+
+def test_a_condition_is_recorded_before_its_alert() -> None:
+    """In the same group, so that the alert sees it at once, or in a group of recording rules."""
+    late = []
+    for group in BUNDLE.groups:
+        rules = [lint.Rule(body) for body in group["rules"]]
+        recorded = {rule.name: at for at, rule in enumerate(rules) if not rule.is_alert}
+        late += [
+            (rule.title, name)
+            for at, rule in enumerate(rules)
+            for name in names(rule.tree)
+            if recorded.get(name, -1) >= at
+        ]
+    assert late == []
+
+
+def test_there_are_few_rules_and_few_that_page() -> None:
+    assert len({rule.name for rule in BUNDLE.alerts}) <= MAX_ALERTS
+    assert len(BUNDLE.rules) - len(BUNDLE.alerts) <= MAX_RECORDS
     assert len({rule.name for rule in BUNDLE.alerts if rule.labels["severity"] == "critical"}) <= 5
 
 

@@ -122,7 +122,7 @@ def test_alertmanagers_routes_have_the_same_names(tmp_path: Path) -> None:
     def renamed(line: re.Match[str]) -> str:
         before, severity, values = line[0].partition("severity=")
         values = re.sub("critical|warning|info", lambda word: traded[word[0]], values)
-        return (before + severity + values).replace("[cluster,", "[k8s_cluster,")
+        return (before + severity + values).replace("[cluster", "[k8s_cluster")
 
     committed = (ROOT / "alerts" / "alertmanager.yml").read_text("utf-8")
     assert own.read_text("utf-8") == re.sub(r"(?m)^[^#\n]+", renamed, committed)

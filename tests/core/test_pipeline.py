@@ -10,7 +10,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines import read
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
 from vllm_specdec_exporter.measures.history import Window
@@ -88,6 +88,17 @@ class TestResult:
         assert other.num_speculative_tokens == 2  # what the server counts beats it
         told = "the server counts 2 positions, but --spec.config says K=7"
         assert told in [finding.text for finding in other.findings]
+
+    @pytest.mark.parametrize(("tokens", "state"), [(1, ActivityState.IDLE), (30, ActivityState.BYPASSED)])
+    def test_a_prefill_node_has_nothing_to_draft(self, tokens: int, state: ActivityState) -> None:
+        """Each request of a disaggregated pair's first half ends with its first token."""
+
+        def polled(requests: int) -> Reading:
+            values = replace(counters(0, [0, 0]), generation_tokens=float(tokens * requests))
+            engine = EngineReading(KEY, values, Load(1, 0, 0.5), steps=Steps(requests=float(requests)))
+            return Reading("vllm-v1", (engine,))
+
+        assert run([polled(20 * poll) for poll in range(14)])[-1].activity.state is state
 
 
 class TestOverTime:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.published import REFERENCE
 from vllm_specdec_exporter import __version__
 
@@ -49,6 +51,22 @@ def test_values_arrive_as_flags() -> None:
     for text in ('{"method": "ngram",  "prompt_lookup_max": 4}', "{}", '{"model": "b: \\"c\\" {{ d }} #e"}'):
         container, _ = named_templates(merged(IMAGE, at(exporter__specConfig=text)))
         assert container["args"][2] == f"--spec.config={text}"
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "flags"),
+    [
+        ("published", ["--threshold=published"]),
+        (
+            {"published": True, "minimum_drafts": 200},
+            ["--threshold=minimum_drafts=200", "--threshold=published"],
+        ),
+        ({"published": False}, []),
+    ],
+)
+def test_the_published_thresholds_are_as_easy_as_with_the_flag(thresholds: object, flags: list[str]) -> None:
+    container, _ = named_templates(merged(IMAGE, at(exporter__thresholds=thresholds)))
+    assert [flag for flag in container["args"] if flag.startswith("--threshold")] == flags
 
 
 def test_the_tap_and_push_arrive_as_flags() -> None:

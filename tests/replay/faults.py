@@ -106,13 +106,13 @@ _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
 _MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 12, settings=_DRAFT_MODEL),
+    Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 9, settings=_DRAFT_MODEL),
     Fault(
         "collapse-by-a-modelled-step",
         "Harmful",
         "critical",
         _all(acceptance=(0.02, 0.01, 0.01)),
-        12,
+        9,
         settings=_MODELLED,
     ),
     Fault(
@@ -120,7 +120,7 @@ FAULTS: tuple[Fault, ...] = (
         "Harmful",
         "critical",
         _all(acceptance=(0.02, 0.01, 0.01)),
-        12,
+        9,
         settings=_OBSERVED,
     ),
     Fault(
@@ -128,10 +128,10 @@ FAULTS: tuple[Fault, ...] = (
         "Collapsed",
         "warning",
         _all(acceptance=(0.02, 0.01, 0.01)),
-        12,
+        20,
         settings=_NGRAM,
     ),
-    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 15),
+    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 20),
     Fault("slow-decay", "Harmful", "critical", _decay, 120),
     Fault(
         "poor-draft-model",
@@ -158,10 +158,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault("one-exporter-dies", "ExporterDown", "warning", _first(scraped=False), 12),
     Fault("exporters-vanish", "MonitoringLost", "critical", _all(target=False), 17),
     Fault("servers-time-out", "MonitoringLost", "critical", _all(serving="timeout"), 15),
-    Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 35),
+    Fault("one-server-refuses", "UpstreamUnreachable", "warning", _first(serving="refused"), 50),
     Fault("unknown-metrics", "MonitoringLost", "critical", _all(serving="unrecognized"), 15),
     Fault("polls-hang", "MonitoringLost", "critical", _all(current=False), 20),
-    Fault("polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 40),
+    Fault("polls-of-one-hang", "UpstreamUnreachable", "warning", _first(current=False), 20),
     Fault("thresholds-lost", "RulesBlind", "warning", _all(thresholds=False), 25),
     Fault("bad-configuration", "ConfigReloadFailed", "warning", _all(configured=False), 12),
     Fault("one-sidecar-missing", "SidecarMissing", "warning", _others(target=False), 20),

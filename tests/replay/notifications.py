@@ -40,10 +40,15 @@ def _configuration(folder: Path, http: str) -> dict[str, Any]:
     write_secrets(folder, http)
     found = faster_config(Addresses(folder, http), FACTOR)
     found["receivers"] = [
-        {"name": each["name"], "webhook_configs": [{"url": f"{http}/{each['name']}", "send_resolved": False}]}
+        {"name": each["name"], "webhook_configs": [{"url": f"{http}/{each['name']}", **_as_shipped(each)}]}
         for each in found["receivers"]
     ]
     return found
+
+
+def _as_shipped(receiver: dict[str, Any]) -> dict[str, bool]:
+    """Return whether a receiver posts what has ended, by its channel."""
+    return {"send_resolved": any(one["send_resolved"] for one in receiver.get("slack_configs", ()))}
 
 
 def _fire(manager: AlertmanagerServer, fired: list[Fired]) -> None:

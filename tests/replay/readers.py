@@ -79,7 +79,7 @@ HISTORIES = (
     History(
         "half-of-the-fleet-has-an-old-head",
         s.HALF_OLD,
-        *("page", "ticket", "AcceptanceDropped", 12),
+        *("page", "ticket", "AcceptanceDropped", 20),
         why=_MODEL,
     ),
     _silent("it-may-pay-by-night-only", s.by_day(s.GUESSED)),

@@ -330,12 +330,12 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
 
 
 def _first_tokens(polled: PolledEngine) -> float:
-    """Return the first tokens of the requests in the judged window, if an engine counts them with the others.
+    """Return the first tokens of the requests in the judged window.
 
-    They come from prefill, so they need no draft. Of other engines they are too few to matter.
+    They come from prefill, so they need no draft. The prefill node of a disaggregated pair has no others.
     """
     history, settings = polled.state.history, polled.settings
-    if not polled.engine.derived or history.newest is None:
+    if history.newest is None:
         return 0.0
     first = history.since(history.newest.time - settings.judged.seconds - settings.slack)[0]
     return (history.newest.steps.requests or 0.0) - (first.steps.requests or 0.0)

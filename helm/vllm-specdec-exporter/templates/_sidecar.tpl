@@ -165,8 +165,18 @@ the pod back: the sidecar says so and stands by until it is there.
 {{- with $exporter.specConfig }}
 {{- $args = append $args (printf "--spec.config=%s" (ternary . (toJson .) (kindIs "string" .))) }}
 {{- end }}
-{{- range $name, $number := $exporter.thresholds }}
+{{- $thresholds := $exporter.thresholds }}
+{{- if kindIs "string" $thresholds }}
+{{- $thresholds = dict $thresholds true }}
+{{- end }}
+{{- range $name, $number := $thresholds }}
+{{- if eq $name "published" }}
+{{- if $number }}
+{{- $args = append $args "--threshold=published" }}
+{{- end }}
+{{- else }}
 {{- $args = append $args (printf "--threshold=%s=%s" $name (ternary $number (toJson $number) (kindIs "string" $number))) }}
+{{- end }}
 {{- end }}
 {{- range $name, $setting := $exporter.settings }}
 {{- range ternary $setting (list $setting) (kindIs "slice" $setting) }}

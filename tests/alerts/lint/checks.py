@@ -31,6 +31,7 @@ _FOR_DASHBOARDS = (
     "instance:vllm_specdec_acceptance:ratio_rate5m",
     "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
     "model:vllm_specdec_coverage:ratio_rate5m",
+    "model:vllm_specdec_verdict:info",
     "model:vllm_specdec_drafts:rate1d",
     "model:vllm_specdec_accepted_tokens:rate1d",
 )
@@ -38,7 +39,7 @@ _FOR_DASHBOARDS = (
 _TEMPLATE_WORDS = frozenset(
     (
         *("humanize", "humanizePercentage", "humanizeDuration", "printf", "urlquery"),
-        *("query", "first", "value", "with", "else", "end"),
+        *("query", "first", "value", "label", "range", "if", "with", "else", "end"),
     )
 )
 _RECORD = re.compile(r"[a-z]+:\w+:\w+")
@@ -162,8 +163,7 @@ def _unknown(tree: promql.Expr, bundle: Bundle, also: frozenset[str] = frozenset
 def _used(bundle: Bundle) -> set[str]:
     """Return the series that an alert or a dashboard needs, be it through records."""
     needed = set(_FOR_DASHBOARDS)
-    # RulesBlind asks whether all thresholds are there, so it uses none.
-    for alert in (one for one in bundle.alerts if one.name != f"{PREFIX}RulesBlind"):
+    for alert in bundle.alerts:
         needed |= names(alert.tree) | set(_RECORD.findall(str(alert.annotations)))
     found: set[str] = set()
     while needed:
