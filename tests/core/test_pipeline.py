@@ -79,7 +79,7 @@ class TestResult:
         before, *_, after = run([*steady(14), *[ended] * 3])[13:]
         assert (before.activity.state, before.quality.level) == (ActivityState.ACTIVE, QualityLevel.OPTIMAL)
         assert before.payoff.verdict is not None
-        assert after.windows[1].drafts == 220
+        assert after.windows[1].drafts == 180
         assert Activity(ActivityState.IDLE, "nothing was generated in the last 10s") == after.activity
         assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (None, None, None)
         assert after.advice.num_speculative_tokens is None
