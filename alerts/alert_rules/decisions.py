@@ -6,31 +6,35 @@ from mixin import CRITICAL, WARNING
 
 from .rule import (
     COUNT,
+    DECISIVE,
+    DECISIVE_LIMIT,
+    DISABLE_RULE,
+    ENOUGH_30M,
+    KNOWN_TO_PAY,
     LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
     NUMBER,
     PERCENT,
-    PROVEN_SPEEDUP,
+    PUBLISHED_RULE,
     SPEEDUP,
     TIMES,
+    TO_BE_MEASURED,
+    UNDECIDED,
     UNLESS_IT_PAYS,
     WHO,
     Alert,
     Group,
     Promise,
-    cause,
     compare,
     drafts,
-    enough,
+    each,
     in_force,
+    labelled,
     of_model,
     this,
-    threshold,
 )
 
-_LENGTH = "model:vllm_specdec_mean_acceptance_length:ratio_rate5m"
-_ACCEPTANCE = "model:vllm_specdec_acceptance:ratio_rate5m"
 _ENGINES = "model:vllm_specdec_recommendation:engines"
 _VOTES = "model:vllm_specdec_advised:engines"
 _MAJORITY = f"> ignoring (action) 0.5 * {_VOTES}"
@@ -62,34 +66,11 @@ def group() -> Group:
     )
 
 
-def _low(series: str, limit: str, more: str = "") -> str:
-    """Return that a value is below the threshold or, while the alert fires, below the end of the dead band.
-
-    Firing, it holds the last value for an hour in which there are too few drafts to judge.
-    """
-    firing = 'ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}'
-    judged = f"{enough('model', '5m', 'minimum_drafts')}\n    and {enough('model', '30m')}"
-    certain = f"({series}\n    and {judged})"
-    band = f"{_BAND} * last_over_time({threshold(limit)}[1h])"
-    return (
-        f"({certain} < {threshold(limit)}{more})\n  or\n"
-        f"  (({certain}{more}\n    or last_over_time({series}[1h]) unless ({judged})) < {band}\n"
-        f"    and on ({MODEL}) {firing})"
-    )
-
-
-#: What the published rule judges, and its limits, in words.
-_JUDGED = of_model(_LENGTH, NUMBER, "mean acceptance length {}") + of_model(
-    _ACCEPTANCE, PERCENT, ", {} accepted"
-)
-_LIMITS = in_force("disable_mean_acceptance_length", NUMBER, "mean acceptance length {}") + in_force(
-    "disable_acceptance_ratio", PERCENT, ", {} accepted"
-)
-#: The guess says that speculation does not lose, and nothing better is known.
-_OTHERWISE = (
-    f"((\n  {_GUESS}\n  or last_over_time({_GUESS}[1d]) unless last_over_time({PROVEN_SPEEDUP}[1d])\n) "
-    f">= {threshold('harmful_speedup')})"
-)
+#: What the rule compared, each with its value, and then with its threshold; only what is too low.
+_FAILED = f"{DECISIVE}{{MODEL}} and on (measure) {DECISIVE}{{MODEL}} / on (measure) {DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
+_VALUES = each(_FAILED, "measure", NUMBER)
+_LIMITS = each(f"{DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", NUMBER)
+_ENDS = f"unless on ({MODEL}) {KNOWN_TO_PAY}"
 
 
 def _disable() -> tuple[Alert, Alert, Alert]:
@@ -97,28 +78,11 @@ def _disable() -> tuple[Alert, Alert, Alert]:
     return disable, _measure(), _disable_while_paged(disable)
 
 
-def _published() -> list[str]:
-    return [_low(_LENGTH, "disable_mean_acceptance_length"), _low(_ACCEPTANCE, "disable_acceptance_ratio")]
-
-
-def _any_unless_it_pays(conditions: list[str]) -> str:
-    known = (
-        f"({SPEEDUP} unless {_GUESS})\n  or last_over_time({PROVEN_SPEEDUP}[1h])\n"
-        f"  or (model:vllm_specdec_speedup:ratio_rate1d and last_over_time({PROVEN_SPEEDUP}[1d]))"
-    )
-    it_pays = (
-        f"unless (\n  {known}\n) >= {threshold('beneficial_speedup')}\n"
-        f"unless (model:vllm_specdec_payoff_beneficial:min == 1 unless {_GUESS})\n"
-        f"unless ({compare('model', 'model:vllm_specdec_measured_speedup:min', '>=', 'harmful_speedup')} "
-        f"and {compare('model', SPEEDUP, '>=', 'harmful_speedup')})"
-    )
-    return "(\n  " + "\n  or\n  ".join(conditions) + f"\n)\n{it_pays}"
+def _firing(more: str = "") -> str:
+    return f'on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
 
 
 def _disable_ticket() -> Alert:
-    slow = "model:vllm_specdec_speedup:ratio_rate30m"
-    no_k = f'sum by ({MODEL}) ({_ENGINES}{{action="disable"}}) > 0.5 * {_VOTES}'
-    too_slow = _low(slow, "harmful_speedup", f"\n    and {no_k}")
     return Alert(
         name="Disable",
         promise=Promise(
@@ -129,66 +93,65 @@ def _disable_ticket() -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=_any_unless_it_pays([*_published(), too_slow]) + f"\nunless {_OTHERWISE}",
+        expr=(
+            f"({DISABLE_RULE} < 1\n  or last_over_time({DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
+            f"{_ENDS}\nunless on ({MODEL}) {UNDECIDED}"
+        ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
-            f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule, or no K has made "
-            "speculation pay at this load."
+            f"For 15 minutes a measure of {WHO['model']} has been below its threshold for disabling: the lowest is at {this(PERCENT)} "
+            "of it."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
-        value=_JUDGED + of_model(slow, TIMES, ", speedup {}"),
-        threshold=_LIMITS + in_force("harmful_speedup", TIMES, ", speedup {} and no better K"),
+        value=_VALUES,
+        threshold=_LIMITS,
         sample=drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
-            "The published rule, 15 minutes below the threshold, or the advice of most engines. Silent if speculation is "
-            "measured to help, or is measured or calibrated to be beneficial now or, where traffic is too thin to tell, over the "
-            "last day. "
-            "A dead band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is "
-            "too thin to judge, the decision stands for an hour."
+            "Below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by which it may pay. A dead "
+            "band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is too thin to "
+            "judge, the decision stands for an hour."
         ),
     )
 
 
 def _measure() -> Alert:
     low, high = (
-        cause(
-            f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))',
-            NUMBER,
-            words,
-        )
-        for bound, words in (("low", ", {} to "), ("high", "{}"))
+        f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))'
+        for bound in ("low", "high")
     )
-    loses = cause(
-        f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{LOOK_BACK}]))",
-        PERCENT,
-        "; it loses with a probability of {}",
-    )
-    guess = of_model(_GUESS, NUMBER, f" ({{}}{low}{high}{loses})")
+    loss = f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{LOOK_BACK}]))"
+    values = {"speedup": f"{_GUESS}{{MODEL}}", "from": low, "to": high, "probability_of_a_loss": loss}
+    guess = each(labelled("value", **values).replace("\n", " "), "value", NUMBER)
     return Alert(
         name="Disable",
         severity="warning",
         subject="decision",
         level="model",
-        expr=_any_unless_it_pays(_published()) + f"\nand {_OTHERWISE}",
+        expr=(
+            f"({TO_BE_MEASURED}\n  or min_over_time({PUBLISHED_RULE}[3h]) < 1 and "
+            + _firing(', action="measure"')
+            + f" and on ({MODEL}) {UNDECIDED})\n{_ENDS}\n"
+            f'unless on ({MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
+            'action="measure"}[6d] offset 12h)'
+        ),
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
             f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
-            f"otherwise{guess}, and is not certain."
+            f"that it may pay, and is not certain: {guess}"
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
             "Then this alert decides or ends."
         ),
-        value=_JUDGED,
+        value=_VALUES,
         threshold=_LIMITS,
-        sample=drafts("5m"),
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "A guess does not silence the published rule, and the published rule alone does not act against a guess. Where traffic is "
-            "too thin to judge, the last guess of the day counts."
+            "A guess does not silence the published rule, and the published rule alone does not act against a guess. It stands for three "
+            "hours after acceptance was last too low. What was told within the last six days, as every night, is not told again."
         ),
     )
 
@@ -274,7 +237,7 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
             f"unless on ({MODEL}) (max_over_time({_K}[1d]) > min_over_time({_LEAST_K}[1d]))\n"
             f"and on ({MODEL}) ({_GAIN} >= {_WORTH_A_TICKET})\n"
             f'unless on ({MODEL}) ({_ENGINES}{{action="switch_method"}} {_MAJORITY})\n'
-            f"and on ({MODEL}) {enough('model', '30m')}"
+            f"and on ({MODEL}) {ENOUGH_30M}"
         ),
         hold="15m",
         keep="1h",
@@ -314,7 +277,7 @@ def _switch() -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=(f'{_ENGINES}{{action="switch_method"}} {_MAJORITY}\nand on ({MODEL}) {enough("model", "30m")}'),
+        expr=(f'{_ENGINES}{{action="switch_method"}} {_MAJORITY}\nand on ({MODEL}) {ENOUGH_30M}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
@@ -346,7 +309,7 @@ def _near_break_even() -> Alert:
         expr=(
             f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
             f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
-            f"and {enough('model', '30m')}\n"
+            f"and {ENOUGH_30M}\n"
             f"{UNLESS_IT_PAYS}\n"
             "unless model:vllm_specdec_measured_speedup:min"
         ),

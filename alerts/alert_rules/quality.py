@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .rule import (
     COUNT,
+    ENOUGH_1H,
     LONG_INTERVAL,
     LOOK_BACK,
     MODEL,
@@ -243,7 +244,7 @@ def _step() -> Alert:
             f"unless (({now} offset 7d) - {now} <= {threshold('step_acceptance_ratio')})\n"
             f"and {RESTARTS}\n"
             f"unless last_over_time({RESTARTS}[4h] offset 2h)\n"
-            f"and {enough('model', '1h', 'comparison_minimum_drafts')}\n"
+            f"and {ENOUGH_1H}\n"
             f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
             f"unless {_k_changed('8h')}"
         ),

@@ -6,22 +6,17 @@ from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
+from . import speedup
 from .rule import (
-    CERTAIN_SPEEDUP,
     ENGINE,
     EXPORTER_JOB,
-    KNOWN_SPEEDUP,
     LONG_INTERVAL,
     LOOK_BACK,
-    METHOD_SPEEDUP,
+    METHOD,
     MODEL,
-    PROVEN_SPEEDUP,
     RESTARTS,
-    SPEEDUP,
     Group,
     Record,
-    enough,
-    threshold,
     thresholds_of_models,
 )
 
@@ -40,9 +35,6 @@ RATES = {
 #: The same of windows that are computed from rates of half an hour, and how many of those they have.
 LONG_RATES = {"6h": 12, "1d": 48}
 LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
-
-#: The method of an engine, where a model has several.
-METHOD = "engine:vllm_specdec_method:info"
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -85,7 +77,7 @@ def groups() -> Iterator[Group]:
     yield Group("vllm-specdec.instances", tuple(_instances()), LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
-    yield from _split("speedup", _speedup())
+    yield from _split("speedup", speedup.records())
 
 
 def _split(name: str, records: Iterable[Record], interval: str = "") -> Iterator[Group]:
@@ -274,197 +266,3 @@ def _advice() -> Iterator[Record]:
         "model:vllm_specdec_basis:engines",
         f"count by ({MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
     )
-
-
-#: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
-_REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
-_GUESSED = "model:vllm_specdec_guessed_speedup:min"
-#: The speedup of each engine that is unknown, but in all probability a loss.
-_PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
-#: Tokens of engines with a known speedup, and the time of plain decoding for them.
-_TOKENS, _SPENT = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
-_MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
-    f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{LOOK_BACK}]))'
-    for basis in ("measured", "calibrated", "observed", "modelled")
-)
-#: Whether an interval includes 1, and what a measurement says, decided or not.
-_UNKNOWN = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1'
-_ANY_MEASURED = (
-    f'sum without (window) (last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{LOOK_BACK}]))'
-    " or sum without (basis, window) "
-    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", window="5m"}}[{LOOK_BACK}]))'
-)
-
-
-def _speedup() -> Iterator[Record]:
-    """Yield what says whether speculation pays, each after what it is made of."""
-    yield from _of_each_engine()
-    yield from _of_models()
-    yield from _by_method(_ENGINE)
-    yield from _over_hours()
-    yield from _guesses()
-    yield from _by_load()
-
-
-def _of_each_engine() -> Iterator[Record]:
-    look = LOOK_BACK
-    for term in ("fixed", "per_request"):
-        learned = (
-            f'sum without (term) (last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}]))'
-        )
-        off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
-        yield Record(
-            f"model:vllm_specdec_plain_step_{term}_seconds:avg",
-            f"avg by ({MODEL}) ({learned} and ignoring (state) ({off}))",
-            why="The learned time of a step on replicas of the model without speculation."
-            if term == "fixed"
-            else "",
-        )
-
-    def last(name: str) -> str:
-        return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
-
-    covered = last("coverage_ratio")
-    plain = (
-        f"({last('mean_batch_size')} * on ({MODEL}) group_left () "
-        f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({MODEL}) group_left () "
-        "model:vllm_specdec_plain_step_fixed_seconds:avg)"
-    )
-    yield Record(
-        _REPLICA,
-        f"({plain}\n/ ({last('step_seconds')} > 0)\n"
-        f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
-        f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
-        why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
-        "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
-    )
-    yield Record(
-        _PROBABLE,
-        f"exp(avg without (bound) (ln(last_over_time(vllm_specdec_speedup_interval[{look}]))))\n"
-        f"and ignoring (verdict) ({_UNKNOWN})\n"
-        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({MODEL}) group_left () "
-        f"{threshold('probable_loss_probability')})",
-        why="The middle of an interval that includes 1, where speculation loses in all probability.",
-    )
-    yield Record(
-        _ENGINE,
-        f"{_MEASURED}\nor\n{_REPLICA}\nor\n{_PROBABLE}\nor\n{_CALIBRATED}\nor\n{_OBSERVED}\nor\n{_MODELLED}",
-        why="Speedup of all output by the best basis: a baseline, a replica without speculation, calibrate, own steps, a model. "
-        "Absent while it is not known whether speculation pays, unless it probably loses: that replaces the estimate before at once.",
-    )
-
-
-def _of_models() -> Iterator[Record]:
-    judged, losing = "model:vllm_specdec_judged_drafts:rate5m", "model:vllm_specdec_losing_drafts:rate5m"
-    generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
-    yield Record(
-        _TOKENS,
-        f"sum by ({MODEL}) (({generated} and {_ENGINE}) > 0)",
-        why="Tokens of engines with a known speedup, and their time in plain tokens: the quotient "
-        "is the speedup of any number of engines.",
-    )
-    yield Record(_SPENT, f"sum by ({MODEL}) (({generated} > 0) / {_ENGINE})")
-    yield Record(
-        judged,
-        f"sum by ({MODEL}) ({drafts} and {_ENGINE})",
-        why="Drafts of engines with a known speedup, and those made while speculation lost.",
-    )
-    yield Record(
-        losing,
-        f"sum by ({MODEL}) ({drafts} * ({_ENGINE} < bool on ({MODEL}) group_left () "
-        f"{threshold('harmful_speedup')}))",
-    )
-    yield Record(SPEEDUP, f"{_TOKENS} / {_SPENT}")
-    yield Record(
-        CERTAIN_SPEEDUP,
-        f"{SPEEDUP}\nand {enough('model', '5m')}",
-        why="The speedup while there are enough drafts to judge by.",
-    )
-
-
-def _over_hours() -> Iterator[Record]:
-    for window in ("30m", "1h"):
-        yield Record(
-            f"model:vllm_specdec_speedup:ratio_rate{window}",
-            f"avg_over_time({_TOKENS}[{window}]) / avg_over_time({_SPENT}[{window}])",
-            why="Both sides are means of rates over the same time, so this is a ratio of sums."
-            if window == "30m"
-            else "",
-        )
-    yield Record(
-        "model:vllm_specdec_speedup:ratio_rate1d",
-        f"sum_over_time({_TOKENS}[1d:15m]) / (sum_over_time({_SPENT}[1d:15m]) > 0)",
-        why="Weighted by traffic: what thin traffic at night cannot show, the day has shown.",
-    )
-
-
-def _guesses() -> Iterator[Record]:
-    look = LOOK_BACK
-    estimated = f'last_over_time(vllm_specdec_estimated_speedup{{window="5m"}}[{look}])'
-    yield Record(
-        _GUESSED,
-        f"min by ({MODEL}) ((\n"
-        f"  ({_ANY_MEASURED} or max without (basis, window) ({estimated})) and ignoring (verdict) ({_UNKNOWN})\n"
-        f"  or {_OBSERVED} or {_MODELLED}\n"
-        f") unless {_REPLICA})",
-        why="A guess: an estimate that is neither measured nor calibrated, whatever its interval, or any speedup whose interval "
-        "includes 1. It disables nothing and does not silence the published rule.",
-    )
-    yield Record(
-        PROVEN_SPEEDUP,
-        f"{CERTAIN_SPEEDUP}\nunless {_GUESSED}",
-        why="The speedup while no engine has but a guess.",
-    )
-    yield Record(
-        KNOWN_SPEEDUP,
-        f"{SPEEDUP}\nor\n"
-        f"(last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
-        why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
-    )
-    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({_MEASURED})")
-    yield Record(
-        "model:vllm_specdec_payoff_beneficial:min",
-        f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{look}]))',
-        why="1 if the payoff of every engine is beneficial.",
-    )
-
-
-def _by_load() -> Iterator[Record]:
-    running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = f"and {SPEEDUP} >= {threshold('beneficial_speedup')}\nand {enough('model', '30m')}"
-    yield Record(
-        "model:vllm_specdec_beneficial_requests_running:avg5m",
-        f"{running}\n{beneficial}",
-        why="Load and K at which speculation was beneficial, and load at which it lost: for Reenable.",
-    )
-    yield Record(
-        "model:vllm_specdec_beneficial_num_speculative_tokens:max",
-        f"model:vllm_specdec_num_speculative_tokens:max\n{beneficial}",
-    )
-    yield Record(
-        "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand {SPEEDUP} < {threshold('harmful_speedup')}\nand {enough('model', '30m')}",
-    )
-
-
-def _by_method(speedup: str) -> Iterator[Record]:
-    """Yield what is judged by method, for models that have several: their sum hides the one that loses.
-
-    Args:
-        speedup: the series of the speedup of each engine.
-    """
-
-    def total(expr: str) -> str:
-        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {METHOD})"
-
-    accepted, drafted, drafts = (
-        f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
-    )
-    generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = f"300 * {total(drafts)} >= on ({MODEL}) group_left () {threshold('advice_minimum_drafts')}"
-    yield Record(
-        "method:vllm_specdec_certain_acceptance:ratio_rate5m",
-        f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
-    )
-    judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
-    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")

@@ -188,6 +188,37 @@ def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offse
     return compare(level, sample(level, window, offset), ">=", name)
 
 
+def labelled(name: str, **series: str) -> str:
+    """Return several series as one that tells them apart by a label.
+
+    Args:
+        name: of the label.
+        series: what each value of the label stands for; `_` is written as a blank.
+    """
+    return "\nor ".join(
+        f'label_replace({expr}, "{name}", "{value.replace("_", " ")}", "", "")'
+        for value, expr in series.items()
+    )
+
+
+#: Whether enough drafts were made to judge a model by, in five minutes, half an hour and an hour.
+ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
+    f"model:vllm_specdec_has_enough_drafts:bool{window}" for window in ("5m", "30m", "1h")
+)
+#: What says whether speculation should be off, by the label `measure`: values, and their limits.
+DECISIVE, DECISIVE_LIMIT = (f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold"))
+#: The smallest of those values over their limits: of the published rule, and of all. Below 1 it should be off.
+PUBLISHED_RULE, DISABLE_RULE = (
+    f"model:vllm_specdec_{which}_rule:ratio" for which in ("published", "disable")
+)
+#: It pays by more than a guess; by no more than a guess it may pay.
+KNOWN_TO_PAY, UNDECIDED = (f"model:vllm_specdec_is_{which}:bool" for which in ("known_to_pay", "undecided"))
+#: The published rule and a guess contradict each other.
+TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
+#: The method of an engine, where a model has several.
+METHOD = "engine:vllm_specdec_method:info"
+#: What is known of a model, by the label `verdict`.
+VERDICT = "model:vllm_specdec_verdict:info"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 #: The same where there are enough drafts to judge by.
@@ -288,3 +319,19 @@ def cause(query: str, form: str, words: str) -> str:
     """
     matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
     return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)
+
+
+def each(query: str, label: str, form: str) -> str:
+    """Return the template of all values of a query about the alert's model, each after the value of a label.
+
+    Args:
+        query: PromQL, with `MODEL` where the matchers of the model belong.
+        label: what tells the values apart.
+        form: how a value is written.
+    """
+    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
+    asked = f"printf `{query.replace('MODEL}', matchers + '}')}` {_MODEL_LABELS}"
+    one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
+    return (
+        f"{{{{ range $index, $one := {asked} | query }}}}{{{{ if $index }}}}, {{{{ end }}}}{one}{{{{ end }}}}"
+    )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}
+VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
 BY_HAND = {
     *(f"method:vllm_specdec_certain_{ratio}:ratio_rate5m" for ratio in ("acceptance", "speedup")),
@@ -28,8 +29,16 @@ BY_HAND = {
     "engine:vllm_specdec_probable_loss:last3m",
     "model:vllm_specdec_known_speedup:last1d",
     "model:vllm_specdec_restarts:count2h",
+    # Conditions and verdict: the cases of the alerts that they decide, and those below.
+    *(
+        name
+        for name in RECORDED
+        if ":bool" in name or "_rule:ratio" in name or ":vllm_specdec_decisive:" in name
+    ),
+    VERDICT,
     "instance:vllm_specdec_tap_unconnected:ratio_rate5m",
 }
+WITHOUT = Phase(20, drafts=0, acceptance=(), speedup=None, activity="off", step_fit=(0.01, 0.0005))
 LLAMA = f'{{model_name="{MODEL}", namespace="chat"}}'
 
 
@@ -160,6 +169,31 @@ def test_replicas_without_speculation_decide_no_measurement_that_is_open(
     world.engine(idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850")
     speedup = Query(18, "round(model:vllm_specdec_speedup:ratio_rate5m)", {LLAMA: 2.0} if decides else {})
     _verify(tmp_path, world, speedup)
+
+
+@pytest.mark.parametrize(
+    ("lives", "verdict"),
+    [
+        ([Phase(20, speedup=0.9)], "harmful"),
+        ([Phase(20, speedup=1.1)], "marginal"),
+        ([Phase(20, speedup=1.3)], "beneficial"),
+        ([Phase(20, speedup=None, guess=1.1)], "unknown"),
+        # The published rule says that it does not pay, and a guess that it does.
+        ([Phase(20, speedup=1.6, acceptance=(0.1, 0.02, 0.01))], "unknown"),
+        ([Phase(20, speedup=1.6, acceptance=(0.1, 0.02, 0.01), basis="measured")], "beneficial"),
+        # Its only speedup is that against a replica without speculation.
+        ([Phase(20, speedup=None, step_seconds=0.06), WITHOUT], "harmful"),
+        # One engine is unknown, the other gains.
+        ([Phase(20, speedup=None, guess=1.1), Phase(20, speedup=1.3, basis="measured")], "beneficial"),
+        ([idle(20)], None),
+    ],
+)
+def test_a_model_has_one_verdict(lives: list[Phase], verdict: str | None, tmp_path: Path) -> None:
+    world = World()
+    for index, life in enumerate(lives):
+        world.engine(life, instance=f"10.0.0.{index}:9850")
+    samples = {} if verdict is None else {f'{VERDICT}{LLAMA[:-1]}, verdict="{verdict}"}}': 1.0}
+    _verify(tmp_path, world, Query(18, VERDICT, samples), interval="3m")
 
 
 def test_the_objective_weighs_times_by_their_drafts(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _FOR_DASHBOARDS = (
     "instance:vllm_specdec_acceptance:ratio_rate5m",
     "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
     "model:vllm_specdec_coverage:ratio_rate5m",
+    "model:vllm_specdec_verdict:info",
     "model:vllm_specdec_drafts:rate1d",
     "model:vllm_specdec_accepted_tokens:rate1d",
 )
@@ -38,7 +39,7 @@ _FOR_DASHBOARDS = (
 _TEMPLATE_WORDS = frozenset(
     (
         *("humanize", "humanizePercentage", "humanizeDuration", "printf", "urlquery"),
-        *("query", "first", "value", "with", "else", "end"),
+        *("query", "first", "value", "label", "range", "if", "with", "else", "end"),
     )
 )
 _RECORD = re.compile(r"[a-z]+:\w+:\w+")
