@@ -122,7 +122,8 @@ def of_one_model(rank: Callable[[str], str]) -> list[Json]:
     for name, heading in LABELS.items():
         select = selector(before)
         ranked = f"min by ({name}) ({rank(select)} > 1)"
-        expr = f"query_result(sort({ranked} or max by ({name}) (99 + 0 * vllm_specdec_info{{{select}}})))"
+        rest = f"max by ({name}) (99 + 0 * last_over_time(vllm_specdec_info{{{select}}}[1h]))"
+        expr = f"query_result(sort({ranked} or {rest}))"
         queries.append(query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False))
         before.append(name)
     return [datasource(), *queries, window(), filters()]

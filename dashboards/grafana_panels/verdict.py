@@ -76,7 +76,7 @@ def of_models() -> str:
 def harm(select: str = MODELS) -> str:
     """Return a number by which models come in ascending order, the worst first: by code, then by speedup."""
     code, fast = (f"model:vllm_specdec_{name}{{{select}}}" for name in (STATE, "speedup:ratio_rate5m"))
-    return f"({code} + 0.01 * clamp_max({fast}, 50) or {code})"
+    return f"({code} + 0.01 * clamp_max({fast}, 50) or {code} + 0)"
 
 
 def since() -> str:
