@@ -213,7 +213,7 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() == {"Verdict", "Acceptance", "Length", "TPOT"}
+        assert row.keys() == {"Verdict", "Since", "Acceptance", "Length", "TPOT", "Rank"}
         assert row["Verdict"] == "NO EXPORTER"
         for column in ("Acceptance", "Length"):
             assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
