@@ -223,7 +223,6 @@ models = joined_table(
         Column("Since", verdict.since(), "s", 1, 70),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 90),
         Column("Length", NOW.length(), decimals=2, width=65),
-        Column("Break-even", BREAK_EVEN, decimals=2, width=90),
         Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 60, _K_WORDS),
         Column("Gain", todo(), "percentunit", 0, 55),
         Column(_ASKED, calibrate()),
@@ -233,15 +232,15 @@ models = joined_table(
     hidden=links.CHOSEN,
     overrides=[
         named("Cluster", custom__width=55),
-        named("Namespace", custom__width=85),
+        named("Namespace", custom__width=92),
         named("Model", custom__cellOptions=WRAPPED),
-        named("Do", custom__width=90),
+        named("Do", custom__width=105),
         named(_ASKED, custom__hidden=True),
         *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do")),
     ],
     no_value=f"no model: {SEE}",
     ranked=links.named_or_any(f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"),
-    rows=11,
+    rows=12,
 )
 
 history: list[Panel] = [

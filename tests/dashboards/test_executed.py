@@ -239,7 +239,7 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
     assert {(row["Verdict"], row["K"]) for row in rows.values()} == {("BENEFICIAL", "3")}
-    for column, value in (("Acceptance", 0.61), ("Length", 2.83), ("Break-even", 1.68)):
+    for column, value in (("Acceptance", 0.61), ("Length", 2.83)):
         assert [float(row[column]) for row in rows.values()] == pytest.approx([value] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
