@@ -36,10 +36,6 @@ EXPORTERS = (
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 
 
-#: Engines that answered within an hour.
-SEEN = f"last_over_time(vllm_specdec_info{{{MODELS}}}[1h])"
-
-
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
     """Return the sum of an expression, of everything or by labels."""
     return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
@@ -181,18 +177,16 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{parts} / ({whole} > 0)"
 
 
-def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
+def harmonic(value: str, weight: str, by: str = "") -> str:
     """Return a ratio of sums from ratios whose numerators are known: their sum over that of the denominators.
 
     Args:
-        value: the ratio, one series for each engine and each value of its own label.
+        value: the ratio, one series for each engine.
         weight: its numerator, one series for each engine.
         by: labels to keep.
-        own: the label that only the ratio has, which then has no window.
     """
-    match = f"ignoring ({own}, window) group_left ()" if own else ""
-    made = total(f"0 * {value} + {match} {weight}", by)
-    spent = total(f"1 / ({value} > 0) * {match} {weight}", by)
+    made = total(f"0 * {value} + {weight}", by)
+    spent = total(f"1 / ({value} > 0) * {weight}", by)
     return f"{made} / ({spent} > 0)"
 
 
