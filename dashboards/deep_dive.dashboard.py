@@ -31,7 +31,7 @@ engines = joined_table(
         code("Quality", verdict.quality(IDENTITY), verdict.QUALITIES, 85),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
-        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 70),
+        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
         Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50),
         Column(
             "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
