@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 EMPTY = {
     ("overview", "What is missing"): "nothing is",
     ("overview", "Firing alerts"): "none fires",
-    ("deep-dive", "Latency against the baseline"): "none is recorded",
     ("exporter", "Failed polls by reason"): "none does",
 }
 #: Pictures that differ from others in data alone, which nothing here would notice.
