@@ -86,7 +86,7 @@ def _of_models() -> str:
 
 
 def _unwatched() -> Iterator[Record]:
-    """Yield ratios of the models that no exporter watches, from the series of vLLM and SGLang.
+    """Yield ratios of the models that no exporter watches now, from the series of vLLM and SGLang.
 
     By the name of the model alone: the exporter and the server may be scraped with different labels. SGLang's
     are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
@@ -103,7 +103,7 @@ def _unwatched() -> Iterator[Record]:
     k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
     same_k = f"(min by ({MODEL}) ({k}) == max by ({MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
-    alone = f"unless on (model_name) {_SEEN}"
+    alone = f"unless on (model_name) {_last('info')}"
     yield Record(
         "model:vllm_specdec_unwatched_acceptance:ratio_rate5m",
         f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1)) {alone}",
