@@ -12,7 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import mixin
-from alert_rules import activity, availability, decisions, harm, objective, quality, recording, requests
+from alert_rules import (
+    activity,
+    availability,
+    boards,
+    decisions,
+    harm,
+    objective,
+    quality,
+    recording,
+    requests,
+)
 from alert_rules.catalogue import catalogue
 from alert_rules.yaml_text import document
 from generated import bring_up_to_date
@@ -34,6 +44,7 @@ FILES = {
     ),
     "activity.yml": ("Does speculation run as configured?", activity.groups()),
     "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
+    "boards.yml": ("What only the dashboards read.", tuple(boards.groups())),
     "requests.yml": (
         "Do single requests lose by speculation, and does their observation work?",
         tuple(requests.groups()),

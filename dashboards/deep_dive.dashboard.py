@@ -1,4 +1,4 @@
-"""Deep dive: why one model gains or loses. With two models chosen, it compares them."""
+"""Deep dive: why one model gains or loses: at first the one that loses most."""
 
 from __future__ import annotations
 
@@ -20,22 +20,18 @@ def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int
 engines = joined_table(
     "Engines",
     "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
-    {
-        CLUSTER: "Cluster",
-        "namespace": "Namespace",
-        "pod": "Pod",
-        "instance": "Instance",
-        "target": "Server",
-        "model_name": "Model",
-        "engine": "Engine",
-    },
+    {**variables.PLACES, "target": "Server", "model_name": "Model", "engine": "Engine"},
     [
-        code("Verdict", verdict.of_engines(IDENTITY), verdict.VERDICTS, 130),
+        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 130),
         Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
+        *(
+            Column(word, total(metric("speedup_interval", bound=bound), IDENTITY), decimals=2, width=60)
+            for word, bound in (("From", "low"), ("To", "high"))
+        ),
         code("Quality", verdict.quality(IDENTITY), verdict.QUALITIES, 85),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
-        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 70),
+        Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
         Column("K", total(metric("num_speculative_tokens"), IDENTITY), decimals=0, width=50),
         Column(
             "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
@@ -48,7 +44,7 @@ engines = joined_table(
         named("Namespace", custom__width=95),
         named("Pod", custom__width=100, custom__cellOptions=WRAPPED),
         named("Engine", custom__width=65),
-        named("Model", custom__cellOptions=WRAPPED),
+        named("Model", custom__hidden=True),
         named(
             "Instance",
             custom__width=125,
@@ -59,7 +55,8 @@ engines = joined_table(
                     "instance",
                     "Instance",
                     ("datasource", CLUSTER, "namespace", "model_name", "window"),
-                )
+                ),
+                {"targetBlank": True, "title": "Status page", "url": "http://${__data.fields.Instance}/"},
             ],
         ),
     ],
@@ -74,7 +71,7 @@ dashboard = Dashboard(
     description="Why does a model gain or lose, and what should be changed: K, method or load?",
     page="tuning.md",
     sections=[
-        ("", [engines]),
+        ("", [engines, latency.load_or_drafts, acceptance.by_pod]),
         ("Which K?", choice_of_k.which_k),
         ("Where in a draft are tokens lost?", acceptance.by_position),
         ("Has acceptance changed?", acceptance.changes),
@@ -82,6 +79,7 @@ dashboard = Dashboard(
         ("Latency", latency.latency),
         ("Load", latency.load),
     ],
-    variables=variables.of_models(),
+    folded=("Cost", "Latency", "Load"),
+    variables=variables.of_one_model(verdict.harm),
     marks=annotations.marks(),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from grafana_panels import annotations, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import A_MINUTE, colored, fixed, named, word_mapping
+from grafana_panels.field import A_MINUTE, COUNT, colored, fixed, named, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
 from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
 from grafana_panels.table import Column, joined_table
-from grafana_panels.variables import TARGETS
+from grafana_panels.variables import PLACES, TARGETS
 from grafana_panels.verdict import VERDICTS
 from mixin import CLUSTER
 
@@ -114,7 +114,6 @@ polls: list[Panel] = [
         unit="s",
         least=0,
         no_value="no poll within the range",
-        width=8,
     ),
     TimeSeries(
         title="Scrape duration",
@@ -127,21 +126,6 @@ polls: list[Panel] = [
         least=0,
         overrides=colored({"slowest": BLUE, "mean": SKY}),
         no_value="no exporter is scraped",
-        width=8,
-    ),
-    TimeSeries(
-        title="Samples per scrape",
-        description="Depends on engines, K and windows. If it grows otherwise: report a bug.",
-        targets=[
-            over_time(f"max({process('scrape_samples_scraped')})", "largest"),
-            over_time(f"sum({process('scrape_samples_scraped')})", "all"),
-        ],
-        unit="short",
-        decimals=0,
-        least=0,
-        overrides=colored({"largest": BLUE, "all": GREY}),
-        no_value="no exporter is scraped",
-        width=8,
     ),
     TimeSeries(
         title="Engine restarts and inconsistent samples, 1 h",
@@ -150,9 +134,7 @@ polls: list[Panel] = [
             over_time(f"sum(increase({series('engine_resets_total')}[1h]))", "restarts"),
             over_time(f"sum(increase({series('inconsistent_samples_total')}[1h]))", "inconsistent"),
         ],
-        unit="short",
-        decimals=0,
-        least=0,
+        **COUNT,
         soft_most=1,
         overrides=colored({"restarts": ORANGE, "inconsistent": GREY}),
         no_value="none",
@@ -179,13 +161,7 @@ tables: list[Panel] = [
     joined_table(
         "Exporters and servers",
         "Each exporter with the servers that it polls, the worst first.",
-        {
-            CLUSTER: "Cluster",
-            "namespace": "Namespace",
-            "pod": "Pod",
-            "instance": "Instance",
-            "target": "Server",
-        },
+        {**PLACES, "target": "Server"},
         [
             Column("State", ANSWERS, mappings=STATES, filled=True, width=170),
             Column(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana_panels import annotations, links, variables, verdict, vllm
+from grafana_panels import annotations, links, variables, verdict
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import (
@@ -11,12 +11,13 @@ from grafana_panels.field import (
     RATIO,
     TIMES,
     fixed,
+    matching,
     named,
     threshold_lines,
     unlisted,
     word_mapping,
 )
-from grafana_panels.palette import AMBER, GREY, PALE_SKY, VERMILION
+from grafana_panels.palette import AMBER, BLUE, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
 from grafana_panels.promql import (
     BREAK_EVEN,
@@ -24,18 +25,18 @@ from grafana_panels.promql import (
     IDENTITY,
     MODEL,
     MODEL_LEGEND,
-    SEEN,
     WATCHDOG,
     Flow,
     agreed,
     metric,
+    or_without_rules,
+    recorded,
     renamed,
     speedup,
-    threshold,
     total,
 )
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
-from grafana_panels.variables import MODELS, TARGETS
+from grafana_panels.variables import LABELS, MODELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
 
@@ -46,8 +47,8 @@ SEVERITIES = {1: (CRITICAL, VERMILION), 2: (WARNING, AMBER), 3: (INFO, PALE_SKY)
 #: Down is one tile, and without a verdict is one: with one for each state the letters would be too small to be read.
 SUMS = {
     1: ("✖ DOWN", verdict.VERDICTS[1][1]),
-    **{code: verdict.VERDICTS[code] for code in range(2, 8)},
-    8: ("NO VERDICT", GREY),
+    **{code: verdict.VERDICTS[code] for code in range(2, 9)},
+    9: ("NO VERDICT", GREY),
 }
 _K_WORDS = word_mapping({verdict.MIXED: ("mixed K", GREY)})
 
@@ -59,25 +60,23 @@ def missing(text: str, condition: str, label: str = "") -> str:
 
 
 #: What a person should do before anything else, each in one sentence.
-MISSING = "\nor ".join(
-    (
-        missing(
-            "No exporter: let Prometheus scrape port 9850.", f"vector(1) unless on () group({EXPORTERS})"
-        ),
-        missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
-        missing("vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"),
-        missing("No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"),
-        missing(
-            "Method unknown: set --spec.config.",
-            f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
-        ),
-        missing("Speedup unknown: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
-        missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
-    )
+MISSING = (
+    missing("No exporter: let Prometheus scrape port 9850.", f"vector(1) unless on () group({EXPORTERS})"),
+    missing("Exporter $1 is down: see its log.", f"{EXPORTERS} == 0", "instance"),
+    missing("vLLM of $1 is down: see its log.", f"{metric('up', TARGETS)} == 0", "instance"),
+    missing("No traffic: send requests.", f"min({metric('activity', state='idle')}) == 1"),
+    missing(
+        "Method unknown: set --spec.config.",
+        f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
+    ),
+    missing("Speedup unknown: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
+    missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
 )
+_ADVISED = "recommended_num_speculative_tokens"
+#: Heading of the hidden column whose query says what to do.
+_ASKED = "Asked"
 SEE = "see What is missing"
-#: Hours that all engines have saved in a day.
-_WON = f"sum(sum_over_time(({metric('speedup')} - 1)[1d:10m])) / 6"
+FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
 #: Of models whose budget is known for an hour: before, it is always full.
 _LEFT = f"model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d]"
@@ -89,11 +88,66 @@ def outcome(word: str, hours: str) -> str:
     return f'label_replace({hours}, "outcome", "{word}", "", "")'
 
 
+def won(record: str, by: str = "") -> str:
+    """Return the hours of engines that speculation has saved in a day; an engine without requests saves none."""
+    return total(f"sum_over_time({recorded(f'{record}:sum')}[1d:5m]) / 12", by)
+
+
+_WON = won("saved_engines")
+
+
+def todo() -> str:
+    """Return the gain of the advised K where it is another, with a label that says what to do."""
+    k, advised = (recorded(name) for name in ("num_speculative_tokens:max", f"{_ADVISED}:median"))
+    # The labels must come last in the alphabet: Prometheus 2.42 loses those behind them.
+    parts = (
+        f'count_values by ({MODEL}) ("x", {k} != {advised})',
+        f'count_values by ({MODEL}) ("y", {advised})',
+    )
+    joined = f'label_join({parts[0]} * on ({MODEL}) group_left (y) {parts[1]}, "do", " to ", "x", "y")'
+    for word, pattern in (("off", ".* to 0"), ("K $1", "([0-9].*)")):
+        joined = f'label_replace({joined}, "do", "{word}", "do", "{pattern}")'
+    gain = recorded("advised_speedup:ratio")
+    return f"sum by ({MODEL}, do) ({joined}) * on ({MODEL}) group_left () ({gain} - 1)"
+
+
+def calibrate() -> str:
+    """Return what to do about a verdict that is unknown."""
+    unknown = f"max by ({MODEL}) ({metric('payoff', verdict='unknown')} == 1)"
+    known = metric(_ADVISED)
+    return f'label_replace({unknown} unless on ({MODEL}) {known}, "do", "run calibrate", "", "")'
+
+
 first_line: list[Panel] = [
+    Stat(
+        title="Monitoring",
+        description="Whether exporters, servers and rules answer, how old data is, and the weakest basis.",
+        targets=[
+            now(
+                f"min({EXPORTERS} or {metric('up', TARGETS)}) and on () {WATCHDOG}\nor on () vector(0)",
+                "monitoring",
+            ),
+            now(f"max(time() - {metric('last_success_timestamp_seconds', TARGETS)})", "oldest data"),
+            now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
+            now(f"min({verdict.basis(MODEL)})", "basis"),
+        ],
+        text="value_and_name",
+        unit="s",
+        decimals=0,
+        background=True,
+        overrides=[
+            named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
+            named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
+            named("basis", mappings=word_mapping(verdict.BASES)),
+        ],
+        no_value="no exporter",
+        width=24,
+        rows=3,
+    ),
     Stat(
         title="Models by verdict",
         description="How many models have each verdict. The table below has them by name.",
-        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 8))', "{{verdict}}")],
+        targets=[now(f'count_values("verdict", clamp({verdict.of_models()}, 1, 9))', "{{verdict}}")],
         text="value_and_name",
         unit="short",
         decimals=0,
@@ -107,22 +161,25 @@ first_line: list[Panel] = [
             {"id": "organize", "options": {"indexByName": {str(code): code for code in SUMS}}},
         ],
         no_value="NO MODEL",
-        width=10,
+        width=9,
     ),
     Stat(
         title="Time won or lost, 24 h",
-        description="Engine time that speculation saved or cost. Multiply by the GPUs of an engine.",
+        description="Hours of busy engines, and the ends of the interval, also of unknown models.",
         targets=[
             now(
                 f"{outcome('won', f'{_WON} >= 0')}\nor {outcome('lost', f'-({_WON}) > 0')}\n"
                 f"or on () {outcome('nothing yet', _NOTHING_WON)}",
                 "{{outcome}}",
-            )
+            ),
+            now(won("least_saved_engines"), "at least"),
+            now(won("most_saved_engines"), "at most"),
         ],
         text="value_and_name",
         unit="h",
         decimals=1,
         no_value="needs the exporter",
+        width=6,
     ),
     Stat(
         title="Error budget left (30 d)",
@@ -135,72 +192,57 @@ first_line: list[Panel] = [
         "What is missing",
         "What to do before the other panels are complete.",
         {"sentence": "What to do"},
-        [Column("Value", MISSING)],
-        overrides=[named("Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
+        [Column(f"Value {number}", sentence) for number, sentence in enumerate(MISSING)],
+        overrides=[matching("^Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
         no_value="nothing",
         header=False,
-        width=6,
+        width=5,
         rows=4,
     ),
 ]
 
 
-def alerts() -> str:
-    """Return how many alerts concern each model; of one that is down, those of its exporter and namespace, too."""
-    own = f"count by ({MODEL}) (max by ({ALERT}) ({FIRING})) and on ({MODEL}) {SEEN}"
-    down = f"{SEEN} unless on ({MODEL}) {metric('info')}"
-    counts = [f'label_replace({own}, "of", "model", "", "")']
-    for place, matchers in (
-        (f"{CLUSTER}, namespace, instance", ',model_name=""}'),
-        (f"{CLUSTER}, namespace", ',model_name="",instance=""}'),
-    ):
-        count = f"count by ({place}) (max by ({ALERT}) ({FIRING.replace('}', matchers)}))"
-        counts.append(f"{count} * on ({place}) group_right () group by ({place}, model_name) ({down})")
-    return total("\nor ".join(counts), MODEL)
-
-
 models = joined_table(
     "Models",
-    "Worst first. Since: how long the verdict stands. Loses: probability, of the worst engine.",
-    {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"},
+    "Worst first, with the interval. Since: how long the verdict stands. Do: click.",
+    {**LABELS, "do": "Do"},
     [
         Column(
             "Verdict",
-            links.named_or_all(verdict.of_models()),
+            verdict.of_models(),
             mappings=word_mapping(verdict.VERDICTS),
             filled=True,
-            width=170,
+            width=165,
         ),
-        Column("Speedup", speedup(MODEL), "suffix:×", 2, 75),
-        Column("Loses", total(metric("loss_probability"), MODEL, "max"), "percentunit", 0, 60),
+        Column("Speedup", FAST, "suffix:×", 2, 75),
+        *(
+            Column(word, total(metric("speedup_interval", bound=bound), MODEL, found), decimals=2, width=50)
+            for word, bound, found in (("From", "low", "min"), ("To", "high", "max"))
+        ),
         Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=85),
-        Column("Since", verdict.since(), "s", 1, 75),
+        Column("Since", verdict.since(), "s", 1, 70),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 90),
         Column("Length", NOW.length(), decimals=2, width=65),
-        Column("Break-even", BREAK_EVEN, decimals=2, width=90),
-        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 70, _K_WORDS),
-        Column(
-            "Advised", verdict.k_of("recommended_num_speculative_tokens", MODEL), "short", 0, 75, _K_WORDS
-        ),
-        Column("TPOT", vllm.time_per_output_token(MODEL, "5m"), "s", 1, 65),
-        Column("Alerts", alerts(), decimals=0, width=60),
+        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 60, _K_WORDS),
+        Column("Gain", todo(), "percentunit", 0, 55),
+        Column(_ASKED, calibrate()),
+        Column("TPOT", recorded("time_per_output_token_seconds:rate5m") + " + 0", "s", 1, 65),
+        Column("Won, 24 h", won("saved_engines", MODEL), "h", 1, 80),
     ],
     hidden=links.CHOSEN,
     overrides=[
-        named("Cluster", custom__width=65),
-        named("Namespace", custom__width=95),
-        named("Model", links=[links.to_model("Deep dive")]),
+        named("Cluster", custom__width=55),
+        named("Namespace", custom__width=92),
+        named("Model", custom__cellOptions=WRAPPED),
+        named("Do", custom__width=105),
+        named(_ASKED, custom__hidden=True),
+        *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do")),
     ],
     no_value=f"no model: {SEE}",
-    sort=("Verdict", False),
-    rows=6,
+    ranked=links.named_or_any(f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"),
+    rows=12,
 )
 
-#: Since when alerts fire: when they were pending last, or of those that never were within a day, active.
-FIRES_SINCE = (
-    f"max by ({ALERT}) (max_over_time(timestamp({FIRING.replace('firing', 'pending')})[1d:1m]) and on ({ALERT}) {FIRING})\n"
-    f"or max by ({ALERT}) (ALERTS_FOR_STATE and ignoring (alertstate) {FIRING})"
-)
 history: list[Panel] = [
     StateTimeline(
         title="Verdict over time",
@@ -209,25 +251,24 @@ history: list[Panel] = [
         mappings=word_mapping(verdict.VERDICTS),
         no_value=f"no model: {SEE}",
         legend=False,
-        rows=5,
+        width=24,
+        rows=8,
     ),
     joined_table(
         "Firing alerts",
-        "Critical first, and how long each has fired. Click one for rule and runbook.",
+        "Critical first, and how long the condition has held. Click one for rule and runbook.",
         {
             "severity": "Severity",
             "alertname": "Alert",
-            CLUSTER: "Cluster",
-            "namespace": "Namespace",
-            "model_name": "Model",
+            **LABELS,
             "instance": "Instance",
             "engine": "Engine",
         },
         [
             Column(
-                "For",
+                "Active for",
                 renamed(
-                    f"time() - ({FIRES_SINCE})",
+                    f"time() - max by ({ALERT}) (ALERTS_FOR_STATE and ignoring (alertstate) {FIRING})",
                     "severity",
                     {word: str(code) for code, (word, _) in SEVERITIES.items()},
                 ),
@@ -245,25 +286,25 @@ history: list[Panel] = [
                 custom__width=275,
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
-            *(named(name, custom__hidden=True) for name in ("Namespace", "Instance", "Engine")),
         ],
         no_value="no alert fires (needs exporter and rules)",
         sort=("Severity", False),
-        width=12,
-        rows=5,
+        rows=7,
     ),
     TimeSeries(
         title="Speedup",
         description="Of all output, over that without speculation. Harmful: lower K, or disable.",
         targets=[
-            over_time(speedup(MODEL), MODEL_LEGEND),
-            over_time(agreed(threshold("harmful_speedup")), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-            over_time(agreed(threshold("beneficial_speedup")), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
+            over_time(FAST, MODEL_LEGEND),
+            over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+            over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
         ],
         **TIMES,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",
-        rows=6,
+        listed=True,
+        width=24,
+        rows=7,
     ),
     TimeSeries(
         title="Acceptance length and break-even",
@@ -275,7 +316,9 @@ history: list[Panel] = [
         **LENGTH,
         overrides=[threshold_lines(VERMILION), unlisted("break-even")],
         no_value=f"no drafts: {SEE}",
-        rows=6,
+        listed=True,
+        width=24,
+        rows=7,
     ),
 ]
 

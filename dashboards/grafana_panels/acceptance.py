@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from .field import LENGTH, LIMIT, NOTHING, RATIO, colored, fixed, named, positions, threshold_lines, unlisted
-from .palette import BLUE, GREY, POSITIONS, SKY, VERMILION
+from .field import (
+    A_THIRD,
+    LENGTH,
+    LIMIT,
+    NOTHING,
+    RATIO,
+    band,
+    colored,
+    fixed,
+    named,
+    positions,
+    threshold_lines,
+    unlisted,
+)
+from .palette import BLUE, GREY, POSITIONS, VERMILION
 from .panel import Heatmap, Panel, PromTarget, TimeSeries, buckets, over_time
 from .promql import (
     BREAK_EVEN,
@@ -15,10 +28,10 @@ from .promql import (
     agreed,
     conditional,
     metric,
+    recorded,
     survival,
-    threshold,
+    total,
 )
-from .variables import MODELS
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.
 CALM = 0.02
@@ -27,9 +40,14 @@ HUES = positions(POSITIONS, GREY)
 BY_MODEL = Flow(MODEL)
 
 
+def rates(counter: str) -> str:
+    """Return the rates of a counter of each engine."""
+    return f"rate({metric(f'{counter}_total')}[{INTERVAL}])"
+
+
 def threshold_line(name: str, words: str) -> PromTarget:
     """Return the query of a threshold by model, where it is not 0; nothing is below that."""
-    return over_time(agreed(f"({threshold(name)} > 0)"), f"{LIMIT}{words} {MODEL_LEGEND}")
+    return over_time(agreed(name), f"{LIMIT}{words} {MODEL_LEGEND}")
 
 
 def in_order(shares: str) -> str:
@@ -47,9 +65,7 @@ by_position: list[Panel] = [
         ],
         **RATIO,
         overrides=[*HUES, threshold_lines(VERMILION)],
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     TimeSeries(
         title="Conditional acceptance by position",
@@ -57,9 +73,7 @@ by_position: list[Panel] = [
         targets=[over_time(in_order(conditional()), "position {{position}}")],
         **RATIO,
         overrides=HUES,
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     Heatmap(
         title="Accepted tokens per draft",
@@ -68,30 +82,23 @@ by_position: list[Panel] = [
         unit="percentunit",
         label="accepted",
         whole=True,
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
 ]
 
 
 def day_before() -> TimeSeries:
-    """Return the panel of the length beside the day before, with its band; of one model only."""
-    drafts = f"model:vllm_specdec_drafts:rate1d{{{MODELS}}} offset 6h"
-    accepted = f"model:vllm_specdec_accepted_tokens:rate1d{{{MODELS}}} offset 6h"
-    series = f"model:vllm_specdec_mean_acceptance_length:ratio_rate5m{{{MODELS}}}"
-    single = f"on () count({drafts}) == 1"
-    middle = f"(1 + sum({accepted}) / (sum({drafts}) > 0) and {single})"
-    least, deviation = f"{CALM} * {middle}", f"3 * max(stddev_over_time({series}[1d] offset 6h))"
-    width = f"({deviation} > {least} or {least})"
+    """Return the panel of the length beside the day before, with its band."""
+    series = f"{recorded('mean_acceptance_length:ratio_rate5m')}[1d] offset 6h"
+    middle = f"avg_over_time({series})"
+    width = f"(3 * stddev_over_time({series}) > {CALM} * {middle} or {CALM} * {middle})"
     before = [
         f"sum(rate({metric(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
     ]
-    band = {"custom__lineWidth": 0, "color": fixed(SKY)}
     return TimeSeries(
         title="Acceptance length, compared with the day before",
-        description="Band: usual until 6 h ago. Below it: look for a release. Choose one model.",
+        description="Band: usual until 6 h ago. Below it: look for a release.",
         targets=[
             over_time(Flow().length(), "now"),
             over_time(f"1 + {before[0]} / ({before[1]} > 0)", "a day ago"),
@@ -101,19 +108,32 @@ def day_before() -> TimeSeries:
         **LENGTH,
         overrides=[
             *colored({"now": BLUE}),
-            named(
-                "a day ago",
-                color=fixed(GREY),
-                custom__lineStyle={"fill": "dash", "dash": [4, 4]},
-                custom__lineWidth=1,
-            ),
-            named("usual, at most", **band, custom__fillOpacity=20, custom__fillBelowTo="usual, at least"),
-            named("usual, at least", **band),
+            named("a day ago", color=fixed(GREY), custom__lineWidth=1),
+            *band("usual, at most", "usual, at least"),
         ],
         no_value="no drafts, or no history yet",
         width=8,
         rows=9,
     )
+
+
+by_pod = TimeSeries(
+    title="Acceptance by pod",
+    description="One pod below its peers: compare K, version and traffic. Least first: the outlier.",
+    targets=[
+        over_time(
+            f"{total(rates('accepted_tokens'), 'pod, instance, engine')} / ({total(rates('draft_tokens'), 'pod, instance, engine')} > 0)",
+            "{{pod}} {{instance}} {{engine}}",
+        ),
+        over_time(BY_MODEL.acceptance(), "all"),
+    ],
+    **RATIO,
+    color={"mode": "palette-classic"},
+    overrides=[named("all", color=fixed(GREY), custom__lineWidth=4)],
+    no_value=NOTHING,
+    listed=True,
+    rows=9,
+)
 
 
 changes: list[Panel] = [
@@ -124,13 +144,10 @@ changes: list[Panel] = [
             over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
             threshold_line("disable_acceptance_ratio", "disable below"),
             threshold_line("poor_acceptance_ratio", "poor below"),
-            threshold_line("healthy_acceptance_ratio", "healthy from"),
         ],
         **RATIO,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "disable", "poor")],
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     TimeSeries(
         title="Acceptance length and break-even",
@@ -142,9 +159,7 @@ changes: list[Panel] = [
         ],
         **LENGTH,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     day_before(),
 ]

@@ -37,7 +37,7 @@ def marks(*, models: bool = True) -> list[Json]:
     changed = f'count_values by ({MODEL}) ("value", {k} != last_over_time({k}[1h] offset $__interval))'
     another = (
         f"{each} unless last_over_time({each}[1h:1m] offset $__interval) "
-        f"and on ({MODEL}) count by ({MODEL}) (last_over_time({k}[1h] offset $__interval))"
+        f"and on ({MODEL}) last_over_time({k}[1h] offset $__interval)"
     )
     resets, info = metric("engine_resets_total", select), metric("info", select)
     before = f"last_over_time({info}[1h] offset $__interval)"

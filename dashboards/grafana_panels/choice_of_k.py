@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from mixin import CLUSTER
-
-from .field import LIMIT, NOTHING, RATIO, TIMES, Json, colored, fixed, matching, named, threshold_lines
+from .field import (
+    A_THIRD,
+    LIMIT,
+    NOTHING,
+    RATIO,
+    TIMES,
+    Json,
+    band,
+    colored,
+    fixed,
+    named,
+    threshold_lines,
+)
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
 from .panel import Panel, TimeSeries, over_time
 from .promql import (
     DRAFTS,
     GENERATED,
-    IDENTITY,
     MODEL,
     MODEL_LEGEND,
     Flow,
     agreed,
     harmonic,
     metric,
-    threshold,
+    recorded,
     total,
     weighted,
     windowed,
@@ -27,6 +36,8 @@ from .variables import LABELS
 
 FLOW, BY_MODEL = Flow(), Flow(MODEL)
 K = "num_speculative_tokens"
+#: Label of a K that was in use; it must come last in the alphabet: Prometheus 2.42 loses those behind it.
+_CHOSEN = "was_k"
 BY_K = f"{MODEL}, {K}"
 #: Tokens that drafts emit: those accepted, and one more of each.
 EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
@@ -34,24 +45,12 @@ ADVISED_AT = f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculativ
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
 
-def _at_each_k() -> str:
-    """Return a model's estimated speedup of drafts at each K that all its engines have: others are of other traffic."""
-    estimates = metric("estimated_speedup_at")
-    engines = f"count by ({MODEL}) ({metric('estimated_speedup_at', **{K: '0'})})"
-    everywhere = f"count by ({BY_K}) ({estimates}) == on ({MODEL}) group_left () {engines}"
-    return f"{harmonic(estimates, GENERATED, BY_K, own=K)} and on ({BY_K}) ({everywhere})"
-
-
-def _at_own_k() -> str:
-    """Return a model's estimated speedup of drafts at the K that each engine has."""
-    mine = f'count_values without () ("{K}", {metric(K)})'
-    own = f"({metric('estimated_speedup_at')} and on ({IDENTITY}, {K}) {mine})"
-    return harmonic(own, GENERATED, MODEL, own=K)
-
-
-def _ranked(rows: str) -> str:
-    """Return for each row of a model the lowest speedup of its engines: the model that gains least comes first."""
-    return f"0 * ({rows}) + on ({MODEL}) group_left () {total(metric('speedup'), MODEL, 'min')}"
+#: A model's estimated speedup of drafts at each K that all its engines have.
+_AT_EACH_K = recorded("estimated_speedup_at:ratio")
+#: The same at the K in use, the least if engines differ.
+_IN_USE = f'count_values by ({MODEL}) ("{K}", {metric(K)})'
+_WITHOUT_RULES = f"min by ({BY_K}) ({metric('estimated_speedup_at')})"
+_AT_OWN_K = f"min by ({MODEL}) ({_AT_EACH_K} and on ({BY_K}) {_IN_USE})"
 
 
 def _present_batch() -> str:
@@ -64,13 +63,12 @@ def _present_batch() -> str:
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
 
-def _of_model(**width: int) -> list[Json]:
-    """Return overrides of the columns that name a model; namespaces would leave too little room."""
-    return [
-        named("Cluster", custom__width=65),
-        named("Namespace", custom__hidden=True),
-        named("Model", custom__cellOptions=WRAPPED, **width),
-    ]
+#: Overrides of the columns that name a model.
+_OF_MODEL = [
+    named("Cluster", custom__width=65),
+    named("Namespace", custom__width=90),
+    named("Model", custom__hidden=True),
+]
 
 
 def _marked(word: str, color: str) -> Json:
@@ -88,20 +86,41 @@ _KS = {
 }
 
 
-def _dashes(word: str) -> Json:
-    return {"fill": "solid"} if word == "in use" else {"fill": "dash", "dash": [8, 6]}
+def _while_k_was(record: str, over: str = "avg_over_time") -> str:
+    """Return the mean of a record in the time range at each K, at about the requests that run at its end."""
+    k = f'count_values by ({MODEL}) ("{_CHOSEN}", max by ({MODEL}) ({metric(K)}))'
+    load = recorded("requests_running:avg5m")
+    alike = f"({load} > 0.75 * {load} @ end() < 1.33 * {load} @ end())"
+    return f"{over}(({recorded(record)} * on ({MODEL}) group_left ({_CHOSEN}) {k} and on ({MODEL}) {alike})[$__range:1m])"
 
 
 which_k: list[Panel] = [
+    joined_table(
+        "What each K gave",
+        "In this time range, at about the present requests: did a change of K help?",
+        {**LABELS, _CHOSEN: "K"},
+        [
+            Column("Speedup", _while_k_was("speedup:ratio_rate5m"), "suffix:×", 2, 80),
+            Column("Spread", _while_k_was("speedup:ratio_rate5m", "stddev_over_time"), decimals=2, width=80),
+            Column("Length", _while_k_was("mean_acceptance_length:ratio_rate5m"), decimals=2, width=80),
+            Column("TPOT", _while_k_was("time_per_output_token_seconds:rate5m"), "s", 2, 90),
+            Column("Requests", _while_k_was("requests_running:avg5m"), decimals=1, width=90),
+            Column("Minutes", _while_k_was("speedup:ratio_rate5m", "count_over_time"), decimals=0, width=80),
+        ],
+        overrides=[*_OF_MODEL, named("K", custom__width=50)],
+        numbered="K",
+        no_value="no K at the present load, or no rules",
+        rows=6,
+    ),
     joined_table(
         "What each K gives",
         "Estimated for this load, with gain over the present K; a smaller K at least.",
         {**LABELS, K: "K"},
         [
-            Column("Speedup", _at_each_k(), "suffix:×", 2, bars=True),
+            Column("Speedup", f"{_AT_EACH_K} + 0\nor on () {_WITHOUT_RULES}", "suffix:×", 2, bars=True),
             Column(
                 "Gain",
-                f"({_at_each_k()}) / on ({MODEL}) group_left () ({_at_own_k()}) - 1",
+                f"{_AT_EACH_K} / on ({MODEL}) group_left () ({_AT_OWN_K}) - 1",
                 "percentunit",
                 0,
                 65,
@@ -114,7 +133,7 @@ which_k: list[Panel] = [
             ),
             Column(
                 "In use",
-                f'count_values by ({MODEL}) ("{K}", {metric(K)}) and on ({MODEL}) {metric("estimated_speedup_at")}',
+                f"{_IN_USE} and on ({MODEL}) {metric('estimated_speedup_at')}",
                 width=75,
                 mappings=[_marked("in use", GREY)],
                 filled=True,
@@ -127,9 +146,8 @@ which_k: list[Panel] = [
                 filled=True,
             ),
         ],
-        overrides=[*_of_model(custom__width=260), named("K", custom__width=50)],
+        overrides=[*_OF_MODEL, named("K", custom__width=50)],
         numbered="K",
-        ranked=_ranked(_at_each_k()),
         no_value=NOTHING,
         width=15,
         rows=11,
@@ -148,11 +166,10 @@ which_k: list[Panel] = [
             Column("Now", _present_batch(), width=60, mappings=[_marked("now", GREY)], filled=True),
         ],
         overrides=[
-            *_of_model(),
+            *_OF_MODEL,
             named("Batch", custom__width=65),
         ],
         numbered="Batch",
-        ranked=_ranked(ADVISED_AT),
         no_value="no schedule",
         width=9,
         rows=11,
@@ -161,21 +178,15 @@ which_k: list[Panel] = [
         title="K in use and advised",
         description="0 is no speculation. Drafted far below K: late positions read too low.",
         targets=[
-            over_time(BY_MODEL.draft_length(), f"drafted: {MODEL_LEGEND}"),
-            *(
-                over_time(total(metric(series), MODEL, "max"), f"{word}: {MODEL_LEGEND}")
-                for word, (_, series) in _KS.items()
-            ),
+            over_time(BY_MODEL.draft_length(), "drafted"),
+            *(over_time(total(metric(series), MODEL, "max"), word) for word, (_, series) in _KS.items()),
         ],
         unit="short",
         least=0,
         steps=True,
         overrides=[
-            *(
-                matching(f"^{word}:.*", color=fixed(color), custom__lineStyle=_dashes(word))
-                for word, (color, _) in _KS.items()
-            ),
-            matching("^drafted:.*", color=fixed(SKY), custom__lineInterpolation="linear"),
+            *(named(word, color=fixed(color)) for word, (color, _) in _KS.items()),
+            named("drafted", color=fixed(SKY), custom__lineInterpolation="linear"),
         ],
         no_value="K is not known",
         width=24,
@@ -197,50 +208,47 @@ cost: list[Panel] = [
         fill=25,
         stack=True,
         overrides=colored({"accepted": BLUE, "rejected": ORANGE}),
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     TimeSeries(
         title="Coverage and wasted verification",
         description="Share of output that came from drafts; share of verified tokens that was rejected.",
         targets=[
-            over_time(BY_MODEL.coverage(), f"coverage: {MODEL_LEGEND}"),
-            over_time(BY_MODEL.waste(), f"wasted: {MODEL_LEGEND}"),
+            over_time(BY_MODEL.coverage(), "coverage"),
+            over_time(BY_MODEL.waste(), "wasted"),
         ],
         **RATIO,
-        overrides=[matching("^wasted:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]})],
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        overrides=colored({"coverage": BLUE, "wasted": ORANGE}),
+        **A_THIRD,
     ),
     TimeSeries(
         title="Speedup, estimated and measured",
-        description="Estimated: of drafts, by the cost profile. Measured: of all output. Far apart: run calibrate.",
+        description="Estimated: of drafts, by the cost profile. Measured: of all output. Band: interval.",
         targets=[
             over_time(
                 harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", EMITTED, MODEL),
-                f"estimated: {MODEL_LEGEND}",
+                "estimated",
             ),
-            over_time(harmonic(windowed("measured_speedup"), GENERATED, MODEL), f"measured: {MODEL_LEGEND}"),
-            over_time(agreed(threshold("harmful_speedup")), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+            over_time(harmonic(windowed("measured_speedup"), GENERATED, MODEL), "measured"),
+            *(
+                over_time(total(metric("speedup_interval", bound=bound), MODEL, found), word)
+                for word, bound, found in (("at most", "high", "max"), ("at least", "low", "min"))
+            ),
+            over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
         ],
         **TIMES,
         overrides=[
-            matching("^estimated:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
+            *colored({"measured": BLUE, "estimated": ORANGE}),
+            *band("at most", "at least"),
             threshold_lines(VERMILION),
         ],
-        no_value=NOTHING,
-        width=8,
-        rows=9,
+        **A_THIRD,
     ),
     joined_table(
         "Deployment",
         "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
         {
-            CLUSTER: "Cluster",
-            "namespace": "Namespace",
-            "model_name": "Model",
+            **LABELS,
             "method": "Method",
             "draft_model": "Draft model",
             "cost_profile": "Cost profile",

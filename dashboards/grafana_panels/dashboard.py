@@ -12,7 +12,7 @@ from mixin import COMMITTED_RUNBOOKS, Mixin
 
 from .field import Json
 from .links import to_all
-from .panel import PLUGIN_VERSION, Panel, Row
+from .panel import PLACEHOLDER, PLUGIN_VERSION, Panel, Row
 from .variables import INPUT
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ class Dashboard(core.Dashboard):
                 "annotations": {"list": list(self.marks)},
                 "editable": True,
                 "graphTooltip": 1,
-                "links": to_all(self.names.tags or TAGS[:1]),
+                "links": to_all(
+                    self.names.tags or TAGS[:1], "" if PLACEHOLDER in DOCS else DOCS + "dashboards.md"
+                ),
                 "panels": list(self._laid_out()),
                 "refresh": "30s",
                 "schemaVersion": SCHEMA_VERSION,

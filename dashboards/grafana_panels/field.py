@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .palette import NEUTRAL
+from .palette import NEUTRAL, SKY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,9 @@ NOTHING = "no drafts, or no exporter"
 TIMES: Json = {"unit": "suffix:×", "decimals": 2}
 RATIO: Json = {"unit": "percentunit", "decimals": 0, "least": 0, "most": 1}
 LENGTH: Json = {"unit": "short", "decimals": 2}
+COUNT: Json = {"unit": "short", "decimals": 0, "least": 0}
+#: One of three panels in a line.
+A_THIRD: Json = {"no_value": NOTHING, "width": 8, "rows": 9}
 #: Events per minute by kind, stacked; a single one does not fill the panel.
 A_MINUTE: Json = {"unit": "suffix:/min", "decimals": 1, "least": 0, "soft_most": 1, "stack": True, "fill": 25}
 #: Series that are thresholds in force; their names begin with this.
@@ -61,6 +64,15 @@ def fixed(color: str) -> Json:
 def colored(colors: Mapping[str, str]) -> list[Json]:
     """Return overrides that give fields their colours by name."""
     return [named(name, color=fixed(color)) for name, color in colors.items()]
+
+
+def band(top: str, bottom: str, color: str = SKY) -> list[Json]:
+    """Return overrides that fill the area between the lines of these names."""
+    line: Json = {"custom__lineWidth": 0, "color": fixed(color)}
+    return [
+        named(top, **line, custom__fillOpacity=20, custom__fillBelowTo=bottom),
+        named(bottom, **line),
+    ]
 
 
 def threshold_lines(color: str = NEUTRAL, *words: str) -> Json:

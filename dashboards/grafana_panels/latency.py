@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .field import LENGTH, LIMIT, NOTHING, RATIO, TIMES, colored, fixed, matching, named, threshold_lines
+from .field import COUNT, LENGTH, LIMIT, NOTHING, RATIO, TIMES, colored, fixed, named, threshold_lines
 from .palette import BLUE, GREEN, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from .panel import Panel, TimeSeries, over_time
 from .promql import (
@@ -12,13 +12,14 @@ from .promql import (
     Flow,
     agreed,
     metric,
+    or_without_rules,
     rate,
+    recorded,
     speedup,
-    threshold,
     total,
     windowed,
 )
-from .vllm import UNSEEN, mean, quantile, summed_rate, time_per_output_token
+from .vllm import UNSEEN, mean, quantile, summed_rate
 
 #: Latencies by the label of their ratio to the baseline.
 LATENCIES = {"time_per_output_token": BLUE, "time_to_first_token": ORANGE, "end_to_end": GREEN}
@@ -38,7 +39,7 @@ def percentiles(title: str, name: str, description: str, middle: str = "", rows:
         least=0,
         overrides=[
             *colored(PERCENTILES),
-            named("mean", color=fixed(GREY), custom__lineStyle={"fill": "dash", "dash": [4, 4]}),
+            named("mean", color=fixed(GREY)),
         ],
         no_value=UNSEEN,
         width=8,
@@ -46,12 +47,37 @@ def percentiles(title: str, name: str, description: str, middle: str = "", rows:
     )
 
 
+load_or_drafts = TimeSeries(
+    title="Load or drafts?",
+    description="Speedup falls with length: drafts. It falls while requests (right axis) rise: load.",
+    targets=[
+        over_time(Flow(MODEL).length(), "acceptance length"),
+        over_time(or_without_rules("speedup:ratio_rate5m", speedup(MODEL)), "speedup"),
+        over_time(total(RUNNING, MODEL), "running requests"),
+    ],
+    **LENGTH,
+    overrides=[
+        *colored({"acceptance length": BLUE, "speedup": ORANGE}),
+        named(
+            "running requests",
+            decimals=0,
+            min=0,
+            color=fixed(GREY),
+            custom__axisPlacement="right",
+            custom__fillOpacity=15,
+            custom__lineWidth=1,
+        ),
+    ],
+    no_value=NOTHING,
+    rows=9,
+)
+
 latency: list[Panel] = [
     percentiles(
         "Time per output token",
         "request_time_per_output_token_seconds",
         "Speculation reduces it. Below 10 ms, the first bucket, only the mean is drawn.",
-        time_per_output_token(),
+        recorded("time_per_output_token_seconds:rate5m"),
     ),
     percentiles(
         "Time to first token",
@@ -89,30 +115,6 @@ latency: list[Panel] = [
         no_value="no baseline: run vllm-specdec-exporter history --out, or baseline",
         rows=9,
     ),
-    TimeSeries(
-        title="Load or drafts?",
-        description="Speedup falls with length: drafts. It falls while requests (right axis) rise: load.",
-        targets=[
-            over_time(Flow(MODEL).length(), f"acceptance length: {MODEL_LEGEND}"),
-            over_time(speedup(MODEL), f"speedup: {MODEL_LEGEND}"),
-            over_time(total(RUNNING, MODEL), f"running requests: {MODEL_LEGEND}"),
-        ],
-        **LENGTH,
-        overrides=[
-            matching("^speedup:.*", custom__lineStyle={"fill": "dash", "dash": [8, 6]}),
-            matching(
-                "^running requests:.*",
-                decimals=0,
-                min=0,
-                color=fixed(GREY),
-                custom__axisPlacement="right",
-                custom__fillOpacity=15,
-                custom__lineWidth=1,
-            ),
-        ],
-        no_value=NOTHING,
-        rows=9,
-    ),
 ]
 
 load: list[Panel] = [
@@ -120,13 +122,11 @@ load: list[Panel] = [
         title="Requests running and waiting",
         description="A growing queue: add replicas, or draft less to free GPU time.",
         targets=[
-            over_time(total(RUNNING, MODEL), f"running: {MODEL_LEGEND}"),
-            over_time(total(metric("requests_waiting"), MODEL), f"waiting: {MODEL_LEGEND}"),
+            over_time(total(RUNNING, MODEL), "running"),
+            over_time(total(metric("requests_waiting"), MODEL), "waiting"),
         ],
-        unit="short",
-        decimals=0,
-        least=0,
-        overrides=[matching("^waiting:.*", custom__lineStyle={"fill": "dash", "dash": [4, 4]})],
+        **COUNT,
+        overrides=colored({"running": BLUE, "waiting": ORANGE}),
         no_value="no exporter, or not reported",
         width=8,
         rows=9,
@@ -165,7 +165,7 @@ load: list[Panel] = [
         targets=[
             over_time(total(metric("kv_cache_usage_ratio"), operator="max"), "fullest"),
             over_time(total(metric("kv_cache_usage_ratio"), operator="avg"), "mean"),
-            over_time(agreed(threshold("squeezed_kv_cache_usage_ratio")), f"{LIMIT}squeezed {MODEL_LEGEND}"),
+            over_time(agreed("squeezed_kv_cache_usage_ratio"), f"{LIMIT}squeezed {MODEL_LEGEND}"),
         ],
         **RATIO,
         overrides=[*colored({"fullest": BLUE, "mean": SKY}), threshold_lines(VERMILION)],
@@ -176,11 +176,12 @@ load: list[Panel] = [
         title="Prefix cache hits",
         description="Share of prompt tokens in the cache. If it falls, time to first token grows.",
         targets=[
+            # Older servers name the cache of the GPU.
             over_time(
-                f"{summed_rate('prefix_cache_hits_total')} / ({summed_rate('prefix_cache_queries_total')} > 0)\n"
-                f"or {summed_rate('gpu_prefix_cache_hits_total')} / ({summed_rate('gpu_prefix_cache_queries_total')} > 0)",
+                f"{summed_rate(f'{of}prefix_cache_hits_total')} / ({summed_rate(f'{of}prefix_cache_queries_total')} > 0)",
                 "hits",
             )
+            for of in ("", "gpu_")
         ],
         **RATIO,
         overrides=colored({"hits": BLUE}),
@@ -207,7 +208,7 @@ load: list[Panel] = [
                 f"{summed_rate('request_success_total', finished_reason='error')} / ({summed_rate('request_success_total')} > 0)",
                 "failed",
             ),
-            over_time(agreed(threshold("failed_request_ratio")), f"{LIMIT}page above {MODEL_LEGEND}"),
+            over_time(agreed("failed_request_ratio"), f"{LIMIT}page above {MODEL_LEGEND}"),
         ],
         unit="percentunit",
         decimals=1,

@@ -13,28 +13,34 @@ if TYPE_CHECKING:
 
 #: What the Deep dive is called in links.
 DEEP_DIVE = "vllm-specdec-deep-dive"
+#: Tag of the dashboards that vLLM brings.
+VLLM = "vllm"
 
 
-def to_all(tags: Sequence[str]) -> list[Json]:
-    """Return the links at the top: one to each dashboard with these tags."""
-    return [
+def to_all(tags: Sequence[str], docs: str) -> list[Json]:
+    """Return the links at the top: to the dashboards with these tags, to vLLM's own, and to the documents."""
+    kept = {"icon": "external link", "includeVars": True, "keepTime": True, "targetBlank": False}
+    found = [
         {
+            **kept,
             "asDropdown": False,
-            "icon": "external link",
-            "includeVars": True,
-            "keepTime": True,
             "tags": list(tags),
-            "targetBlank": False,
             "title": "Speculative decoding",
             "type": "dashboards",
-        }
+        },
+        {**kept, "asDropdown": True, "tags": [VLLM], "title": "vLLM", "type": "dashboards"},
     ]
+    if docs:
+        found.append(
+            {**kept, "includeVars": False, "tags": [], "title": "Documents", "type": "link", "url": docs}
+        )
+    return found
 
 
 def to_model(title: str) -> Json:
     """Return a data link from a table row to the Deep dive of its model.
 
-    The columns that `named_or_all` adds choose the variables; they are there in every row.
+    The columns that `named_or_any` adds choose the variables; they are there in every row.
     """
     chosen = (f"var-{label}=${{__data.fields.{_chosen(label)}:percentencode}}" for label in LABELS)
     parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen)
@@ -61,13 +67,13 @@ def _chosen(label: str) -> str:
     return f"chosen_{label}"
 
 
-#: Labels that `named_or_all` adds.
+#: Labels that `named_or_any` adds.
 CHOSEN = tuple(_chosen(label) for label in LABELS)
 
 
-def named_or_all(expr: str) -> str:
-    """Return an expression with a further label for each variable: the value of its label, or All without one."""
+def named_or_any(expr: str) -> str:
+    """Return an expression with a further label for each variable: the value of its label, or `.*` without one."""
     for label in LABELS:
         expr = f'label_replace({expr}, "{_chosen(label)}", "$1", "{label}", "(.+)")'
-        expr = f'label_replace({expr}, "{_chosen(label)}", "All", "{_chosen(label)}", "")'
+        expr = f'label_replace({expr}, "{_chosen(label)}", ".*", "{_chosen(label)}", "")'
     return expr

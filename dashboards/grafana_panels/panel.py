@@ -74,6 +74,8 @@ def lettered(targets: list[PromTarget]) -> list[PromTarget]:
     return [attr.evolve(target, refId=chr(ord("A") + index)) for index, target in enumerate(targets)]
 
 
+#: Of an address that nobody has yet.
+PLACEHOLDER = "/OWNER/"
 #: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
 PLUGIN_VERSION = "10.4.0"
 
@@ -126,7 +128,7 @@ class Panel(core.Panel):
     no_value: str = ""
     mappings: list[Json] = attr.ib(factory=list)
     overrides: list[Json] = attr.ib(factory=list)
-    color: Json = attr.ib(factory=lambda: {"mode": "palette-classic"})
+    color: Json = attr.ib(factory=lambda: {"mode": "palette-classic-by-name"})
     links: list[Json] = attr.ib(factory=list)
     reshape: list[Json] = attr.ib(factory=list)
 
@@ -163,7 +165,9 @@ class Panel(core.Panel):
             }
         )
         document["targets"] = lettered(self.targets)
-        document["description"] = f"{self.description} [More]({self.page})"
+        # A placeholder of release/publish.toml leads nowhere.
+        more = "" if PLACEHOLDER in self.page else f" [More]({self.page})"
+        document["description"] = self.description + more
         return {key: value for key, value in document.items() if key not in _DROPPED}
 
 
@@ -211,6 +215,7 @@ class TimeSeries(Panel):
         stack: one series upon the other.
         label: of the axis.
         soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
+        listed: whether the legend is a table on the right, with the last and the least value.
     """
 
     KIND = "timeseries"
@@ -220,6 +225,7 @@ class TimeSeries(Panel):
     stack: bool = False
     label: str = ""
     soft_most: float | None = None
+    listed: bool = False
 
     def __attrs_post_init__(self) -> None:
         """Leave decimals to Grafana but for whole numbers: it would give several lines of an axis one label.
@@ -233,9 +239,9 @@ class TimeSeries(Panel):
         """Return the options of a time series panel."""
         return {
             "legend": {
-                "calcs": [],
-                "displayMode": "list",
-                "placement": "bottom",
+                "calcs": ["lastNotNull", "min"] if self.listed else [],
+                "displayMode": "table" if self.listed else "list",
+                "placement": "right" if self.listed else "bottom",
                 "showLegend": True,
             },
             "tooltip": {"mode": "multi", "sort": "desc"},

@@ -36,27 +36,6 @@ EXPORTERS = (
 WATCHDOG = 'ALERTS{alertname="VLLMSpecDecodeWatchdog",alertstate="firing"}'
 
 
-#: Engines that answered at some of these times within an hour: to read all samples of the hour at each point of a
-#: line would take a hundred times as many.
-_INFO = f"vllm_specdec_info{{{MODELS}}}"
-SEEN = f"({_INFO} or {' or '.join(f'{_INFO} offset {ago}' for ago in ('5m', '15m', '30m', '1h'))})"
-#: vLLM's own counters: what is known of a model that no exporter watches.
-_OF_VLLM = {
-    "drafts": "«vllm»spec_decode_num_drafts_total",
-    "draft_tokens": "«vllm»spec_decode_num_draft_tokens_total",
-    "accepted_tokens": "«vllm»spec_decode_num_accepted_tokens_total",
-    "generation_tokens": "«vllm»generation_tokens_total",
-}
-
-
-def or_own_series(expr: str, *own: str, label: str = "model_name") -> str:
-    """Return an expression of the exporter's series by model, and of a server's own where it has no result.
-
-    By the name of the model alone: the exporter and the server may be scraped with different labels.
-    """
-    return "".join([expr, *(f"\nor on ({label}) ({one})" for one in own)])
-
-
 def total(inner: str, by: str = "", operator: str = "sum") -> str:
     """Return the sum of an expression, of everything or by labels."""
     return f"{operator} by ({by}) ({inner})" if by else f"{operator}({inner})"
@@ -91,20 +70,29 @@ def summed_rate(
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
-def threshold(name: str, models: str = "") -> str:
-    """Return a threshold in force by model: that of the exporter which watches it, the lowest if several do.
+def recorded(name: str) -> str:
+    """Return a record of models."""
+    return f"model:vllm_specdec_{name}{{{MODELS}}}"
 
-    Args:
-        name: of the threshold.
-        models: 1 for each exporter and model; by default for all engines.
+
+def or_without_rules(record: str, gauges: str) -> str:
+    """Return a record without its name, or where no rules are loaded, what the exporter's own series say."""
+    return f"{recorded(record)} + 0\nor on () {gauges}"
+
+
+def threshold(name: str) -> str:
+    """Return a threshold in force by model: that of the exporter which watches it, the lowest if several do."""
+    return recorded(f"{name}:threshold")
+
+
+def agreed(name: str) -> str:
+    """Return a threshold of several models as one series without labels, or if they differ, that of each.
+
+    Nothing is below 0, so no line is drawn there.
     """
-    own = f"max by ({PLACE}) ({metric('threshold', TARGETS, threshold=name)})"
-    return f"min by ({MODEL}) ({own} * on ({PLACE}) group_right () {models or metric('info')})"
-
-
-def agreed(thresholds: str) -> str:
-    """Return a threshold of several models as one series without labels, or if they differ, that of each."""
-    return f"min({thresholds}) == max({thresholds})\nor on () {thresholds}"
+    of_each = f"({threshold(name)} > 0)"
+    own = metric("threshold", TARGETS, threshold=name)
+    return f"min({of_each}) == max({of_each})\nor on () {of_each}\nor on () (min({own}) > 0)"
 
 
 def quantile(
@@ -125,85 +113,49 @@ def quantile(
 
 
 class Flow:
-    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`).
-
-    Of models, those that no exporter watches too: from the server's own counters, `now` over five minutes.
-    """
+    """Ratios of counters: of sums, over rates, or over the exporter's window (`now`)."""
 
     def __init__(self, by: str = "", *, now: bool = False) -> None:
         self._by, self._now = by, now
 
     def of(self, name: str) -> str:
         """Return a counter's increase per second."""
-        return self._filled("{0}", name)
+        return total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
 
     def acceptance(self) -> str:
         """Return accepted over draft tokens."""
-        of_sglang = f"clamp_max({self._of_sglang('accepted')} / ({self._of_sglang('drafted')} > 0), 1)"
-        return self._filled("{0} / ({1} > 0)", "accepted_tokens", "draft_tokens", of_sglang=of_sglang)
+        own = f"{self.of('accepted_tokens')} / ({self.of('draft_tokens')} > 0)"
+        return self._or_unwatched(own, "acceptance")
 
     def length(self) -> str:
         """Return the mean acceptance length."""
-        of_sglang = f"1 + {self._of_sglang('accepted')} / ({self._of_sglang('drafts')} > 0)"
-        return self._filled("1 + {0} / ({1} > 0)", "accepted_tokens", "drafts", of_sglang=of_sglang)
+        own = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
+        return self._or_unwatched(own, "mean_acceptance_length")
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
-        return self._filled("{0} / ({1} > 0)", "draft_tokens", "drafts")
+        return f"{self.of('draft_tokens')} / ({self.of('drafts')} > 0)"
 
     def coverage(self) -> str:
         """Return the share of the output that came out of drafts."""
-        names = ("accepted_tokens", "drafts", "generation_tokens")
-        return self._filled("clamp_max(({0} + {1}) / ({2} > 0), 1)", *names)
+        drafted = f"({self.of('accepted_tokens')} + {self.of('drafts')})"
+        return f"clamp_max({drafted} / ({self.of('generation_tokens')} > 0), 1)"
 
     def rejected(self) -> str:
         """Return draft tokens that were not accepted, per second."""
-        return self._filled("clamp_min({0} - {1}, 0)", "draft_tokens", "accepted_tokens")
+        return f"clamp_min({self.of('draft_tokens')} - {self.of('accepted_tokens')}, 0)"
 
     def waste(self) -> str:
         """Return the share of the verified tokens that was rejected."""
-        names = ("draft_tokens", "accepted_tokens", "drafts")
-        return self._filled("clamp_min({0} - {1}, 0) / (({0} + {2}) > 0)", *names)
+        return f"{self.rejected()} / (({self.of('draft_tokens')} + {self.of('drafts')}) > 0)"
 
-    @property
-    def _over(self) -> str:
-        return "5m" if self._now else INTERVAL
-
-    def _filled(self, ratio: str, *names: str, of_sglang: str = "") -> str:
-        """Return a ratio of counters."""
-        of_exporter = [
-            total(windowed(f"{name}_per_second"), self._by) if self._now else rate(name, self._by)
-            for name in names
-        ]
-        expr = ratio.format(*of_exporter)
-        if self._by == IDENTITY:
-            return expr
-        of_vllm = (summed_rate(_OF_VLLM[name], by=self._by, over=self._over) for name in names)
-        return or_own_series(expr, ratio.format(*of_vllm), *filter(None, [of_sglang]))
-
-    def _of_sglang(self, what: str) -> str:
-        """Return drafts, or accepted or drafted tokens, per second, by SGLang's own series.
-
-        They are computed as by the exporter. Drafted tokens are unknown while drafts are trees, or K differs
-        between servers or within the time.
-        """
-        drafts, generated, requests = (
-            summed_rate(f"sglang:{name}_total", by=self._by, over=self._over)
-            for name in ("spec_verify_calls", "generation_tokens", "num_requests")
-        )
-        if what == "accepted":
-            return f"({generated} - {requests} - {drafts})"
-        if what == "drafts":
-            return drafts
-        steps, tokens = (
-            f"sglang:spec_num_{name}{{{MODELS}}}[{self._over}]" for name in ("steps", "draft_tokens")
-        )
-        k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
-        return f"({drafts} * ({total(k, self._by, 'min')} == {total(k, self._by, 'max')}))"
+    def _or_unwatched(self, own: str, ratio: str) -> str:
+        """Return a ratio with that of the models which no exporter watches, as far as their servers tell."""
+        return f"{own}\nor {recorded(f'unwatched_{ratio}:ratio_rate5m')} + 0" if self._by == MODEL else own
 
 
 def speedup(by: str = "") -> str:
-    """Return the speedup of any number of engines: all their tokens over the plain time that they took."""
+    """Return the speedup of engines, or of any number: all their tokens over the plain time that they took."""
     own = metric("speedup")
     made = total(f"{GENERATED} and ignoring (window, basis) {own}", by)
     spent = total(f"{GENERATED} / ignoring (window, basis) {own}", by)
@@ -225,18 +177,16 @@ def weighted(value: str, weight: str, by: str = "", own: str = "") -> str:
     return f"{parts} / ({whole} > 0)"
 
 
-def harmonic(value: str, weight: str, by: str = "", own: str = "") -> str:
+def harmonic(value: str, weight: str, by: str = "") -> str:
     """Return a ratio of sums from ratios whose numerators are known: their sum over that of the denominators.
 
     Args:
-        value: the ratio, one series for each engine and each value of its own label.
+        value: the ratio, one series for each engine.
         weight: its numerator, one series for each engine.
         by: labels to keep.
-        own: the label that only the ratio has, which then has no window.
     """
-    match = f"ignoring ({own}, window) group_left ()" if own else ""
-    made = total(f"0 * {value} + {match} {weight}", by)
-    spent = total(f"1 / ({value} > 0) * {match} {weight}", by)
+    made = total(f"0 * {value} + {weight}", by)
+    spent = total(f"1 / ({value} > 0) * {weight}", by)
     return f"{made} / ({spent} > 0)"
 
 
@@ -249,10 +199,7 @@ def survival(over: str = INTERVAL) -> str:
     accepted = f"rate({metric('accepted_tokens_per_position_total')}[{over}])"
     drafts = f"rate({metric('drafts_total')}[{over}])"
     reached = f"0 * {accepted} + ignoring (position) group_left () {drafts}"
-    of_exporter = f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
-    own = summed_rate("«vllm»spec_decode_num_accepted_tokens_per_pos_total", by="position", over=over)
-    drafts = summed_rate(_OF_VLLM["drafts"], over=over)
-    return or_own_series(of_exporter, f"{own} / on () group_left () ({drafts} > 0)", label="")
+    return f"{total(accepted, 'position')} / ({total(reached, 'position')} > 0)"
 
 
 def conditional() -> str:

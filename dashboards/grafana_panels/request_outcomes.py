@@ -27,7 +27,6 @@ from .request_series import (
     TPOT,
     TYPE,
     UID,
-    WINDOW_REQUESTS,
     acceptance,
     buckets_of,
     judged,
@@ -142,10 +141,7 @@ over_time_panels: list[Panel] = [
         targets=[
             *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in QUANTILES.items()),
             over_time(
-                threshold(
-                    "poor_request_acceptance_ratio",
-                    f"group by ({PLACE}, model_name) ({WINDOW_REQUESTS})",
-                ),
+                threshold("poor_request_acceptance_ratio"),
                 f"{LIMIT}P10 poor below {MODEL_LEGEND}",
             ),
         ],

@@ -37,8 +37,6 @@ TENANT_DRAFT_TOKENS = f"{PREFIX}tenant_draft_tokens_total"
 TENANT_ACCEPTED = f"{PREFIX}tenant_accepted_tokens_total"
 #: All requests that an exporter observed, by what their answers had.
 OBSERVED = f"{PREFIX}request_observations_total"
-#: The exporter's own window of requests: only models that it observes have it.
-WINDOW_REQUESTS = f"{PREFIX}window_requests{{{MODELS}}}"
 
 TEMPERATURE, TYPE, TENANT = "temperature", "request_type", "tenant"
 OUTCOMES = {"gains": "gains", "break_even": "break-even", "loses": "loses"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: Heading of the hidden column that models are sorted by.
+#: Heading of the hidden column that rows are sorted by.
 _RANK = "Rank"
 #: Cell options of texts that may be longer than their column.
 WRAPPED = {"type": "auto", "wrapText": True}
@@ -96,7 +96,7 @@ def joined_table(
         hidden: labels that only links need.
         overrides: for the columns of labels.
         numbered: heading of a label whose values are numbers: rows are sorted by it, as numbers.
-        ranked: query of a number for each row, by which models come in ascending order, their rows together.
+        ranked: query of a number for each row, by which they come in ascending order.
         more: whatever else a panel takes.
     """
     if ranked:
@@ -115,7 +115,7 @@ def joined_table(
             {
                 "id": "organize",
                 "options": {
-                    "excludeByName": {"Time": True},
+                    "excludeByName": {"Time": True, "__name__": True},
                     "indexByName": {name: index for index, name in enumerate(order)},
                     "renameByName": {
                         **labels,
@@ -124,7 +124,7 @@ def joined_table(
                 },
             },
             *(_by_number(numbered) if numbered else ()),
-            *(map(_by, ("Model", _RANK)) if ranked else ()),
+            *([_by(_RANK)] if ranked else ()),
         ],
         overrides=[
             *(override("byType", kind, noValue="-") for kind in ("number", "string")),

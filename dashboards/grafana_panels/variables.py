@@ -13,12 +13,14 @@ from mixin import CLUSTER
 from .panel import DATASOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .field import Json
 
 #: Headings of the variables that are labels, which narrow each other down in this order.
 LABELS = {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"}
+#: Headings of the labels of a scrape target.
+PLACES = {CLUSTER: "Cluster", "namespace": "Namespace", "pod": "Pod", "instance": "Instance"}
 #: Placeholder that Grafana replaces with the data source chosen at import; see `__inputs`.
 INPUT = "DS_PROMETHEUS"
 
@@ -59,11 +61,11 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
         heading: its label in Grafana.
         expr: `label_values(...)` or `query_result(...)`.
         regex: selects a part of each result.
-        every: whether several values and All can be chosen; else one value is.
+        every: whether several values and All can be chosen; else one value is, at first the first result.
     """
     several = {"allValue": ".*", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return {
-        **(several if every else {}),
+        **(several if every else {"current": {}}),
         "datasource": DATASOURCE,
         "definition": expr,
         "hide": 0,
@@ -75,7 +77,7 @@ def query(name: str, heading: str, expr: str, *, regex: str = "", every: bool = 
         "query": {"query": expr, "refId": f"Variable-{name}"},
         "refresh": 2,
         **({"regex": regex} if regex else {}),
-        "sort": 1,
+        "sort": 1 if every else 0,
         "type": "query",
     }
 
@@ -112,6 +114,19 @@ def filters() -> Json:
 def of_models() -> list[Json]:
     """Return the variables of a dashboard of models."""
     return [datasource(), *labels(*LABELS), window(), filters()]
+
+
+def of_one_model(rank: Callable[[str], str]) -> list[Json]:
+    """Return the variables of a dashboard of one model: at first the one with the least rank, by a selector."""
+    queries, before = [], list[str]()
+    for name, heading in LABELS.items():
+        select = selector(before)
+        ranked = f"min by ({name}) ({rank(select)} > 1)"
+        rest = f"max by ({name}) (99 + 0 * last_over_time(vllm_specdec_info{{{select}}}[1h]))"
+        expr = f"query_result(sort({ranked} or {rest}))"
+        queries.append(query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False))
+        before.append(name)
+    return [datasource(), *queries, window(), filters()]
 
 
 def of_targets() -> list[Json]:

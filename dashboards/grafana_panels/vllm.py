@@ -19,21 +19,6 @@ def summed_rate(name: str, by: str = "", **matchers: str) -> str:
     return promql.summed_rate(f"«vllm»{name}", by=by, **matchers)
 
 
-def time_per_output_token(by: str = "", over: str = promql.INTERVAL) -> str:
-    """Return the mean time per output token: of all tokens, of SGLang of the requests."""
-    of_sglang = "sglang:request_time_per_output_token_seconds"
-    spent, made, of_requests, requests = (
-        promql.summed_rate(name, by=by, over=over)
-        for name in (
-            "«vllm»request_decode_time_seconds_sum",
-            "«vllm»generation_tokens_total",
-            f"{of_sglang}_sum",
-            f"{of_sglang}_count",
-        )
-    )
-    return f"{spent} / ({made} > 0)\nor {of_requests} / ({requests} > 0)"
-
-
 def quantile(name: str, share: float) -> str:
     """Return a quantile of a histogram, where it is above the first bucket."""
     return promql.quantile(f"«vllm»{name}", share, above=FIRST_BUCKET.get(name, 0))

@@ -4,7 +4,7 @@ import pytest
 
 from support.builders import increase
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from vllm_specdec_exporter.measures.history import Delta
 
 OFF, IDLE, BYPASSED, WARMING_UP, ACTIVE = ActivityState
@@ -55,3 +55,27 @@ def test_the_operator_says_how_many_drafts_are_enough() -> None:
         "1,234 drafts in the last 5m, 2,500 are needed",
         "1,234 drafts in the last 5m, 1,234.5 are needed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "newest", "running", "expected"),
+    [
+        (ACTIVE, increase(0, [0], generation=0), 0, IDLE),
+        (ACTIVE, increase(0, [0], generation=0), None, IDLE),
+        (BYPASSED, increase(0, [0], generation=0), 0, IDLE),
+        (ACTIVE, increase(0, [0], generation=0), 2, ACTIVE),  # a long prompt
+        (ACTIVE, increase(0, [0], generation=100), 2, BYPASSED),
+        (ACTIVE, increase(0, [0], generation=99), 2, ACTIVE),  # a short answer may need no draft
+        (ACTIVE, increase(1, [1], generation=100), 2, ACTIVE),
+        (ACTIVE, None, 0, ACTIVE),
+        (OFF, increase(0, [0], generation=500), 2, OFF),
+        (WARMING_UP, increase(0, [0], generation=0), 0, WARMING_UP),
+    ],
+)
+def test_the_shortest_window_tells_that_drafting_has_ended(
+    before: ActivityState, newest: Delta | None, running: float | None, expected: ActivityState
+) -> None:
+    """Minutes before the judged window is empty; where it says the same, the reason stays, too."""
+    found = of_newest(Activity(before, "as judged"), newest, "30s", running, Thresholds(minimum_drafts=100))
+    assert found.state is expected
+    assert found.reason == "as judged" if expected is before else "in the last 30s" in found.reason

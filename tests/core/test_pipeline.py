@@ -72,6 +72,19 @@ class TestResult:
             assert run(steady(polls))[-1].activity.reason.endswith(f" in the last {period}")
         assert not any("deviation" in reason for reason in soon.quality.reasons)
 
+    def test_traffic_that_has_ended_is_neither_judged_nor_advised_on(self) -> None:
+        """As soon as the shortest window is empty, although the judged one still holds enough drafts."""
+        ended = reading(counters(20 * 13, [18 * 13, 15 * 13]))
+        ended = replace(ended, engines=(replace(ended.engines[0], load=Load(0, 0, 0.0)),))
+        before, *_, after = run([*steady(14), *[ended] * 3])[13:]
+        assert (before.activity.state, before.quality.level) == (ActivityState.ACTIVE, QualityLevel.OPTIMAL)
+        assert before.payoff.verdict is not None
+        assert after.windows[1].drafts == 180
+        assert Activity(ActivityState.IDLE, "nothing was generated in the last 10s") == after.activity
+        assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (None, None, None)
+        assert after.advice.num_speculative_tokens is None
+        assert "nothing was generated" in after.advice.reason
+
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and tells K before positions do."""
         settings = replace(

@@ -188,7 +188,7 @@ def resolve(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> 
 
 def _current(definition: Json, options: tuple[str, ...]) -> Value:
     """Return the value that a dashboard opens with: one that does not exist gives way to the first."""
-    value = definition["current"]["value"]
+    value = definition["current"].get("value")
     if value == [ALL]:
         return ALL
     return value if value in options else next(iter(options), "")
@@ -205,7 +205,8 @@ def _options(
     if regex := definition.get("regex"):
         matches = (re.search(regex.strip("/"), value) for value in values)
         values = (match[1] for match in matches if match)
-    return tuple(sorted(dict.fromkeys(values)))
+    found = dict.fromkeys(values)
+    return tuple(sorted(found) if definition["sort"] else found)
 
 
 def _answers(prometheus: PrometheusServer, text: str, viewing: Viewing) -> Iterator[str]:

@@ -79,12 +79,12 @@ def total(engines: Iterable[Grown], name: str) -> float:
     return float(sum(getattr(engine, name) for engine in engines))
 
 
-def rate_windows(world: World) -> tuple[list[Grown], ...]:
+def rate_windows(world: World, **labels: str) -> tuple[list[Grown], ...]:
     """Return the increases in `$__rate_interval`, four scrape intervals long.
 
     The sample at its very beginning counts up to Prometheus 2, and does not from 3 on.
     """
-    return grown(world, 4), grown(world, 3)
+    return grown(world, 4, **labels), grown(world, 3, **labels)
 
 
 def distribution(engines: list[Grown]) -> Counter[int]:

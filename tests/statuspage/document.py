@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 _VOID = {"link", "meta", "rect"}
-_UNSEEN = {"style", "title"}
+_UNSEEN = {"script", "style", "title"}
 
 
 @dataclass

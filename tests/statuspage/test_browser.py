@@ -126,6 +126,20 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: 
         assert page.errors == []
 
 
+async def test_selected_text_stays_selected_until_it_is_released(browser: Browser) -> None:
+    """Somebody copies the configuration; it reloads every second."""
+    async with serving(PAGES["healthy"], refresh=1) as site, browser.page(width=390) as page:
+        await page.open(site.address)
+        await page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+        site.result = PAGES["measured_harmful"]
+        with pytest.raises(BrowserError, match="not true"):
+            await page.wait_for("document.title.startsWith('harmful')", seconds=2.5)
+        assert "Speculative decoding" in await page.evaluate("getSelection().toString()")
+        await page.evaluate("getSelection().removeAllRanges()")
+        await page.wait_for("document.title.startsWith('harmful')")
+        assert page.errors == []
+
+
 async def test_links_stay_behind_the_path_prefix_and_anchors_lead_to_the_engines(browser: Browser) -> None:
     async with serving(PAGES["fleet"]) as site, browser.page() as page:
         await page.open(site.address)

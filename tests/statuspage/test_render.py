@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from hashlib import sha256
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +24,9 @@ from statuspage.examples import FLEET, HOSTILE_TEXT, NOW, PAGES, down, engine, p
 from support.copies import replace
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
-from vllm_specdec_exporter.judgement.advice import Action
+from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.judgement.payoff import Payoff
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.last_hour import add_minute
 from vllm_specdec_exporter.publish.markup import duration, rate
@@ -95,7 +98,11 @@ def faults(result: ExporterResult) -> Iterator[object]:
                 yield row
 
     # It needs nothing from elsewhere, which the policy would refuse, and links stay behind a proxy's path.
-    foreign = {"script", "img", "iframe", "object", "form", "base"}
+    for script in page.all("script"):
+        digest = b64encode(sha256("".join(map(str, script.content)).encode()).digest()).decode()
+        if script.attributes or f"script-src 'sha256-{digest}';" not in CONTENT_SECURITY_POLICY:
+            yield script
+    foreign = {"img", "iframe", "object", "form", "base"}
     own = ("on", "style")
     yield from (e for e in every if e.tag in foreign or any(k.startswith(own) for k in e.attributes))
     yield from (e for e in page.all("link") if e.attributes["href"] != "data:,")
@@ -329,10 +336,15 @@ def test_the_last_hour_is_drawn_with_its_range_and_its_gaps() -> None:
     assert (len(points), points[0].time, points[-1].time) == (56, NOW + 60 * 29, NOW + 60 * 89)
     page = read(render(PAGES["healthy"], NOW + 60 * 89, OPEN, (hour,)))
     payoff, length = page.all("div", class_="hour")
-    assert (payoff.text, length.text) == ("last hour: 0.79× to 1.39×", "last hour: 3.58 to 3.58")
+    assert (payoff.text, length.text) == ("last hour: 0.79× to 1.88×", "last hour: 3.58 to 3.58")
     lines = [line.attributes["points"].split() for line in payoff.all("polyline", class_="line")]
     assert [len(line) for line in lines] == [41, 15]
-    assert (lines[0][0].split(",")[0], lines[1][-1]) == ("0.0", "240.0,2.0")
+    assert lines[0][0].split(",")[0] == "0.0"
+    # It ends at the value beside it, which may be newer than the last point.
+    assert ("1.88×" in page.one("dl", class_="answer").text, lines[1][-1]) == (True, "240.0,2.0")
+    # What hardly changes is drawn as a level line.
+    level = " ".join(line.attributes["points"] for line in length.all("polyline", class_="line"))
+    assert {point.split(",")[1] for point in level.split()} == {"16.0"}
     # A clock that was set back, and an engine that is gone.
     assert [p.time for p in add_minute(hour, [only], NOW)[only.key]] == [NOW]
     assert add_minute(hour, [replace(only, engine="7")], NOW + 9000).keys() == {replace(only, engine="7").key}
@@ -402,6 +414,26 @@ def everywhere(text: str) -> ExporterResult:
     requests = replace(requests, tap=replace(TAP, unobserved_total={text: 1}))
     page = replace(page_of(target(only), dead), thresholds={text: 1.0}, requests=requests)
     return spoilt(page, text)
+
+
+def test_what_to_do_is_what_the_first_problem_says_where_there_is_no_advice() -> None:
+    found = (
+        Finding(Severity.PROBLEM, "drafts are off", "Look at the log."),
+        Finding(Severity.HINT, "a", "b"),
+    )
+    idle = replace(
+        engine(polls=1),
+        findings=found,
+        payoff=Payoff(),
+        advice=Advice(reason="no advice: nothing is generated"),
+    )
+    tiles = {
+        dt.text: dd.text
+        for dt, dd in zip(*(show(page_of(target(idle))).all(t) for t in ("dt", "dd")), strict=True)
+    }
+    assert tiles["What to do"] == "Look at the log. nothing is generated"
+    hinted = replace(idle, findings=found[1:])
+    assert "–" in str(show(page_of(target(hinted))).one("dl", class_="answer").text)
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:

@@ -8,6 +8,8 @@ The first state that applies::
     bypassed    tokens were generated, but nothing was drafted
     warming_up  fewer drafts than the minimum: too few for a ratio
     active      enough drafts to judge
+
+The shortest window then decides whether drafting has ended since.
 """
 
 from __future__ import annotations
@@ -59,6 +61,27 @@ def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresh
             f"{drafts:,.0f} drafts in the last {window}, {_number(thresholds.minimum_drafts)} are needed",
         )
     return Activity(ActivityState.ACTIVE, f"{drafts:,.0f} drafts in the last {window}")
+
+
+def of_newest(
+    activity: Activity, newest: Delta | None, window: str, running: float | None, thresholds: Thresholds
+) -> Activity:
+    """Return the activity of an engine with what its shortest window, `newest`, shows.
+
+    It is idle when nothing is generated and no request is `running`. An active one is bypassed when tokens
+    are generated without drafts: as many as drafts are needed, because a short answer may need none.
+    """
+    if newest is None or activity.state not in (ActivityState.ACTIVE, ActivityState.BYPASSED):
+        return activity
+    generated = newest.generation_tokens
+    if newest.drafts or generated is None:
+        return activity
+    if not generated and not running:
+        return Activity(ActivityState.IDLE, f"nothing was generated in the last {window}")
+    if activity.state is ActivityState.BYPASSED or generated < thresholds.minimum_drafts:
+        return activity
+    words = f"{generated:,.0f} tokens were generated in the last {window} without a single draft"
+    return Activity(ActivityState.BYPASSED, words)
 
 
 def _number(value: float) -> str:

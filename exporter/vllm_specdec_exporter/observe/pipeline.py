@@ -17,7 +17,7 @@ from ..economics.calibration import correct_by_steps
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..engines.reading import Drafting
-from ..judgement.activity import Activity, ActivityState, judge_activity
+from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from ..judgement.case import Case
 from ..judgement.judge import judge
 from ..measures.history import Delta, Sample, Window
@@ -310,14 +310,10 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
     if activity.state is ActivityState.BYPASSED and generated == _first_tokens(polled):
         words = "all requests ended with their first token, which needs no draft"
         activity = Activity(ActivityState.IDLE, words)
-    if (
-        activity.state is ActivityState.IDLE
-        and engine.counts_finished_requests
-        and engine.load.requests_running
-    ):
-        return Activity(
-            ActivityState.WARMING_UP, "requests are running, and the server counts them when they end"
-        )
+    running = engine.load.requests_running
+    if activity.state is ActivityState.IDLE and engine.counts_finished_requests and running:
+        words = "requests are running, and the server counts them when they end"
+        return Activity(ActivityState.WARMING_UP, words)
     if activity.state is ActivityState.BYPASSED and engine.counters.drafts and delta and delta.drafts is None:
         return Activity(ActivityState.WARMING_UP, "an answer in the window lacked the count of drafts")
     if activity.state in (ActivityState.OFF, ActivityState.IDLE) and generated is None:
@@ -326,7 +322,8 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
         return Activity(
             None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
         )
-    return activity
+    shortest = settings.windows[0]
+    return of_newest(activity, polled.deltas.get(shortest), shortest.name, running, settings.thresholds)
 
 
 def _first_tokens(polled: PolledEngine) -> float:

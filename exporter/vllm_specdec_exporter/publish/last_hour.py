@@ -18,6 +18,7 @@ _SPAN, _INTERVAL = 3600.0, 60.0
 #: A line does not cross a longer gap, in seconds.
 _GAP = 2.5 * _INTERVAL
 _WIDTH, _HEIGHT = 240, 32
+_LEAST_RANGE = 0.1  # of the greatest value: smaller changes are not drawn larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,24 @@ def sparkline(
     read: Callable[[Point], float | None],
     form: Callable[[float], str],
     mark: float | None,
+    latest: float | None,
 ) -> Html:
-    """Return a line over the last hour, its range in words, and a line at `mark`; or nothing."""
+    """Return a line over the last hour, its range in words, and a line at `mark`; or nothing.
+
+    `latest` is the value that is shown beside it, at most a minute after the last point.
+    """
     known = [(point.time, value) for point in points if (value := read(point)) is not None]
+    if known and latest is not None:
+        known[-1] = (known[-1][0], latest)
     if len(known) < 2:
         return Html()
     values = [value for _, value in known]
     low, high = min(values), max(values)
     shown = values if mark is None else [*values, mark]
     bottom, top = min(shown), max(shown)
+    # A tenth of the value at least: what hardly changes is drawn as a level line, in the middle.
+    short = max(0.0, _LEAST_RANGE * top - (top - bottom))
+    bottom, top = bottom - short / 2, top + short / 2
     scale = (_HEIGHT - 4) / (top - bottom) if top > bottom else 0.0
     newest = known[-1][0]
 

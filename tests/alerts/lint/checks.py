@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import promql_parser as promql
@@ -160,10 +161,18 @@ def _unknown(tree: promql.Expr, bundle: Bundle, also: frozenset[str] = frozenset
 
 
 @cache
+def _dashboards() -> str:
+    """Return the text of all dashboards."""
+    folder = Path(__file__).parents[3] / "dashboards" / "json"
+    return "".join(path.read_text("utf-8") for path in sorted(folder.glob("*.json")))
+
+
+@cache
 def _used(bundle: Bundle) -> set[str]:
     """Return the series that an alert or a dashboard needs, be it through records."""
-    needed = set(_FOR_DASHBOARDS)
-    for alert in bundle.alerts:
+    needed = {*_FOR_DASHBOARDS, *(name for name in records(bundle) if name in _dashboards())}
+    # RulesBlind asks whether all thresholds are there, so it uses none.
+    for alert in (one for one in bundle.alerts if one.name != f"{PREFIX}RulesBlind"):
         needed |= names(alert.tree) | set(_RECORD.findall(str(alert.annotations)))
     found: set[str] = set()
     while needed:

@@ -29,7 +29,7 @@ PROMETHEUS = frozenset(
     }
 )
 _COUNTER = re.compile(r"[a-z0-9_:]+_(total|bucket|count|sum)")
-_SAMPLE = re.compile(r"^(vllm:[a-z0-9_]+)(?:\{(.*)\})? \S+", re.MULTILINE)
+_SAMPLE = re.compile(r"^((?:vllm|sglang):[a-z0-9_]+)(?:\{(.*)\})? \S+", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"')
 _SCOPES: Mapping[Scope, tuple[str, ...]] = {
     Scope.EXPORTER: (),
@@ -50,6 +50,7 @@ def raw_metrics() -> dict[str, frozenset[str]]:
     texts = [path.read_text("utf-8") for path in CAPTURES.glob("*/metrics-final.txt")]
     rendered = CAPTURES.glob("rendered/*.classic.txt.gz")
     texts += [gzip.decompress(path.read_bytes()).decode() for path in rendered]
+    texts.append((CAPTURES.parent / "upstream" / "sglang-k3.txt").read_text("utf-8"))
     known: dict[str, frozenset[str]] = defaultdict(frozenset, {"up": frozenset()})
     for name, labels in set(_SAMPLE.findall("\n".join(texts))):
         known[name] |= frozenset(_LABEL.findall(labels))

@@ -1,7 +1,8 @@
 """The status page at `/`: the latest result as one HTML document, for `kubectl port-forward` and a browser.
 
-It has no scripts, fonts or images from elsewhere, so it works behind any proxy and path prefix, and reloads
-itself. The answer comes first, the numbers behind it after. A missing value is a dash with the reason.
+It has no scripts, fonts or images from elsewhere, so it works behind any proxy and path prefix. It reloads
+itself, also without scripts; its own only waits while text is selected. The answer comes first, the numbers
+behind it after. A missing value is a dash with the reason.
 """
 
 from __future__ import annotations
@@ -48,11 +49,21 @@ PRODUCT = "vllm-specdec-exporter"
 _PLAIN = PageQuery()
 
 _CSS = Path(__file__).with_name("status_page.css").read_text(encoding="utf-8")
-_CSS_HASH = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
+#: Reloads the page, but not while text is selected, which would be lost.
+_SCRIPT = (
+    "const page=document.documentElement.dataset,reload=()=>getSelection().isCollapsed?"
+    "location.reload():setTimeout(reload,500);setTimeout(reload,1000*page.seconds)"
+)
 
-#: The page's Content-Security-Policy: its own style sheet is all that may load.
+
+def _hash(content: str) -> str:
+    """Return the source of a Content-Security-Policy that allows this style sheet or script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+#: The page's Content-Security-Policy: its own style sheet and script are all that may load.
 CONTENT_SECURITY_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_CSS_HASH}'; img-src data:; "
+    f"default-src 'none'; style-src {_hash(_CSS)}; script-src {_hash(_SCRIPT)}; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
@@ -76,24 +87,26 @@ def render(
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="robots", content="noindex"),
-        _reload(query),
+        *_reload(query),
         # Without it, browsers request /favicon.ico.
         element("link", rel="icon", href="data:,"),
         element("title", f"{_summary(result)} – {PRODUCT}"),
         element("style", Html(_CSS)),
     )
     body = element("body", _header(result, now, query), _main(result, now, query, hours))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    seconds = str(query.refresh or "")
+    return f"<!doctype html>\n{element('html', head, body, lang='en', data_seconds=seconds)}\n"
 
 
-def _reload(query: PageQuery) -> Html:
-    """Return the tag that reloads the page.
+def _reload(query: PageQuery) -> tuple[Html, ...]:
+    """Return what reloads the page: a script, or a tag where scripts are off.
 
     Without an address of its own, browsers do not reload a page that was opened at an anchor.
     """
     if not query.refresh:
-        return Html()
-    return element("meta", http_equiv="refresh", content=f"{query.refresh}; url={query.link()}")
+        return ()
+    tag = element("meta", http_equiv="refresh", content=f"{query.refresh}; url={query.link()}")
+    return element("noscript", tag), element("script", Html(_SCRIPT))
 
 
 def _summary(result: ExporterResult) -> str:

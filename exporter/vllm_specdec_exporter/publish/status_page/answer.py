@@ -57,7 +57,7 @@ def answer(view: View) -> Html:
     # Without a value, the caption is the reason.
     length_words = why_no_length if tokens is None else f"tokens per draft{most}, {span}"
     ratio_words = why_no_ratio if ratio is None else f"of the drafted tokens accepted, {span}"
-    hour = sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, mark=None)
+    hour = sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, None, tokens)
     tiles = (
         ("Payoff", payoff_pill(engine), _payoff_words(view)),
         ("What to do", advice_pill(engine), element("p", advice_reason(engine))),
@@ -93,7 +93,7 @@ def _payoff_words(view: View) -> Html:
             f"by the cost profile it breaks even at {h.length(tokens)} tokens per draft, "
             f"or {h.percent(ratio)} of the drafted tokens accepted",
         )
-    hour = sparkline(view.hour, lambda point: point.speedup, h.times, mark=1.0)
+    hour = sparkline(view.hour, lambda point: point.speedup, h.times, 1.0, payoff.speedup)
     return h.join(_payoff_trend(view), element("p", words), even, h.bullets(payoff.reasons), hour)
 
 
@@ -154,12 +154,12 @@ def _every_k(view: View) -> Html:
     words = "A K below the present one has at least these tokens per draft."
     if options:
         words += (
-            " The interval is that of the sample and of this bound; the cost profile "
-            f"{view.engine.deployment.cost_profile} can be off by more."
+            " The interval has the sample and this bound alone; that of the payoff has the cost profile "
+            f"{view.engine.deployment.cost_profile}, too, which can be off by more."
         )
         if measures.measured.speedup is not None:
             words += " Speedups are corrected by what was measured."
-    heads = ("K", "Tokens per draft", "Speedup", "95 % interval")
+    heads = ("K", "Tokens per draft", "Speedup", "95 % interval of the sample")
     rows = _options(view, options) if options else _lengths(view, measures)
     below = (h.note(words), varying(measures))
     return h.table_section(title, heads, rows, *below, **place, class_="bars options")

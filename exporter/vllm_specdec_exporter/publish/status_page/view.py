@@ -208,9 +208,11 @@ def _why_not_judged(engine: EngineResult) -> str:
 
 
 def advice_pill(engine: EngineResult) -> Html:
-    """Return what to do as a pill, or a dash with the reason why there is no advice."""
+    """Return what to do as a pill; without advice, what the first finding says, or a dash with the reason."""
     unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
     if engine.advice.action is Action.INSUFFICIENT_DATA and not unknown:
+        if engine.findings and engine.findings[0].severity is Severity.PROBLEM:
+            return h.pill("severity problem", engine.findings[0].action)
         return h.none(advice_reason(engine))
     return h.pill(engine.advice.action.value, to_do(engine))
 

@@ -1,0 +1,157 @@
+"""Records that only the dashboards read: what would be too long, or too much work, for every look at a panel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm_specdec_exporter.judgement.payoff import LEAN
+
+from .rule import ENGINE, LOOK_BACK, MODEL, TARGET, Group, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Codes of what is known of a model, the worst first; panels give each a word and a colour.
+DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6)
+MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_EXPORTER = range(6, 14)
+
+_VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
+_K = "num_speculative_tokens"
+_ENGINES = "engine:vllm_specdec_state:code"
+_SEEN = "last_over_time(vllm_specdec_info[1h])"
+
+
+def _last(series: str, **matchers: str) -> str:
+    own = ",".join(f'{label}="{value}"' for label, value in matchers.items())
+    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{LOOK_BACK}])"
+
+
+def _code(code: int, condition: str) -> str:
+    return f"{code} + 0 * ({condition})"
+
+
+def groups() -> Iterator[Group]:
+    """Yield the group."""
+    yield Group(
+        "vllm-specdec.boards",
+        (
+            Record(_ENGINES, _of_engines()),
+            Record("model:vllm_specdec_state:code", _of_models()),
+            *_unwatched(),
+            Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
+            Record("model:vllm_specdec_time_per_output_token_seconds:rate5m", _time_per_output_token()),
+            *_saved(),
+        ),
+    )
+
+
+def _of_engines() -> str:
+    """Return the code of an engine: its verdict, else the way that leans, else what it does."""
+    by, loss = f"{ENGINE}, pod", _last("loss_probability")
+    judged = (_code(code, f"{_last('payoff', verdict=word)} == 1") for word, code in _VERDICTS.items())
+    leaning = (
+        _code(LIKELY_HARMFUL, f"{loss} > {0.5 + LEAN}"),
+        _code(LIKELY_BENEFICIAL, f"{loss} < {0.5 - LEAN}"),
+    )
+    unknown = _code(UNKNOWN, f"{_last('payoff', verdict='unknown')} == 1")
+    states = {"bypassed": BYPASSED, "warming_up": WARMING_UP, "idle": IDLE, "off": OFF}
+    inactive = (_code(code, f"{_last('activity', state=state)} == 1") for state, code in states.items())
+    # In this order; the loss probability of an engine that is idle is that of three minutes ago at most.
+    active = f"and on ({by}) ({_last('activity', state='active')} == 1)"
+    verdicts = (f"({part}) {active}" for part in (" or ".join(judged), " or ".join(leaning), unknown))
+    parts = (*verdicts, " or ".join(inactive), _code(NOT_JUDGED, _last("info")))
+    return "\nor ".join(f"max by ({by}) ({part})" for part in parts)
+
+
+def _of_models() -> str:
+    """Return the code of a model: its verdict while an engine is active, else that of an engine, else it is down."""
+    active = f"and on ({MODEL}) ({_last('activity', state='active')} == 1)"
+    verdicts = " or ".join(
+        _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
+        for word, code in _VERDICTS.items()
+    )
+    undecided = f'and on ({MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    place = f"{TARGET}, pod"
+    server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
+    exporter = f"{_SEEN} and on ({place}) (max by ({place}) (up) == 0)"
+    down = f"{_code(DOWN_SERVER, server)} or {_code(DOWN_EXPORTER, exporter)}"
+    alone = f"sum by ({MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
+    return (
+        f"max by ({MODEL}) ({verdicts}) {active}\n"
+        f"or clamp_min(min by ({MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
+        f"or min by ({MODEL}) ({_ENGINES})\n"
+        f"or max by ({MODEL}) ({down})\n"
+        f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
+    )
+
+
+def _unwatched() -> Iterator[Record]:
+    """Yield ratios of the models that no exporter watches now, from the series of vLLM and SGLang.
+
+    By the name of the model alone: the exporter and the server may be scraped with different labels. SGLang's
+    are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
+    """
+    accepted, drafted, drafts = (
+        f"sum by ({MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
+        for name in ("accepted_tokens", "draft_tokens", "drafts")
+    )
+    calls, generated, requests = (
+        f"sum by ({MODEL}) (rate(sglang:{name}_total[5m]))"
+        for name in ("spec_verify_calls", "generation_tokens", "num_requests")
+    )
+    steps, tokens = (f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens"))
+    k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
+    same_k = f"(min by ({MODEL}) ({k}) == max by ({MODEL}) ({k}))"
+    sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
+    alone = f"unless on (model_name) {_last('info')}"
+    yield Record(
+        "model:vllm_specdec_unwatched_acceptance:ratio_rate5m",
+        f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1)) {alone}",
+    )
+    yield Record(
+        "model:vllm_specdec_unwatched_mean_acceptance_length:ratio_rate5m",
+        f"1 + ({accepted} / ({drafts} > 0)\nor {sglang}) {alone}",
+    )
+
+
+def _at_each_k() -> str:
+    """Return a model's estimated speedup at each K that all its engines have: others are of other traffic."""
+    by, generated = f"{MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
+    estimates = _last("estimated_speedup_at")
+    made = f"sum by ({by}) (0 * {estimates} + on ({ENGINE}) group_left () {generated})"
+    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({ENGINE}) group_left () {generated})"
+    engines = f"count by ({MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
+    everywhere = f"count by ({by}) ({estimates}) == on ({MODEL}) group_left () {engines}"
+    return f"{made} / ({spent} > 0)\nand on ({by}) ({everywhere})"
+
+
+def _time_per_output_token() -> str:
+    """Return the mean time per output token: of all tokens, of SGLang of the requests."""
+    parts = (
+        ("«vllm»request_decode_time_seconds_sum", "«vllm»generation_tokens_total"),
+        *((f"sglang:request_time_per_output_token_seconds_{part}" for part in ("sum", "count")),),
+    )
+    ratios = (
+        " / ".join((spent, f"({made} > 0)"))
+        for spent, made in ([f"sum by ({MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
+    )
+    return "\nor ".join(ratios)
+
+
+def _saved() -> Iterator[Record]:
+    """Yield how many engines' time speculation saves now, and the ends of the interval of that.
+
+    An engine counts by the share of the time in which it has requests.
+    """
+    busy = f"clamp_max({_last('requests_running')}, 1)"
+    ends = {
+        "saved": _last("speedup"),
+        "least_saved": _last("speedup_interval", bound="low"),
+        "most_saved": _last("speedup_interval", bound="high"),
+    }
+    for name, speedup in ends.items():
+        times = f"max by ({ENGINE}) ({speedup})"
+        yield Record(
+            f"model:vllm_specdec_{name}_engines:sum",
+            f"sum by ({MODEL}) (({times} - 1) * on ({ENGINE}) group_left () {busy})",
+        )
