@@ -37,6 +37,13 @@ BY_HAND = {
     *(name for name in RECORDED if any(each in name for each in DECIDING)),
     VERDICT,
     "instance:vllm_specdec_tap_unconnected:ratio_rate5m",
+    # What boards alone read: in the values of their panels.
+    *(
+        rule["record"]
+        for group in read_bundle().groups
+        if group["name"] == "vllm-specdec.boards"
+        for rule in group["rules"]
+    ),
 }
 WITHOUT = Phase(20, drafts=0, acceptance=(), speedup=None, activity="off", step_fit=(0.01, 0.0005))
 LLAMA = f'{{model_name="{MODEL}", namespace="chat"}}'

@@ -171,8 +171,7 @@ def _dashboards() -> str:
 def _used(bundle: Bundle) -> set[str]:
     """Return the series that an alert or a dashboard needs, be it through records."""
     needed = {*_FOR_DASHBOARDS, *(name for name in records(bundle) if name in _dashboards())}
-    # RulesBlind asks whether all thresholds are there, so it uses none.
-    for alert in (one for one in bundle.alerts if one.name != f"{PREFIX}RulesBlind"):
+    for alert in bundle.alerts:
         needed |= names(alert.tree) | set(_RECORD.findall(str(alert.annotations)))
     found: set[str] = set()
     while needed:
