@@ -40,7 +40,7 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
     """Only these query ALERTS, and need a ruler that can."""
     rules = [rule for _, group in GROUPS for rule in group["rules"]]
     asking = {rule.get("alert") for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
-    names = ("AcceptanceDropped", "Disable", "Reenable", "Harmful")
+    names = ("AcceptanceDropped", "AcceptanceLow", "Disable", "Reenable", "Harmful")
     assert asking == {f"VLLMSpecDecode{name}" for name in names}
 
 
