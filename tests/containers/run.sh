@@ -73,13 +73,13 @@ unshare --mount --pid --fork $([ "$(id -u)" = 0 ] || echo --map-root-user) true 
   not_here "$(cat "$work/error")"
 mmdebstrap --quiet --variant=minbase \
   --include=ca-certificates,netbase,tzdata,python3,python3-venv,python3-pip,prometheus,prometheus-alertmanager \
-  trixie "$work/trixie.tar"
+  trixie "$work/trixie.tar" || not_here "no root file system of Debian: see above"
 step "root file system of Debian 13"
 
 make_image() {  # its name; the Dockerfile comes from stdin
   podman build --quiet --network host --tag "$1" --file - "$work" > /dev/null
 }
-make_image "$base" <<'EOF'
+make_image "$base" <<'EOF' || not_here "podman cannot build an image: see above"
 FROM scratch
 ADD trixie.tar /
 RUN ln -s /usr/bin/python3 /usr/local/bin/python && ln -s /usr/bin/python3 /usr/local/bin/python3 \
