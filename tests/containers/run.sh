@@ -5,8 +5,8 @@
 #   run.sh PYTHON    one that has the locked packages
 # Exit code 77: this machine cannot run containers.
 set -euo pipefail
+python=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 cd "$(dirname "$0")/../.."
-python=$1
 work=$(mktemp --directory --tmpdir=/var/tmp vllm-specdec-containers.XXXXXX)
 image=vllm-specdec-exporter:$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' exporter/vllm_specdec_exporter/__init__.py)
 base=$(sed -n 's/^ARG PYTHON_IMAGE=\(.*\)@.*/docker.io\/library\/\1/p' Dockerfile)
