@@ -75,7 +75,7 @@ def lettered(targets: list[PromTarget]) -> list[PromTarget]:
 
 
 #: Of an address that nobody has yet.
-PLACEHOLDER = "/OWNER/"
+PLACEHOLDER = "OWNER"
 #: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
 PLUGIN_VERSION = "10.4.0"
 

@@ -126,7 +126,8 @@ def test_shares_of_records_are_of_all_requests(world: World) -> None:
     missing = RECORDED["none"] + RECORDED["malformed"]
     assert shares["no record"] + shares["malformed"] == pytest.approx(missing, abs=0.02)
     found = panel(world, "requests: Observed and finished requests").values()
-    assert 0.5 < found["observed"] / found["finished by vLLM"] < 1.5
+    # The world pushes some three requests a second; its simulated server finishes about seven.
+    assert 0.2 < found["observed"] / found["finished by vLLM"] < 1.0
 
 
 def test_tenants_are_rows_and_all_others_are_one(world: World) -> None:

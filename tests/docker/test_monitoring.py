@@ -53,7 +53,7 @@ def test_alertmanager_routes_as_in_production() -> None:
 
 
 def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
-    """Each of them is act, and is told of an end where the original is."""
+    """Each of them is act, and is told of an end where one of the original is."""
     amtool("check-config", str(ALERTMANAGER))
     here, there = (
         {receiver["name"]: receiver for receiver in read(path)["receivers"]}
@@ -65,8 +65,7 @@ def test_alertmanager_has_the_same_receivers_without_secrets() -> None:
         (webhook,) = receiver.pop("webhook_configs")
         told = {one["send_resolved"] for key, ones in there[name].items() if key != "name" for one in ones}
         assert receiver == {"name": name}
-        assert webhook == {"url": "http://act:9851/", "send_resolved": told.pop()}
-        assert not told
+        assert webhook == {"url": "http://act:9851/", "send_resolved": any(told)}
     assert "act:9851" in endpoints()
     assert "_file" not in ALERTMANAGER.read_text("utf-8")
 

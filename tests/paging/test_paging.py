@@ -123,7 +123,7 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
         "Speculation makes users wait longer than without it.",
         "meta-llama/Llama-3.1-8B-Instruct",
         "0.90x",  # the threshold
-        "drafts in 5m",
+        "engines by the basis of their speedup",
         "Disable speculation",
         "runbooks/VLLMSpecDecodeHarmful.md",
         "/d/vllm-specdec-overview",
