@@ -104,33 +104,13 @@ def _others(**changes: object) -> Change:
 _DRAFT_MODEL, _NGRAM = settings("draft_model", 3), settings("ngram", 3)
 #: Default installs: the time of a step is modelled, or the server's own.
 _MODELLED, _OBSERVED = (settings(hardware=Hardware(*parse_machine("4xh100"))) for _ in range(2))
+_COLLAPSE = _all(acceptance=(0.02, 0.01, 0.01))
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("collapse", "Harmful", "critical", _all(acceptance=(0.02, 0.01, 0.01)), 9, settings=_DRAFT_MODEL),
-    Fault(
-        "collapse-by-a-modelled-step",
-        "Harmful",
-        "critical",
-        _all(acceptance=(0.02, 0.01, 0.01)),
-        9,
-        settings=_MODELLED,
-    ),
-    Fault(
-        "collapse-by-an-observed-step",
-        "Harmful",
-        "critical",
-        _all(acceptance=(0.02, 0.01, 0.01)),
-        9,
-        settings=_OBSERVED,
-    ),
-    Fault(
-        "collapse-of-a-cheap-drafter",
-        "Collapsed",
-        "warning",
-        _all(acceptance=(0.02, 0.01, 0.01)),
-        20,
-        settings=_NGRAM,
-    ),
+    Fault("collapse", "Harmful", "critical", _COLLAPSE, 9, settings=_DRAFT_MODEL),
+    Fault("collapse-by-a-modelled-step", "Harmful", "critical", _COLLAPSE, 9, settings=_MODELLED),
+    Fault("collapse-by-an-observed-step", "Harmful", "critical", _COLLAPSE, 9, settings=_OBSERVED),
+    Fault("collapse-of-a-cheap-drafter", "Collapsed", "warning", _COLLAPSE, 20, settings=_NGRAM),
     Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 20),
     Fault("slow-decay", "Harmful", "critical", _decay, 120),
     Fault(

@@ -27,6 +27,11 @@ _GAP = 4.5
 LATENCIES = Latencies.__struct_fields__
 
 
+def bucket_of(load: float) -> int:
+    """Return the place in `LOADS` of the bucket for so many running requests."""
+    return next((place for place, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
+
+
 class BaselineError(ValueError):
     """A baseline that cannot be used. The message is one line with the reason and what to do."""
 

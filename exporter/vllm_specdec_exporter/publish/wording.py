@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import names_drafter
+from ..economics.statistics import Interval
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
@@ -133,6 +134,13 @@ def shown(value: float | None, form: str) -> str:
 def times(ratio: float) -> str:
     """Return a ratio with two decimals, or three near 1."""
     return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
+
+
+def range_words(interval: Interval) -> str:
+    """Return the ends of an interval of ratios, `1.27 to 1.41`; empty where they are not known."""
+    if interval.low is None or interval.high is None:
+        return ""
+    return f"{times(interval.low)} to {times(interval.high)}"
 
 
 def action_words(advice: Advice) -> str:

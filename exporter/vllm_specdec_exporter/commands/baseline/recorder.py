@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...economics.baseline import LOADS, BaselineError, LoadBucket
+from ...economics.baseline import BaselineError, LoadBucket, bucket_of
 from ...economics.baseline_match import increase
 from ...economics.statistics import MAX_BLOCKS, at_most
 from ...engines.reading import Latencies
@@ -85,7 +85,7 @@ class Recorder:
         blocks: Iterable[tuple[float, float]],
     ) -> None:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
-        place = next((i for i, limit in enumerate(LOADS) if load <= limit), len(LOADS) - 1)
+        place = bucket_of(load)
         sums = self._buckets.get(place, _Sums())
         self._buckets[place] = _Sums(
             load=sums.load + load * seconds,

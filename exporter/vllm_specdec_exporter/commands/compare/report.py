@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ...economics.statistics import Interval, SampleMean
 from ...publish import plots
 from ...publish.markup import Html, Section, element, figure, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, table, times, wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, range_words, table, times, wrap
 from .comparison import Comparison
 from .side import PER_TOKEN, Side
 from .verdict import SpeedComparison
@@ -146,10 +146,8 @@ def _digits(value: float) -> str:
 def _ratio(interval: Interval | None) -> str | None:
     if interval is None:
         return None
-    words = times(interval.value)
-    if interval.low is None or interval.high is None:
-        return words
-    return f"{words} ({times(interval.low)} to {times(interval.high)})"
+    words, ends = times(interval.value), range_words(interval)
+    return f"{words} ({ends})" if ends else words
 
 
 def _with_margin(interval: Interval | None, scale: float, form: str, unit: str) -> str | None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from ...economics.speedup import of_all
 from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
-from ...publish.wording import times
+from ...publish.wording import range_words, times
 from .side import PER_TOKEN, Side
 
 #: Largest factor between equal loads.
@@ -142,9 +142,9 @@ def judge_gain(side: Side, reference: Side, speed: Speed) -> Gain | None:
         return None
     where = "at this load" if (low, high) == (speedup.low, speedup.high) else "with loads apart"
     if low > 1:
-        words = f"speculation ({on.name}) gains {times(speedup.value)}x {where} ({_range(speedup)})"
+        words = f"speculation ({on.name}) gains {times(speedup.value)}x {where} ({range_words(speedup)})"
     elif high < 1:
-        words = f"speculation ({on.name}) loses: {times(speedup.value)}x {where} ({_range(speedup)})"
+        words = f"speculation ({on.name}) loses: {times(speedup.value)}x {where} ({range_words(speedup)})"
     else:
         loss = loss_probability(speedup.value, low, high)
         likely = leans(loss)
@@ -187,15 +187,10 @@ def judge_claim(claimed: float, speed: Speed, gain: Gain | None) -> Claim:
     return Claim(claimed, ClaimOutcome.UNDECIDED, text)
 
 
-def _range(interval: Interval) -> str:
-    known = interval.low is not None and interval.high is not None
-    return f"{times(interval.low or 0)} to {times(interval.high or 0)}" if known else ""
-
-
 def _words(
     outcome: SpeedComparison, side: str, reference: str, speedup: Interval, load: LoadComparison
 ) -> str:
-    seen, interval = times(speedup.value), _range(speedup)
+    seen, interval = times(speedup.value), range_words(speedup)
     if outcome is SpeedComparison.NO_DIFFERENCE:
         return (
             f"{side} against {reference}: no difference that the sample supports "

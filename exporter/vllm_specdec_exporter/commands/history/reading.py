@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import accumulate
 
 from ...config.values import format_duration
-from ...economics.baseline import FORMAT, LOADS, Baseline, BaselineError, LoadBucket
+from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
 from ...engines.dialect import PER_POSITION, Dialect
 from ...engines.reading import Latencies
@@ -276,7 +276,7 @@ class Reader:
             for mine, place in self._past.inside(replica, times.start, times.number):
                 load, generated = running[place], tokens[place]
                 if mine == configuration and load >= 0 and generated > 0:
-                    bin_ = next((i for i, most in enumerate(LOADS) if load <= most), len(LOADS) - 1)
+                    bin_ = bucket_of(load)
                     points.setdefault(replica, []).append((place, bin_))
                     for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):
                         sums[bin_][name, "", 0.0] += amount

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from ...config.values import format_duration
 from ...economics.statistics import Interval
 from ...publish import plots
-from ...publish.wording import DASH, printable, table, times, wrap
+from ...publish.wording import DASH, printable, range_words, table, times, wrap
 from .matching import BinSpeedup
 from .past import Comparison, ModelHistory, Summary
 
@@ -106,9 +106,7 @@ def _running(each: BinSpeedup) -> str:
 
 
 def _interval(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{times(interval.value)} (too few blocks for an interval)"
-    return f"{times(interval.value)} ({times(interval.low)} to {times(interval.high)})"
+    return f"{times(interval.value)} ({range_words(interval) or 'too few blocks for an interval'})"
 
 
 def _short(value: float | None) -> str:
