@@ -1,6 +1,7 @@
 """Step times of the engine: learned while it serves, and the cost that follows from them."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,8 +20,10 @@ from vllm_specdec_exporter.economics.step_time import (
 from vllm_specdec_exporter.engines.reading import Counters, Steps
 from vllm_specdec_exporter.measures.history import Sample
 from vllm_specdec_exporter.observe.state import EngineState
+from vllm_specdec_exporter.publish.metrics import METRICS
 
 FIXED, PER_REQUEST, PER_KV_CACHE = 8e-3, 1.2e-4, 20e-3
+BATCHES = (1.0, 8.0, 32.0, 128.0)
 
 
 def seconds(batch: float, kv_cache: float = 0.0) -> float:
@@ -56,6 +59,19 @@ def test_the_line_of_the_engine_is_found_in_noise_and_outliers() -> None:
     for batch in (2, 8, 32, 60):
         assert found.seconds(batch) == pytest.approx(seconds(batch), rel=0.03)
     assert found.batches[0] < 2 < 50 < found.batches[1]
+
+
+def test_the_published_error_covers_the_truth() -> None:
+    """Few noisy intervals: 95 lines of 100 are within their error of the truth at every batch size."""
+    (metric,) = [one for one in METRICS if one.name == "step_fit_error_ratio"]
+    covered = 0
+    for seed in range(200):
+        chance = random.Random(seed)
+        intervals = [StepInterval(seconds(batch) * chance.gauss(1, 0.1), batch) for batch in BATCHES * 3]
+        line = fitted(intervals)
+        ((_, error),) = metric.samples(SimpleNamespace(steps=SimpleNamespace(fit=line)))
+        covered += all(abs(line.seconds(batch) / seconds(batch) - 1) <= error for batch in BATCHES)
+    assert covered >= 190, covered
 
 
 def test_the_kv_cache_is_told_apart_where_its_use_varies() -> None:
