@@ -222,8 +222,10 @@ class TestSizes:
     def test_anything_else_is_refused_with_what_is_allowed(self) -> None:
         allowed = {
             "cost.draft-size-ratio": "a number above 0 and at most 1, such as 0.11 or 1:9",
-            "cost.draft-memory": "an amount above 0 with its unit, such as 16GB or 16GiB",
-            "cost.gpu-memory": "an amount above 0 with its unit, such as 16GB or 16GiB",
+            **dict.fromkeys(
+                ("cost.draft-memory", "cost.gpu-memory"),
+                "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB",
+            ),
         }
         bad = {
             "cost.draft-size-ratio": ("0", "-1", "9:1", "1:0", "", "1:x", "nan", "inf", "1:9:2", "10%"),

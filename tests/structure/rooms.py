@@ -23,7 +23,10 @@ PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
 ALLOWED = {
     **{
         (module, what): "its own table, which is data of the package"
-        for module in ("economics.profiles", "economics.sizes", "engines.dialects", "publish.metrics")
+        for module in (
+            *("economics.architecture", "economics.known_problems", "economics.profiles"),
+            *("economics.sizes", "engines.dialects", "publish.metrics"),
+        )
         for what in ("pathlib", "read_text")
     },
     ("publish.events", "logging"): "the numbers of the levels",

@@ -126,6 +126,8 @@ def share(text: str) -> float:
 
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
+#: Limits of the memory of a model and of a server's GPUs, in bytes; a wrong unit is often beyond them.
+_MIN_MEMORY, _MAX_MEMORY = 1e8, 1e14
 
 
 def memory(text: str) -> float:
@@ -135,8 +137,10 @@ def memory(text: str) -> float:
     if match is not None:
         power = "KMGT".index(match[2].upper()) + 1
         number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
-    if not 0 < number < math.inf:
-        raise ValueError("allowed: an amount above 0 with its unit, such as 16GB or 16GiB")
+    if not _MIN_MEMORY <= number <= _MAX_MEMORY:
+        raise ValueError(
+            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
+        )
     return number
 
 
