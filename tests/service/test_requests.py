@@ -28,6 +28,7 @@ from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsRes
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs
 from vllm_specdec_exporter.serve.request_options import MAX_TENANTS
 from vllm_specdec_exporter.serve.tap.observer import Observer
