@@ -130,13 +130,9 @@ def exit_code(result: ExporterResult) -> int:
 async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
     """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
     target, interval = upstream.targets[0], duration / _SAMPLES
-    try:
-        client = Upstream(target, upstream)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     poller = Poller(
         target.name,
-        client,
+        Upstream(target, upstream),
         settings,
         interval,
         patience=float("inf"),
@@ -191,10 +187,7 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
             "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"
         )
     values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
-    try:
-        tls = tls_context(configuration.build_tls(values))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    tls = tls_context(configuration.build_tls(values))
     headers = {}
     if target.user or target.password:
         login = base64.b64encode(f"{target.user}:{target.password}".encode()).decode()

@@ -247,25 +247,22 @@ class Exporter:
             logs.log(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
-        try:
-            for target in config.upstream.targets:
-                if target.discovery:
-                    Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
-            return [
-                Poller(
-                    target.name,
-                    Upstream(target, config.upstream),
-                    config.settings,
-                    config.poll_interval,
-                    patience=config.poll_interval + config.upstream.timeout + GRACE,
-                    clock=self._clock,
-                    wall=self._wall,
-                    shapes=self.requests.shapes,
-                )
-                for target in self._discovery.servers(config.upstream.targets)
-            ]
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        for target in config.upstream.targets:
+            if target.discovery:
+                Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
+        return [
+            Poller(
+                target.name,
+                Upstream(target, config.upstream),
+                config.settings,
+                config.poll_interval,
+                patience=config.poll_interval + config.upstream.timeout + GRACE,
+                clock=self._clock,
+                wall=self._wall,
+                shapes=self.requests.shapes,
+            )
+            for target in self._discovery.servers(config.upstream.targets)
+        ]
 
     async def _log(self) -> None:
         while True:

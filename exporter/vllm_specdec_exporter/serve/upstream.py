@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -80,36 +80,11 @@ def new_session(
     )
 
 
-class SessionClient:
-    """Base of clients with one session. Use as an async context manager."""
-
-    _session: aiohttp.ClientSession | None = None
-
-    def open_session(self) -> aiohttp.ClientSession:
-        """Return a new session."""
-        raise NotImplementedError
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open session."""
-        if self._session is None:
-            raise RuntimeError("use the client in an async with statement")
-        return self._session
-
-    async def __aenter__(self) -> Self:
-        self._session = self.open_session()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-
 class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
     def __init__(self, target: Target, config: UpstreamConfig) -> None:
-        """Raise ValueError for certificate files that cannot be used. Nothing is sent yet."""
+        """Raise ConfigError for certificate files that cannot be used. Nothing is sent yet."""
         self._target = target
         self._config = config
         self.timeout = config.timeout

@@ -184,10 +184,7 @@ def run(args: argparse.Namespace) -> int:
     earlier = _earlier(out) if args.append else None
     check_writable("--out", out)
     target = upstream_config.targets[0]
-    try:
-        upstream = Upstream(target, upstream_config)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    upstream = Upstream(target, upstream_config)
     watcher = Watcher(upstream, args.model, settle, time.monotonic, args.method)
     try:
         asyncio.run(_record(watcher, upstream, seconds, interval, earlier))

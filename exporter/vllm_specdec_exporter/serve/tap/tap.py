@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 
 from aiohappyeyeballs import start_connection
 
-from ...config.options import ConfigError
 from ...config.values import format_address
 from ...per_request.grouping import Classification
 from ...per_request.observation import Observation
@@ -164,12 +163,8 @@ class TapService:
     def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
         self.config = config
         self._trust = _trust(upstream)
-        try:
-            tls = UpstreamTLS(upstream).context if config.upstream.url.startswith("https:") else None
-            certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        self._certificate = certificate
+        tls = UpstreamTLS(upstream).context if config.upstream.url.startswith("https:") else None
+        self._certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
         self.tap = Tap(config, tls)
         self._listener: Listener | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -244,7 +239,7 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
 
 
 def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
-    """Return the TLS context towards clients; raise ValueError for files that cannot be used."""
+    """Return the TLS context towards clients; raise ConfigError for files that cannot be used."""
 
     def make() -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
