@@ -287,7 +287,8 @@ def parse_target(text: str) -> Target:
         # The standard library's message contains the address, possibly with a password.
         raise ValueError(_ALLOWED) from None
     hostname = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
+    is_host = hostname and hostname.isprintable() and _NOT_IN_HOST.isdisjoint(hostname)
+    if parts.scheme not in ("http", "https") or not is_host or parts.fragment:
         raise ValueError(_ALLOWED)
     if "@" in parts.path + parts.query:
         raise ValueError("an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @")
@@ -333,10 +334,6 @@ def mask_url(text: str) -> str:
         # Up to the last @, because a password may contain any character.
         return re.sub(r"^(\w+://)?.*@", r"\1<secret>@", text, flags=re.DOTALL)
     return re.sub(r"//[^/]*@", "//<secret>@", text)
-
-
-def _is_host(text: str) -> bool:
-    return bool(text) and text.isprintable() and _NOT_IN_HOST.isdisjoint(text)
 
 
 def _metrics_path(path: str) -> str:

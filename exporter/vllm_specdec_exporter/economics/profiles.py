@@ -148,13 +148,10 @@ def _number(name: str, key: str, value: object) -> float:
     return number
 
 
-def _builtin() -> dict[str, CostProfile]:
-    # By its path: `importlib.resources` would cost every sidecar half a megabyte.
-    # TOML, because a sidecar without files then needs no PyYAML: a megabyte.
-    return parse_profiles(tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8")))
-
-
-BUILTIN: Mapping[str, CostProfile] = _builtin()  # every profile that is shipped, by name
+# By its path: `importlib.resources` would cost every sidecar half a megabyte.
+# TOML, because a sidecar without files then needs no PyYAML: a megabyte.
+_SHIPPED = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
+BUILTIN: Mapping[str, CostProfile] = parse_profiles(_SHIPPED)  # every profile that is shipped, by name
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:

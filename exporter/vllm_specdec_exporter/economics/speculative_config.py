@@ -45,12 +45,11 @@ class ScheduleRow:
 def make_schedule(
     lengths: Sequence[float],
     profile: CostProfile,
-    largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
     method: str = "",
 ) -> tuple[ScheduleRow, ...]:
-    """Return the rows for batches of 1 to `largest` requests.
+    """Return the rows for batches of 1 to `MAX_BATCH` requests.
 
     Acceptance is assumed not to depend on the batch. No K beyond the present one is scheduled: vLLM does not
     allow it.
@@ -58,24 +57,21 @@ def make_schedule(
     Args:
         lengths: at index i, the mean acceptance length of K = i + 1.
         profile: the cost of steps.
-        largest: the largest batch to plan for, at least 1.
         prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
         minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
         method: as vLLM calls it: unless it drafts without a model, K=0 still costs a pass of the drafter.
     """
 
-    def without_drafts(batch: int) -> float:
-        return 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
-
     def best(batch: int) -> int:
         speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
-        top, least = max(speedups, default=0.0), without_drafts(batch)
+        top = max(speedups, default=0.0)
+        least = 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
         if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(least, top / (1 + minimum_gain)):
             return prefer
         return speedups.index(top) + 1 if top > least else 0
 
     rows: list[ScheduleRow] = []
-    for first, last in _runs(1, largest, best):
+    for first, last in _runs(1, MAX_BATCH, best):
         k = best(first)
         if rows and rows[-1].num_speculative_tokens == k:
             rows[-1] = ScheduleRow(rows[-1].first, last, k)

@@ -289,7 +289,13 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
         # Series that differ only in parts of an engine, such as pid, are added.
         by_engine[key][attribute][_bound(line, bound) if place is None else place] += line.value
     engines = tuple(
-        replace(engine, latencies=_latencies(by_engine.get(engine.key, {}))) for engine in reading.engines
+        replace(
+            engine,
+            latencies=Latencies(
+                **{name: _histogram(parts) for name, parts in by_engine.get(engine.key, {}).items()}
+            ),
+        )
+        for engine in reading.engines
     )
     return replace(reading, engines=engines)
 
@@ -302,10 +308,6 @@ def _bound(line: SampleLine, text: str) -> float:
     if not bound >= 0:
         raise MalformedExposition(f"{line.name} has no valid le label")
     return bound
-
-
-def _latencies(histograms: Mapping[str, _Parts]) -> Latencies:
-    return Latencies(**{attribute: _histogram(parts) for attribute, parts in histograms.items()})
 
 
 def _histogram(parts: _Parts) -> Histogram:

@@ -113,7 +113,7 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
     if args.configmaps is not None:
         wanted = files.config_maps(dashboards, out, args.configmaps, args.folder)
     else:
-        wanted = files.dashboard_files(dashboards, out)
+        wanted = [files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards]
     if args.provisioning is not None:
         wanted.append(files.provider_file(args.provisioning, seen_at, args.folder))
     for written, result in files.write(wanted, force=args.force):

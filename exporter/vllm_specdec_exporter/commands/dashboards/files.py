@@ -136,11 +136,6 @@ class OutputFile:
     mark: str
 
 
-def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[OutputFile]:
-    """Return the dashboards as JSON files."""
-    return [OutputFile(folder / dashboard.file, dashboard.body, dashboard.uid) for dashboard in dashboards]
-
-
 def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
     """Return a dashboard provider: Grafana loads the dashboards of the folder that it sees at `seen_at`."""
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
@@ -236,9 +231,10 @@ def _mark(body: bytes, *, yaml_like: bool) -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as a literal block."""
 
-    def represent_str(self, data: str) -> Any:
-        """Return the node of a text."""
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
-
-_Dumper.add_representer(str, _Dumper.represent_str)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)
