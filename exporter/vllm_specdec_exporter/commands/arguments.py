@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..config import files
 from ..config.options import ConfigError
@@ -18,8 +18,7 @@ from ..config.values import format_duration, parse_duration
 from ..publish.wording import printable
 from ..serve.option_table import OPTIONS
 
-if TYPE_CHECKING:
-    T = TypeVar("T")
+T = TypeVar("T")
 
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")

@@ -8,12 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, convert
 
-if TYPE_CHECKING:
-    from .speculative_config import ScheduleRow
+from .speculative_config import ScheduleRow
 
 
 class Setup(Struct, frozen=True):

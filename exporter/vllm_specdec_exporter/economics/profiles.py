@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import Machine, PhysicalModel, modelled_error, usual_drafter
 from .model import Model, from_parameters, model_in_name, size_in_name
-
-if TYPE_CHECKING:
-    from .speculative_config import Speculation
+from .speculative_config import Speculation
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)

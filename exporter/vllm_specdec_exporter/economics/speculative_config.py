@@ -13,12 +13,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from ..config.values import nearest
-
-if TYPE_CHECKING:
-    from .cost import CostProfile
+from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 

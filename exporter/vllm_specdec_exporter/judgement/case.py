@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,9 +11,7 @@ from ..economics.speculative_config import Speculation
 from ..engines.reading import VLLM, Counters, Server
 from ..measures.measures import DraftShape, Measures, acceptance_lengths
 from ..measures.uptime import Uptime
-
-if TYPE_CHECKING:
-    from .activity import Activity
+from .activity import Activity
 
 #: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
 #: count as a sample of the same traffic.

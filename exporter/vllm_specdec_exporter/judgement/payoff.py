@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..config.thresholds import Thresholds
+
 # Imported at run time: annotations are read to decode and document the JSON.
-from ..economics.cost import Basis
+from ..economics.cost import Basis, CostProfile
 from ..economics.speedup import of_all
 from ..economics.statistics import Z
-
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..economics.cost import CostProfile
-    from ..measures.measures import Measures
-
+from ..measures.measures import Measures
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
 #: Share of the other side of an interval below which its end counts as cut off.

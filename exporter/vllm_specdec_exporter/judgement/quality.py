@@ -13,13 +13,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..measures.measures import Measures
+from ..config.thresholds import Thresholds
+from ..measures.measures import Measures
 
 
 class QualityLevel(StrEnum):

@@ -6,20 +6,22 @@ new sample, the judgement of what follows from the window (`PolledEngine`), and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ..config.values import format_duration
 from ..economics.calibration import correct_by_steps
+from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
-from ..engines.reading import Drafting
+from ..economics.step_time import EngineSteps
+from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
 from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from ..judgement.case import Case
-from ..judgement.judge import judge
+from ..judgement.judge import Judgement, judge
 from ..measures.history import Delta, Sample, Window
 from ..measures.measures import (
     DraftShape,
@@ -32,14 +34,6 @@ from ..measures.measures import (
 )
 from .result import Deployment, EngineResult, LearnedSteps
 from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, why_unmeasured, with_rising_totals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..economics.cost import CostProfile
-    from ..economics.step_time import EngineSteps
-    from ..engines.reading import EngineKey, EngineReading, Reading
-    from ..judgement.judge import Judgement
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
 _FULL = 0.9  # a window filled to this share counts as full

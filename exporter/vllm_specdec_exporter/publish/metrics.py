@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..economics.baseline_match import LatencyRatio
 from ..economics.choice import CandidateK
@@ -24,13 +24,11 @@ from ..judgement.activity import ActivityState
 from ..judgement.advice import Action
 from ..judgement.payoff import Payoff, PayoffVerdict
 from ..judgement.quality import QualityLevel
+from ..observe.result import Deployment, Discovered
+from ..per_request.summary import ObservationCount
 
-if TYPE_CHECKING:
-    from ..observe.result import Deployment, Discovered
-    from ..per_request.summary import ObservationCount
-
-    #: Values of a metric's own labels, and the sample's value.
-    Samples = Iterable[tuple[tuple[str, ...], float]]
+#: Values of a metric's own labels, and the value of the sample.
+Samples = Iterable[tuple[tuple[str, ...], float]]
 
 PREFIX = "vllm_specdec_"
 #: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows

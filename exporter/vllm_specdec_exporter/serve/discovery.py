@@ -13,20 +13,15 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from aiohappyeyeballs import addr_to_addr_infos
+from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import Target, format_address
 from ..observe.result import Discovered
 from . import logs
 from .daemon_threads import SharedThreads
-
-if TYPE_CHECKING:
-    from aiohappyeyeballs import AddrInfoType
-
 
 KEEP_SECONDS = 300.0  # how long the last known servers stay while the name has no answer, in seconds
 RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds

@@ -10,15 +10,16 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...judgement.activity import ActivityState
 from ...judgement.payoff import PayoffVerdict
 from ...judgement.quality import QualityLevel
-from ...observe.result import REASONS
+from ...observe.result import REASONS, Discovered, EngineResult, ExporterResult, TargetResult
 from .. import markup as h
+from ..last_hour import LastHour
 from ..markup import Html, element
 from . import answer, sections
 from .requests import pointer, requests_section
@@ -36,12 +37,6 @@ from .view import (
     payoff_pill,
     quality_pill,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...observe.result import Discovered, EngineResult, ExporterResult, TargetResult
-    from ..last_hour import LastHour
 
 __all__ = ["CONTENT_SECURITY_POLICY", "PageQuery", "parse_query", "render"]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
 
+from ...economics.baseline_match import Measured
+from ...economics.choice import CandidateK
 from ...economics.cost import Basis
 from ...economics.speedup import of_all
 from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
+from ...measures.measures import Measures
+from ...observe.result import EngineResult
 from .. import markup as h
 from ..last_hour import sparkline
 from ..markup import Html, element
@@ -24,14 +28,6 @@ from .view import (
     varying,
     why_no_payoff,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ...economics.baseline_match import Measured
-    from ...economics.choice import CandidateK
-    from ...measures.measures import Measures
-    from ...observe.result import EngineResult
 
 _QUANTILES = (0.5, 0.95, 0.99)
 _TREND = 0.1  # a relative change of the shortest window against the judged one that is called a trend

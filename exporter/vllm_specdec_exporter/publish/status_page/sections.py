@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from ...measures.measures import Measures
 from .. import markup as h
 from ..markup import Html, element
 from .view import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime, missing, varying
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...measures.measures import Measures
 
 _NO_COST = "no drafts in this window, or the number of running requests is unknown"
 _NO_DRAFTS, _NO_COUNTER = "no drafts in this window", "the server has no such counter, or no time passed"
