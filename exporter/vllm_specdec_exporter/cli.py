@@ -132,7 +132,6 @@ def _overview() -> str:
 
 
 def _hint(name: str) -> str:
-    """Return a suggestion for an unknown command."""
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
     near = nearest(name, COMMANDS)

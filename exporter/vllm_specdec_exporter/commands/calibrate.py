@@ -169,7 +169,6 @@ def _described(
     plans: Sequence[SweepPlan],
     requests: int,
 ) -> CostProfile:
-    """Return the profile with its ranges and how it was measured."""
     batches = [load for plan in plans for load in plan.concurrencies]
     largest, note = largest_error(profile, rows), profile.provenance
     return replace(

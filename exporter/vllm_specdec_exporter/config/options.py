@@ -180,7 +180,6 @@ def _texts(
     from_file: Mapping[str, object],
     file: str,
 ) -> tuple[str, Sequence[str]]:
-    """Return the source of an option's value, and its texts."""
     given = flags.get(option.name)
     if given is not None:
         return option.flag, given if option.repeatable else [given]

@@ -100,7 +100,6 @@ def _product(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _extent(rows: Sequence[StepTime]) -> tuple[float, float]:
-    """Return the least and the largest batch size."""
     return min(row.batch for row in rows), max(row.batch for row in rows)
 
 

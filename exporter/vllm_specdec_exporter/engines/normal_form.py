@@ -244,7 +244,6 @@ def _engine(
 
 
 def _derive(scalars: dict[str, Any], dialect: Dialect, infos: Mapping[str, str]) -> None:
-    """Add the fields that have a formula."""
     known = {**scalars, **{name: infos[name] for name in dialect.info if name in infos}}
     for attribute, formula in dialect.derived.items():
         with contextlib.suppress(LookupError):

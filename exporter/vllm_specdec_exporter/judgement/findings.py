@@ -74,7 +74,6 @@ def of_payoff(
 
 
 def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
-    """Return the finding on a verdict that is unknown: which way it leans, and how to decide it."""
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
     how = until_known(case.profile, payoff)
     how = f"{how[0].upper()}{how[1:]}."
@@ -324,7 +323,6 @@ def _of_acceptance(
 
 
 def _of_uptime(uptime: Uptime) -> list[Finding]:
-    """Return the finding that the length decays with uptime, if it does."""
     if uptime.lengths is None or not uptime.decayed:
         return []
     before, now = uptime.lengths

@@ -224,7 +224,6 @@ class PolledEngine:
 
 
 def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
-    """Return what is published of an engine."""
     engine, state, settings, server = polled.engine, polled.state, polled.settings, polled.server
     speculates = server.reading.speculative and polled.activity.state is not ActivityState.OFF
     return EngineResult(

@@ -221,7 +221,6 @@ def _surplus(sample: Sample) -> float:
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
-    """Return `sample` with the comparison of finished requests with the baseline."""
     match = (previous.match if previous else None) or BaselineComparison(baseline=baseline)
     load = running_between(previous, sample) if previous else None
     if previous is not None and load is not None and _generated(previous, sample):

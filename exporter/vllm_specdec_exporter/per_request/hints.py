@@ -93,7 +93,6 @@ def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: 
 
 
 def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
-    """Report that many responses had no record."""
     unrecorded = requests.window_unrecorded_requests
     total = unrecorded + requests.window_requests
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:

@@ -96,7 +96,6 @@ def _group(
 
 
 def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
-    """Return the estimated speedup of the requests of a group at the current load."""
     length = group.mean_acceptance_length
     if load is None or length is None:
         return None

@@ -225,7 +225,6 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
 
 
 def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) -> Iterator[str]:
-    """Yield the fastest K by batch size, batches with the same answer together."""
     at: dict[str, list[str]] = {}
     for batch, choice in choices.items():
         if choice is None:

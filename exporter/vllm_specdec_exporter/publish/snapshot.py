@@ -114,7 +114,6 @@ def attribute_docs(docstring: str) -> dict[str, str]:
 
 
 def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
-    """Return the result with the selected engines, windows and models only."""
     if not (wanted.model_name or wanted.engine or wanted.window):
         return result
     targets = []

@@ -201,7 +201,6 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 
 
 def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
-    """Yield the estimated and the measured speedup and the return, if known."""
     estimate, measured = measures.estimate, measures.measured
     if estimate.speedup is not None:
         interval = f"{shown(estimate.speedup_low, TIMES)} to {shown(estimate.speedup_high, TIMES)}"

@@ -212,7 +212,6 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:
-    """Return the handler of SIGHUP."""
     running: set[asyncio.Task[None]] = set()  # keeps the tasks from the garbage collector
 
     async def reload() -> None:

@@ -266,7 +266,6 @@ def _profile(
 
 
 def _hardware(values: Mapping[str, Any]) -> Hardware | None:
-    """Return the hardware, ``None`` if it is not given."""
     machine, model = values["cost.hardware"], values["cost.model"]
     if machine is None:
         if model is not None:

@@ -127,7 +127,6 @@ class _Name:
         return addresses
 
     async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
-        """Return host and port of each record of one family; empty if there are none."""
         host, port, _ = self._target.address
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):

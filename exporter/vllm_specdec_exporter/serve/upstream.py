@@ -286,7 +286,6 @@ _SPEAKS_TLS = "the server speaks TLS at this port: give https:// in place of htt
 
 
 def _untrusted(error: BaseException) -> PollError:
-    """Return the error of a TLS handshake."""
     why = getattr(error, "reason", "") or str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"certificate verify failed: {error.verify_message}"

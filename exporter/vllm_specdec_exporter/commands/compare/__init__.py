@@ -2,11 +2,6 @@
 
 Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
 `watch`.
-
-* `side`: the measures of one server over its period, all its engines together.
-* `verdict`: whether two sides had the same load; which is faster, and what speculation gains.
-* `comparison`: a side against the reference.
-* `report`: the comparison as a table, as text and as an HTML page.
 """
 
 from __future__ import annotations
@@ -247,7 +242,6 @@ def _watch(
 def _sides(
     results: Mapping[ResultSource, ExporterResult], sources: Sequence[ResultSource], model: str
 ) -> list[Side]:
-    """Return the sides of the sources that were read."""
     sides = []
     for source in sources:
         if source not in results:

@@ -150,7 +150,6 @@ def _acceptance(measures: Measures) -> Acceptance:
 
 
 def _target(result: ExporterResult, name: str) -> TargetResult:
-    """Return the only server of a snapshot."""
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
         held = f"side {name}: the snapshot holds {len(result.targets)} servers"

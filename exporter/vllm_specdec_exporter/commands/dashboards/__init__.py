@@ -67,7 +67,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise ConfigError for flags that contradict each other, and for invalid values."""
     needs = (
         ("--provisioning", args.provisioning, "--out", args.out),
         ("--path", args.path, "--provisioning", args.provisioning),

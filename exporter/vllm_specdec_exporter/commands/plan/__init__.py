@@ -1,10 +1,4 @@
-"""`plan`: does a drafter fit, and what may it gain? Without a server.
-
-* `methods`: what each method needs, its usual K and acceptance, and the size of its heads.
-* `estimates`: memory for keys and values with and without the drafter, and the speedup by batch size.
-* `checks`, `checklist`: what the estimates, and facts that only the operator knows, speak for or against.
-* `planning`: all of it with a verdict, as JSON and as text.
-"""
+"""`plan`: does a drafter fit, and what may it gain? Without a server."""
 
 from __future__ import annotations
 

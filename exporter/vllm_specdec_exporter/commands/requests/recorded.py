@@ -203,7 +203,6 @@ def _message(raw: msgspec.Raw | bytes) -> _Message:
 
 
 def _path_of(body: bytes) -> str:
-    """Return the path of a request or a response, from its fields."""
     fields = _fields_of(body)
     kind = bytes(fields.get("object", b""))
     if "messages" in fields or kind.startswith(b'"chat.'):

@@ -159,7 +159,6 @@ class SimulatorServer:
                 await self.synchronize()
 
     def _catch_up(self) -> None:
-        """Advance the simulation to the present."""
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self.simulation.advance(elapsed * self.speed)

@@ -6,12 +6,6 @@ For programs::
     outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
-
-* `grid`: prompts, cells and the plan.
-* `client`, `stream`: the server: its identity, API and counters; requests; their streamed responses.
-* `cell`, `runner`: the measurement of one cell, and of all of them.
-* `record`: `sweep.json`.
-* `report`: the results as text, JSON and HTML.
 """
 
 from __future__ import annotations

@@ -158,7 +158,6 @@ def _conclude(cells: Sequence[CellResult]) -> str:
 
 
 def _differ(one: CellResult, other: CellResult) -> bool:
-    """Return whether two ratios differ significantly."""
     a, b = one.acceptance_interval, other.acceptance_interval
     gap = abs(_ratio(one) - _ratio(other))
     if a is None or b is None:

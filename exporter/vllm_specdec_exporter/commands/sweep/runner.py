@@ -126,7 +126,6 @@ class _Sweep:
         return SweepOutcome(record)
 
     async def _measure(self, cell: Cell) -> CellResult:
-        """Return the result of one cell, or raise _Stopped."""
         plan, started = self.plan, time.time()
         limit = timing.MAX_BUSY_REST if plan.allow_other_traffic else timing.MAX_REST
         try:

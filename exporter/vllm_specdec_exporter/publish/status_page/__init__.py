@@ -162,7 +162,6 @@ def _anchor(target: int, engine: int) -> str:
 
 
 def _engines(result: ExporterResult) -> Iterator[tuple[str, EngineResult, TargetResult]]:
-    """Yield every engine with its anchor and its server."""
     for t, target in enumerate(result.targets):
         for e, engine in enumerate(target.engines):
             yield _anchor(t, e), engine, target
@@ -216,7 +215,6 @@ def _overview(
 
 
 def _silent_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
-    """Yield the servers without engines."""
     for t, target in enumerate(result.targets):
         if not target.engines:
             server = (h.name(target.target),) if several else ()

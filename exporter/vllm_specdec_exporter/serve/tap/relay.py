@@ -178,7 +178,6 @@ class ClientSide(RelayEnd):
             self.transport.resume_reading()
 
     def _refuse(self, error: UpstreamError) -> None:
-        """Send status 502."""
         if self.transport is None:
             return
         begun = b"".join(self._pending).lstrip(b"\r\n")

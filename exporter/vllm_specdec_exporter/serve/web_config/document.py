@@ -135,7 +135,6 @@ class Loaded:
 
 
 def _protections(config: WebConfig) -> set[str]:
-    """Return the protections that are on."""
     tls = config.tls or TLSSettings("", "")
     on = (
         config.tls is not None,
