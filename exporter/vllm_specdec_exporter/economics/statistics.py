@@ -148,20 +148,22 @@ class Acceptance:
     drafted: float | None  # mean draft length, 0 to K, ``None`` where it is not known
 
     @property
+    def _length_error(self) -> float | None:
+        if self.drafts <= 0 or not self.survival:
+            return None
+        return AcceptanceSample(self.survival, self.drafts).error_of_length(len(self.survival))
+
+    @property
     def length_sample(self) -> SampleMean | None:
         """The mean acceptance length, with an error if there are drafts and positions."""
-        error = None
-        if self.drafts > 0 and self.survival:
-            error = AcceptanceSample(self.survival, self.drafts).error_of_length(len(self.survival))
-        return None if self.length is None else SampleMean(self.length, error)
+        return None if self.length is None else SampleMean(self.length, self._length_error)
 
     @property
     def ratio_sample(self) -> SampleMean | None:
         """The acceptance ratio; its error is for the draft length as it was."""
-        if self.ratio is None:
-            return None
-        error = self.length_sample.error if self.length_sample else None
-        return SampleMean(self.ratio, error / self.drafted if error is not None and self.drafted else None)
+        error = self._length_error
+        error = None if error is None or not self.drafted else error / self.drafted
+        return None if self.ratio is None else SampleMean(self.ratio, error)
 
     @property
     def length_interval(self) -> Interval | None:
