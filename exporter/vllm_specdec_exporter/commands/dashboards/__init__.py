@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from ...config.options import ConfigError
-from ...publish.wording import printable, wrap
+from ...publish.wording import wrap
 from ..arguments import add_flag
 from . import files
 
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(group, "--datasource UID", "Initial data source. Default: Grafana's default.")
     runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
     add_flag(group, "--runbooks URL", runbooks)
-    add_flag(group, "--from DIR", "Folder with your own dashboards.", parse=Path, dest="source")
     add_flag(group, "--folder NAME", "Folder in Grafana.", files.FOLDER)
-    add_flag(group, "--home", f"Print how to make {files.HOME} the home dashboard.")
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
     provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
@@ -53,13 +51,11 @@ def run(args: argparse.Namespace) -> int:
     """List or write the dashboards, and return the exit code."""
     _check(args)
     names = [name.strip() for text in args.select for name in text.split(",")]
-    dashboards = files.select(files.load(args.source), names)
+    dashboards = files.select(files.load(), names)
     if args.datasource:
         dashboards = tuple(files.with_datasource(one, args.datasource) for one in dashboards)
     if args.runbooks:
         dashboards = tuple(files.with_runbooks(one, args.runbooks) for one in dashboards)
-    if args.home and not any(dashboard.uid == files.HOME for dashboard in dashboards):
-        raise ConfigError(f"--home: {files.HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
     _list(dashboards)
@@ -72,7 +68,6 @@ def _check(args: argparse.Namespace) -> None:
         ("--path", args.path, "--provisioning", args.provisioning),
         ("--configmaps", args.configmaps, "--out", args.out),
         ("--force", args.force or None, "--out", args.out),
-        ("--home", args.home or None, "--out", args.out),
         ("--datasource", args.datasource, "--out", args.out),
         ("--runbooks", args.runbooks, "--out", args.out),
     )
@@ -95,9 +90,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
     for dashboard in dashboards:
-        print(f"{dashboard.uid}  {printable(dashboard.title)}")
-        if dashboard.question:
-            print("\n".join(wrap(printable(dashboard.question), "    ", 4)))
+        print(f"{dashboard.uid}  {dashboard.title}")
+        print("\n".join(wrap(dashboard.question, "    ", 4)))
     print(
         f"\nto install them, one of\n"
         f"  {_PROGRAM} --out DIR --provisioning FILE      files that Grafana reads\n"
@@ -122,7 +116,4 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
         print(words, file=sys.stderr)
     elif args.provisioning is not None:
         print("next: restart Grafana, which reads providers only at its start", file=sys.stderr)
-    if args.home:
-        variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
-        print(f"for the home, start Grafana with {variable}={Path(seen_at) / files.HOME}.json")
     return SUCCESS
