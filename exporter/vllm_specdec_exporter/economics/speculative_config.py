@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from ..config.values import nearest
 from .cost import CostProfile
@@ -91,24 +93,8 @@ def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[i
     yield from _runs(middle + 1, last, best)
 
 
-#: What vLLM's SpeculativeConfig has had from 0.8.5 to 0.33.
-_METHOD_NAMES = (
-    "ngram ngram_gpu suffix eagle eagle3 dflash dspark mtp medusa mlp_speculator draft_model custom_class "
-    "extract_hidden_states deepseek_mtp mimo_mtp glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp "
-    "nemotron_h_mtp exaone_moe_mtp exaone4_5_mtp qwen3_next_mtp qwen3_5_mtp longcat_flash_mtp "
-    "pangu_ultra_moe_mtp step3p5_mtp hy_v3_mtp"
-)
-_KEY_NAMES = (
-    "method model num_speculative_tokens num_speculative_tokens_per_batch_size enforce_eager quantization "
-    "draft_tensor_parallel_size tensor_parallel_size max_model_len revision code_revision moe_backend "
-    "attention_backend disable_by_batch_size disable_padded_drafter_batch disable_logprobs disable_log_stats "
-    "disable_mqa_scorer prompt_lookup_max prompt_lookup_min speculative_token_tree parallel_drafting "
-    "suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor "
-    "suffix_decoding_min_token_prob draft_load_config acceptance_method posterior_threshold posterior_alpha "
-    "rejection_sample_method draft_sample_method synthetic_acceptance_rate synthetic_acceptance_rates "
-    "use_local_argmax_reduction enable_adaptive_verification"
-)
-_METHODS, _KEYS = frozenset(_METHOD_NAMES.split()), frozenset(_KEY_NAMES.split())
+_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_METHODS, _KEYS = frozenset(_KNOWN["methods"]), frozenset(_KNOWN["keys"])
 _LIKENESS = 0.8  # of a misspelt word and the right one, at least
 _DIGITS = re.compile(r"\d")
 

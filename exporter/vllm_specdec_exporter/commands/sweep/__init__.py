@@ -16,6 +16,7 @@ import math
 import os
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -66,9 +67,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
     temperatures = values_of(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
-    add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", type=temperatures)
+    add_flag(
+        group,
+        "--temperature LIST",
+        "Sampling temperatures.",
+        "0,0.4,0.8,1.0",
+        type=temperatures,
+        dest="temperatures",
+    )
     loads = values_of(whole_between(1, 4096))
-    add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads)
+    add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads, dest="concurrencies")
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
     add_flag(group, "--prompts LIST", prompts, "chat")
@@ -98,19 +106,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    return SweepPlan(
-        prompts=load_prompts(args.prompts.split(",")),
-        temperatures=args.temperature,
-        concurrencies=args.concurrency,
-        requests=args.requests,
-        max_tokens=args.max_tokens,
-        model=args.model,
-        api=args.api,
-        top_p=args.top_p,
-        ignore_eos=args.ignore_eos,
-        allow_other_traffic=args.allow_other_traffic,
-        request_timeout=args.request_timeout,
-    )
+    given = {each.name: getattr(args, each.name) for each in fields(_PLAN) if hasattr(args, each.name)}
+    return SweepPlan(**given | {"prompts": load_prompts(args.prompts.split(","))})
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
@@ -147,7 +144,11 @@ def run(args: argparse.Namespace) -> int:
     record = records[-1]
     if not args.no_html:
         write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
-    _print(record, as_json=args.json)
+    if args.json:
+        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
+    else:
+        print(report.render(record))
+    sys.stdout.flush()
     if stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {stopped}; {kept}", file=sys.stderr)
@@ -155,11 +156,3 @@ def run(args: argparse.Namespace) -> int:
         files = recordfile.FILE if args.no_html else f"{recordfile.FILE}, {_PAGE}"
         print(f"written to {directory}: {files}", file=sys.stderr)
     return code
-
-
-def _print(record: SweepRecord, *, as_json: bool) -> None:
-    if as_json:
-        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
-    else:
-        print(report.render(record))
-    sys.stdout.flush()
