@@ -63,7 +63,7 @@ def test_the_bundle_is_what_was_generated() -> None:
         assert one.question.endswith("?"), one.uid
         assert files.with_datasource(one, "mine").body != one.body
         assert len(one.body) < 1_000_000  # a ConfigMap holds 1 MiB
-    assert len(files.config_maps(found, Path(), "monitoring", TITLE)) == len(found)
+    assert len(files.config_maps(found, Path(), "monitoring")) == len(found)
     assert found[0].uid == OVERVIEW
 
 
@@ -109,12 +109,10 @@ def test_a_file_that_is_not_ours_stops_it_before_anything_is_written(source: Pat
     assert (outcome.code, "cannot be written: " in outcome.err) == (2, True)
 
 
-def test_some_can_be_selected_and_the_data_source_chosen(source: Path, tmp_path: Path) -> None:
-    """By the end of the uid or by all of it. Nothing else changes."""
+def test_the_data_source_can_be_chosen(source: Path, tmp_path: Path) -> None:
+    """Nothing else changes."""
     out = tmp_path / "out"
-    for words in (("--select", "overview,deep-dive"), ("--select", OVERVIEW, "--select", "deep-dive")):
-        assert dashboards(source, "--out", str(out), "--datasource", "thanos", *words).code == 0
-        assert set(bodies(out)) == {f"{OVERVIEW}.json", f"{DEEP_DIVE}.json"}
+    assert dashboards(source, "--out", str(out), "--datasource", "thanos").code == 0
     found, expected = json.loads((out / f"{DEEP_DIVE}.json").read_text()), dashboard(DEEP_DIVE)
     expected["templating"]["list"][0]["current"] = {"text": "thanos", "value": "thanos"}
     assert found == expected
@@ -127,14 +125,11 @@ def test_the_provider_names_where_grafana_sees_the_files(source: Path, tmp_path:
     """By default the folder itself; with --path, where it is mounted. The folder's uid is the usual one."""
     out, file = tmp_path / "out", tmp_path / "provisioning" / "specdec.yaml"
     words = ("--out", str(out), "--provisioning", str(file))
-    for more, path, folder in (
-        ((), str(out), TITLE),
-        (("--path", "/srv/a$b", "--folder", "LLM"), "/srv/a$$b", "LLM"),
-    ):
+    for more, path in ((), str(out)), (("--path", "/srv/a$b"), "/srv/a$$b"):
         outcome = dashboards(source, *words, *more)
         assert (outcome.code, outcome.err.split()[:3]) == (0, ["next:", "restart", "Grafana,"])
         (provider,) = yaml.safe_load(file.read_text())["providers"]
-        assert (provider["options"]["path"], provider["folder"]) == (path, folder)
+        assert (provider["options"]["path"], provider["folder"]) == (path, TITLE)
         assert (provider["folderUid"], provider["type"]) == ("vllm-specdec", "file")
     assert outcome.out.splitlines()[-1] == f"replaced   {file}"
 
@@ -160,7 +155,7 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
     There is nothing in the folder that kubectl apply -f would stumble over.
     """
     out = tmp_path / "out"
-    outcome = dashboards(source, "--out", str(out), "--configmaps", "monitoring", "--folder", "LLM: all")
+    outcome = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
     assert (outcome.code, outcome.err.split()[:4]) == (0, ["next:", "kubectl", "apply", "--server-side"])
     originals = bodies(source)
     assert sorted(path.name for path in out.iterdir()) == sorted(f"{uid}.yaml" for uid in ALL)
@@ -170,10 +165,12 @@ def test_configmaps_hold_the_very_dashboards(source: Path, tmp_path: Path) -> No
         assert found["metadata"]["name"] == uid
         assert found["metadata"]["namespace"] == "monitoring"
         assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-        assert found["metadata"]["annotations"] == {"grafana_folder": "LLM: all"}
+        assert found["metadata"]["annotations"] == {"grafana_folder": TITLE}
         assert {name: text.encode() for name, text in found["data"].items()} == {
             f"{uid}.json": originals[f"{uid}.json"]
         }
+    for path in out.iterdir():
+        path.write_text(f"{path.read_text('utf-8')}# older\n", "utf-8")
     again = dashboards(source, "--out", str(out), "--configmaps", "monitoring")
     assert {line.split()[0] for line in again.out.splitlines()} == {"replaced"}
 
@@ -191,8 +188,6 @@ USAGE = [
     ),
     ((*OUT, "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
     ((*OUT, "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
-    ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a top-level folder, without a slash'),
-    (("--select", "over"), 'unknown dashboard "over"; known: overview, deep-dive, requests'),
     (("--datasource", "mine"), "--datasource: needs --out"),
     (("--push", "http://x"), "unrecognized arguments: --push"),
     ((*OUT, "--runbooks", "wiki/specdec"), "--runbooks"),

@@ -30,13 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; {USAGE} bad usage, or a "
         "file cannot be written."
     )
-    group = parser.add_argument_group("which dashboards")
-    names = "Names, such as overview,requests."
-    add_flag(group, "--select NAMES", names, action="append", default=[])
+    group = parser.add_argument_group("what is in them")
     add_flag(group, "--datasource UID", "Initial data source. Default: Grafana's default.")
     runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
     add_flag(group, "--runbooks URL", runbooks)
-    add_flag(group, "--folder NAME", "Folder in Grafana.", files.FOLDER)
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
     provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
@@ -50,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List or write the dashboards, and return the exit code."""
     _check(args)
-    names = [name.strip() for text in args.select for name in text.split(",")]
-    dashboards = files.select(files.load(), names)
+    dashboards = files.load()
     if args.datasource:
         dashboards = tuple(files.with_datasource(one, args.datasource) for one in dashboards)
     if args.runbooks:
@@ -83,9 +79,6 @@ def _check(args: argparse.Namespace) -> None:
     ):
         if text is not None and not form.fullmatch(text):
             raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
-    if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
-        allowed = "allowed: the title of a top-level folder, without a slash"
-        raise ConfigError(f"--folder {json.dumps(args.folder)}: {allowed}")
 
 
 def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
@@ -104,11 +97,11 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
     out: Path = args.out
     seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
     if args.configmaps is not None:
-        wanted = files.config_maps(dashboards, out, args.configmaps, args.folder)
+        wanted = files.config_maps(dashboards, out, args.configmaps)
     else:
         wanted = [files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards]
     if args.provisioning is not None:
-        wanted.append(files.provider_file(args.provisioning, seen_at, args.folder))
+        wanted.append(files.provider_file(args.provisioning, seen_at))
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
     if args.configmaps is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -54,15 +53,6 @@ def load() -> tuple[Dashboard, ...]:
     return tuple(sorted(dashboards, key=lambda one: (first.get(one.name, len(ORDER)), one.uid)))
 
 
-def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
-    """Return the dashboards with these names or uids, without names all; ConfigError for unknown names."""
-    for name in names:
-        if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
-            known = ", ".join(dashboard.name for dashboard in dashboards)
-            raise ConfigError(f"unknown dashboard {json.dumps(name, ensure_ascii=False)}; known: {known}")
-    return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
-
-
 def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
     """Return the dashboard with another default of its variable `datasource`."""
     document = json.loads(dashboard.body)
@@ -99,13 +89,13 @@ class OutputFile:
     mark: str
 
 
-def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
+def provider_file(path: Path, seen_at: str) -> OutputFile:
     """Return a dashboard provider: Grafana loads the dashboards of the folder that it sees at `seen_at`."""
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
     provider = {
         "name": FOLDER_UID,
         "orgId": 1,
-        "folder": folder,
+        "folder": FOLDER,
         "folderUid": FOLDER_UID,
         "type": "file",
         "disableDeletion": False,
@@ -119,9 +109,7 @@ def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
     return OutputFile(path, text.encode(), FOLDER_UID)
 
 
-def config_maps(
-    dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str
-) -> list[OutputFile]:
+def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str) -> list[OutputFile]:
     """Return ConfigMaps for the sidecar of Grafana's Helm chart."""
     maps = []
     for dashboard in dashboards:
@@ -132,7 +120,7 @@ def config_maps(
                 "name": dashboard.uid,
                 "namespace": namespace,
                 "labels": {"app.kubernetes.io/name": "vllm-specdec-exporter", "grafana_dashboard": "1"},
-                "annotations": {"grafana_folder": folder},
+                "annotations": {"grafana_folder": FOLDER},
             },
             "data": {dashboard.file: dashboard.body.decode()},
         }
