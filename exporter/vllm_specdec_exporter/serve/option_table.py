@@ -11,25 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..config import values
 from ..config.options import Option
-from ..config.values import (
-    Target,
-    boolean,
-    choice,
-    duration,
-    file,
-    header,
-    header_name,
-    mask_header,
-    mask_url,
-    memory,
-    number,
-    parse_listen_address,
-    parse_servers,
-    parse_target,
-    share,
-    threshold,
-)
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
@@ -37,9 +20,9 @@ from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
 from .web_config import WEB_OPTIONS
 
 
-def parse_upstream(text: str) -> Target:
+def parse_upstream(text: str) -> values.Target:
     """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
-    target = parse_target(text)
+    target = values.parse_target(text)
     if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
         raise ValueError(
             "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
@@ -56,23 +39,23 @@ def _tenant(text: str) -> str:
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
-    "file": file,
-    "bool": boolean,
-    "address": parse_listen_address,
-    "servers": parse_servers,
+    "file": values.file,
+    "bool": values.boolean,
+    "address": values.parse_listen_address,
+    "servers": values.parse_servers,
     "upstream": parse_upstream,
-    "header": header,
-    "header_name": header_name,
-    "optional_header_name": lambda text: header_name(text) if text.strip() else "",
+    "header": values.header,
+    "header_name": values.header_name,
+    "optional_header_name": lambda text: values.header_name(text) if text.strip() else "",
     "speculation": parse_speculation,
     "machine": parse_machine,
-    "share": share,
-    "memory": memory,
-    "threshold": threshold,
+    "share": values.share,
+    "memory": values.memory,
+    "threshold": values.threshold,
     "rule": parse_rule,
     "tenant": _tenant,
 }
-_MASKS = {"servers": mask_url, "upstream": mask_url, "header": mask_header}
+_MASKS = {"servers": values.mask_url, "upstream": values.mask_url, "header": values.mask_header}
 _METAVARS = {"file": "FILE", "bool": "BOOL", "duration": "DURATION"}
 #: Defaults that the code has anyway.
 _DEFAULTS = {
@@ -92,11 +75,11 @@ def _option(
 ) -> Option:
     match value:
         case "duration":
-            parse: Callable[[str], Any] = duration(least)
+            parse: Callable[[str], Any] = values.duration(least)
         case "number":
-            parse = number(least)
+            parse = values.number(least)
         case "choice":
-            parse = choice(*allowed)
+            parse = values.choice(*allowed)
         case _:
             parse = _PARSERS[value]
     others = {"metavar": _METAVARS.get(value), "mask": _MASKS.get(value, str), **others}
