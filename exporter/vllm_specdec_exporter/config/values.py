@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
@@ -53,6 +54,11 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
     return parse
 
 
+def format_time(seconds: float, timespec: str = "auto") -> str:
+    """Return Unix seconds as RFC 3339 in UTC; `timespec` is that of `datetime.isoformat`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
 def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known word that is most like `word`, empty if none has this likeness, 0 to 1."""
     import difflib  # here, for the memory of a sidecar
@@ -85,17 +91,6 @@ def file(text: str) -> str:
             return text
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
-
-
-def whole_number(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers of at least `least`."""
-
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < least:
-            raise ValueError(f"a whole number of at least {least} is expected")
-        return int(text)
-
-    return parse
 
 
 def number(least: float) -> Callable[[str], float]:

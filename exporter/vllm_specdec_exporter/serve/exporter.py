@@ -75,7 +75,12 @@ class Exporter:
             targets=targets,
             requests=self.requests.result(targets),
             thresholds=dict(self.config.settings.thresholds.items()),
-            reload=self._last_reload(),
+            reload=Reload(
+                successful=self._reload.successful and self._web_config_read.successful,
+                success_timestamp_seconds=max(
+                    self._reload.success_timestamp_seconds, self._web_config_read.success_timestamp_seconds
+                ),
+            ),
             discoveries=self._discovery.results(),
         )
 
@@ -86,13 +91,6 @@ class Exporter:
     def note_web_config(self, reading: Reload) -> None:
         """Record the last read of the web configuration file."""
         self._web_config_read = reading
-
-    def _last_reload(self) -> Reload:
-        both = (self._reload, self._web_config_read)
-        return Reload(
-            successful=all(part.successful for part in both),
-            success_timestamp_seconds=max(part.success_timestamp_seconds for part in both),
-        )
 
     def healthy(self) -> bool:
         """Return whether every poll loop and discovery runs, whatever the state of the servers."""

@@ -16,16 +16,17 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from ..config.values import format_time
 from ..publish.events import Event
 from ..publish.wording import escape_controls
 
 MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
 SELDOM_SECONDS = 60.0  # least time between two equal lines that clients can cause, in seconds
+MAX_TEXTS = 1000  # limit of the lines that are remembered for that: clients can cause ever new ones
 FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
 
 
@@ -145,7 +146,7 @@ class _ClientFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[object, float] = {}  # when, in seconds, by text
+        self._logged: dict[object, float] = {}  # when, in seconds, by text; the oldest first
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -158,14 +159,16 @@ class _ClientFilter(logging.Filter):
         text = record.msg, str(getattr(record, "fields", type(error)))
         if record.created - self._logged.get(text, -math.inf) < SELDOM_SECONDS:
             return False
+        self._logged.pop(text, None)
+        if len(self._logged) >= MAX_TEXTS:
+            del self._logged[next(iter(self._logged))]
         self._logged[text] = record.created
         return True
 
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
-    moment = datetime.fromtimestamp(record.created, UTC)
     fields: dict[str, object] = {
-        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": format_time(record.created, "milliseconds"),
         "level": record.levelname.lower(),
         "msg": record.getMessage(),
         **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},

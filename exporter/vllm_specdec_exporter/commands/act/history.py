@@ -17,7 +17,6 @@ A command is recorded as a failure before it starts, so that it is one if the pr
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
+from ...config.values import format_time
 from .decision import Decision
 
 HOUR = 3600.0
@@ -81,7 +81,7 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return why a decision must not be acted upon now; empty if it may."""
         command = self._command(decision, now)
         if command is not None and command.done:
-            return f"already acted upon at {moment(command.started)}"
+            return f"already acted upon at {format_time(math.ceil(command.started))}"
         if command is not None and command.failures >= MAX_FAILURES:
             return f"given up after {command.failures} failures in a row, until the alert resolves"
         others = [each.started for each in self._commands(decision).values() if each is not command]
@@ -92,7 +92,7 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (model_allows, "this model was acted upon less than --limit.per-model ago"),
             (hour_allows, f"--limit.per-hour {per_hour} is reached"),
         )
-        return "" if allowed <= now else f"{why}: allowed again at {moment(allowed)}"
+        return "" if allowed <= now else f"{why}: allowed again at {format_time(math.ceil(allowed))}"
 
     def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
@@ -130,11 +130,6 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _with(self, decision: Decision, command: Command) -> ActionHistory:
         commands = {**self._commands(decision), decision.request: command}
         return ActionHistory({**self.models, decision.model: commands}, self.starts)
-
-
-def moment(seconds: float) -> str:
-    """Return Unix seconds as RFC 3339 in UTC, rounded up to whole seconds."""
-    return datetime.fromtimestamp(math.ceil(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def load(path: Path) -> ActionHistory:

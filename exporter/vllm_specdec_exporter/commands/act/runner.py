@@ -14,12 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from ...config.options import ENVIRONMENT_PREFIX
-from ...config.values import format_duration
+from ...config.values import format_duration, format_time
 from . import history
 from .decision import MAX_LABEL_LENGTH, Decision, EventKind
 from .history import ActionHistory
@@ -171,20 +170,16 @@ class Runner:
     async def _report(self, decision: Decision, outcome: Outcome) -> None:
         starts_at = decision.starts_at
         event = {
-            "time": _utc(time.time(), "milliseconds"),
+            "time": format_time(time.time(), "milliseconds"),
             "event": str(outcome.kind),
             "why": outcome.why,
             **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
-            "starts_at": "" if starts_at is None else _utc(starts_at, "microseconds"),
+            "starts_at": "" if starts_at is None else format_time(starts_at, "microseconds"),
             "command": outcome.argv,
             "exit_code": outcome.exit_code,
             "output": outcome.output,
         }
         await asyncio.to_thread(self._on_event, event)
-
-
-def _utc(seconds: float, timespec: str) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def arguments(script: str, decision: Decision) -> tuple[str, ...]:

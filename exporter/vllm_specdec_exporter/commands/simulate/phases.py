@@ -22,6 +22,8 @@ class ScenarioError(ConfigError):
 #: One probability, or one for each position.
 Acceptance = Probability | Annotated[tuple[Probability, ...], Meta(min_length=1)]
 
+#: Most draft tokens of a step; the deepest drafts in use have some 30.
+MAX_K = 64
 # Positions for which acceptance is computed; later ones have the value of the last. No typical K is larger.
 _POSITIONS = 16
 # Length of a ramp in a phase without end.
@@ -79,7 +81,7 @@ class KChangeParameters(RestartParameters, frozen=True, kw_only=True, forbid_unk
         num_speculative_tokens: new K; 0: the initial K
     """
 
-    num_speculative_tokens: Annotated[int, Meta(ge=0, le=64)] = 2
+    num_speculative_tokens: Annotated[int, Meta(ge=0, le=MAX_K)] = 2
 
 
 @dataclass(frozen=True)
