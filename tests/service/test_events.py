@@ -247,15 +247,3 @@ class TestLines:
                 eventually(lambda: len(server.polls()) > asked + 5)
                 assert exporter.log_lines("aggregate") == []
                 assert exporter.get("/-/healthy").status == 200
-
-
-def test_lines_that_clients_cause_in_great_number() -> None:
-    """The last texts are remembered, and no more of them than a limit."""
-    filter_ = logs._ClientFilter()
-    records = [
-        logging.LogRecord("aiohttp", logging.WARNING, "", 0, f"{number}", None, None)
-        for number in range(3 * logs.MAX_TEXTS)
-    ]
-    assert all(map(filter_.filter, records))
-    assert len(filter_._logged) == logs.MAX_TEXTS
-    assert not filter_.filter(records[-1])

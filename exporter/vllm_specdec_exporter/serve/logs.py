@@ -26,7 +26,6 @@ from ..publish.wording import escape_controls
 
 MAX_WAITING = 256 * 1024  # limit of the lines that wait, in bytes: an hour of aggregates; more are dropped
 SELDOM_SECONDS = 60.0  # least time between two equal lines that clients can cause, in seconds
-MAX_TEXTS = 1000  # limit of the lines that are remembered for that: clients can cause ever new ones
 FLUSH_SECONDS = 0.2  # longest wait for buffered lines to be written at the end of the process, in seconds
 
 
@@ -146,7 +145,7 @@ class _ClientFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[object, float] = {}  # when, in seconds, by text; the oldest first
+        self._logged: dict[object, float] = {}  # when, in seconds, by text
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -159,9 +158,6 @@ class _ClientFilter(logging.Filter):
         text = record.msg, str(getattr(record, "fields", type(error)))
         if record.created - self._logged.get(text, -math.inf) < SELDOM_SECONDS:
             return False
-        self._logged.pop(text, None)
-        if len(self._logged) >= MAX_TEXTS:
-            del self._logged[next(iter(self._logged))]
         self._logged[text] = record.created
         return True
 
