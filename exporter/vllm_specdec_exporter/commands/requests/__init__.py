@@ -207,12 +207,7 @@ def _judge(
 def _undrafted(model: ModelRequests) -> ModelRequests:
     """Return the result of a model whose records lack how many tokens were drafted."""
     depth = sum(map(bool, model.accepted_per_position))
-    unknown = hint(
-        f"SGLang wrote {len(model.drafted_per_position)} drafted tokens for each draft, and none had more "
-        f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
-        "Use the acceptance length that a running exporter shows: how many tokens were drafted is not in "
-        "these records.",
-    )
+    unknown = hint("trees", drafted=len(model.drafted_per_position), depth=depth)
     return ModelRequests(model.model_name, "", findings=tuple(unknown))
 
 
