@@ -4,8 +4,6 @@ Each subcommand is a module with `add_arguments(parser)` and `run(args)`. Only t
 which keeps the memory of `serve` low.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib

@@ -1,7 +1,5 @@
 """What several commands share: the server, numbers, durations, the form of the output, and errors."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ step is the time per output token as a client sees it, times the tokens that a r
 server's counters.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -5,8 +5,6 @@ exit code is for scripts. With ``--exporter`` it prints the result of a running 
 more time and single requests.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

@@ -3,8 +3,6 @@
 Prints their addresses and a summary every few seconds, and stops them all at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

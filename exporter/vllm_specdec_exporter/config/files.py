@@ -1,7 +1,5 @@
 """Files: atomic writing, detection of changes, reading, and the bearer tokens (RFC 6750) in them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hmac

@@ -6,8 +6,6 @@ over the environment, and the environment over the file. All use the same parser
 of the value, the value, and what is allowed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

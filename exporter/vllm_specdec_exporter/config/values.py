@@ -3,8 +3,6 @@
 Every parser raises ValueError with a message that names what is allowed, without the value.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

@@ -12,8 +12,6 @@ interval then includes the cost with them. `correct_by_steps` corrects a profile
 learned online (`step_time`).
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections import defaultdict

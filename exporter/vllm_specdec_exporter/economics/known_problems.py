@@ -1,7 +1,5 @@
 """Configurations of vLLM that are known to work badly: `known_problems.toml`, and when its tables apply."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ A file of profiles has one mapping, `profiles`, from names to profiles; an examp
 docs/reference/cost-profiles.md.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

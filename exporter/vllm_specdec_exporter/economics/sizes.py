@@ -4,8 +4,6 @@ Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the
 GiB = 2^30 bytes differ by 7 %.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

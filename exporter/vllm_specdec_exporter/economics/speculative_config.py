@@ -6,8 +6,6 @@ without a draft model does such a step cost what it does with speculation switch
 vLLM ignores the schedule with data parallelism, because ranks could choose different K.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

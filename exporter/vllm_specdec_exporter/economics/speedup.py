@@ -5,8 +5,6 @@ Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Specula
 position, so `estimate` and `choice` use the counters by position instead.
 """
 
-from __future__ import annotations
-
 import math
 
 from msgspec import Struct

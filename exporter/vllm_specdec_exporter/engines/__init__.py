@@ -1,7 +1,5 @@
 """Inference engines: the dialects of their metrics, and their normal form."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable

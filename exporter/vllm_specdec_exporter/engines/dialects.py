@@ -1,7 +1,5 @@
 """The dialects: every table of `dialects.toml`, and the formulas of what servers do not print."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The conversion of the samples of one response to the normal form, its latency histograms on demand."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter, defaultdict

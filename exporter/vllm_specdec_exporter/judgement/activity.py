@@ -12,8 +12,6 @@ The first state that applies::
 The shortest window then decides whether drafting has ended since.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct

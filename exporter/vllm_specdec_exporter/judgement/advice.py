@@ -8,8 +8,6 @@ The published rules of thumb are reported beside it. Every sample updates the ad
 computed less often, because it takes longer than the rest of a poll.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Findings: problems and hints, each with what to do about it. Their words: `findings.toml`."""
 
-from __future__ import annotations
-
 import shlex
 import tomllib
 from enum import StrEnum

@@ -12,8 +12,6 @@ acceptance or load may change it, not noise:
 A large change is confirmed within one window. A small one takes longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from msgspec import Struct

@@ -7,8 +7,6 @@ The estimate is of tokens from drafts, so it is weighted with the share of token
 (coverage).
 """
 
-from __future__ import annotations
-
 import math
 from enum import StrEnum
 

@@ -8,8 +8,6 @@ position are understated if drafts are shorter than K, because the ratios divide
 value that passes still counts.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from enum import StrEnum

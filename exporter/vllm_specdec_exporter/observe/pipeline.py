@@ -4,8 +4,6 @@ For each engine of a response, `process_reading` does four steps: totals that on
 new sample, the judgement of what follows from the window (`PolledEngine`), and the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -6,8 +6,6 @@ drafted tokens that were rejected. Whether the routed requests become faster is 
 which depends on the load; the outcomes do not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Judges the requests of one model within the window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise

@@ -1,7 +1,5 @@
 """The last hour of each engine, a point a minute, and its sparklines on the status page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are derived from it.
 """
 
-from __future__ import annotations
-
 import platform
 import tomllib
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The report of `requests`, and of `check` on single requests: text for a terminal. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

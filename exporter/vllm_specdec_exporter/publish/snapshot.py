@@ -4,8 +4,6 @@ The JSON has the structure of `observe.result.ExporterResult`. ``null`` marks a 
 is unknown; filtered fields are absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

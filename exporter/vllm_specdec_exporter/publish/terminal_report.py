@@ -3,8 +3,6 @@
 Lines are wrapped at 100 columns, except those to paste, which stay whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..judgement.activity import ActivityState

@@ -1,7 +1,5 @@
 """Texts that the terminal reports and the status page share, and the layout of terminal text. Pure."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap

@@ -4,8 +4,6 @@ The answer replaces the servers found before. While there is none, the last know
 `KEEP_SECONDS`: a name server that is restarted must not end all series.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

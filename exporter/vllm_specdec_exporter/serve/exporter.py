@@ -1,7 +1,5 @@
 """The exporter: the pollers of all targets, the current configuration, and the latest result."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -4,8 +4,6 @@ If the reader of a pipe has stopped (a hung log collector, a paused terminal), a
 polls, scrapes and probes. A thread writes the lines instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

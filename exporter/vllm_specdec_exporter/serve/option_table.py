@@ -4,8 +4,6 @@ Flags, environment variables, keys of the YAML file, the help and `docs/referenc
 it. Other commands use its rows for the same settings.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path

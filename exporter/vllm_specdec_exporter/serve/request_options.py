@@ -1,7 +1,5 @@
 """The settings of the tap and of the grouping of single requests, from the values of their options."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

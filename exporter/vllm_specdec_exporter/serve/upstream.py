@@ -4,8 +4,6 @@ The exchange has one deadline, and the body a size limit. The connection is kept
 vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

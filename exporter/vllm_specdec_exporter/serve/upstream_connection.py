@@ -3,8 +3,6 @@
 cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new address.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

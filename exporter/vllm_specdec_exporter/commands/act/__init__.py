@@ -3,8 +3,6 @@
 The webhook is protected by a bearer token; health and metrics are not.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -3,8 +3,6 @@
 No shell is involved. An untrusted value is always one whole argument, and was validated by `decision`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

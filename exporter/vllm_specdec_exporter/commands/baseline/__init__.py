@@ -1,7 +1,5 @@
 """`baseline`: record the speed of a server without speculation, with one recorder per engine."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -4,8 +4,6 @@ Only time without drafts counts. A server with a K schedule has such times, too 
 soon after the last draft are left out, because they were partly decoded with drafts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Each side is the snapshot of one server over a period: from `check --json`, from
 `watch`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

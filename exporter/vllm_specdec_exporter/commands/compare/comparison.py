@@ -1,7 +1,5 @@
 """The comparison: a side against the reference, with warnings and notes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime

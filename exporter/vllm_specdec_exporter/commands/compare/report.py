@@ -1,7 +1,5 @@
 """The report of a comparison as text and as a page: the verdicts first, then a table. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...economics.statistics import Interval, SampleMean

@@ -4,8 +4,6 @@ With data parallelism, counts and rates of the engines are added. Values derived
 the sums. Quantiles cannot be combined, so several engines have none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

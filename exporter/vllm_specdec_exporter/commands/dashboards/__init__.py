@@ -1,7 +1,5 @@
 """`dashboards`: list the Grafana dashboards, or write them to files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """The dashboards, and files for them: JSON, a Grafana provider, ConfigMaps."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """`plan`: does a drafter fit, and what may it gain? Without a server."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

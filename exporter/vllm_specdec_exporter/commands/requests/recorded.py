@@ -12,8 +12,6 @@ A request or a response is the JSON itself, an object with it as `body` (and `ur
 or a string with it. A string may also have the events of a streamed response.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """One simulated engine: its requests and their scheduler, its steps, and the values that servers publish."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A data file of the package contains names, HELP and TYPE, labels and bucket bounds of the families.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files

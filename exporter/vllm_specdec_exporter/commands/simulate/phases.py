@@ -1,7 +1,5 @@
 """The phases of scenarios: their kinds, their parameters, and the conditions that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Scenarios, and the simulated server that plays one: its engines and its restarts. No clock."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

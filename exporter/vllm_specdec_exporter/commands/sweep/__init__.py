@@ -8,8 +8,6 @@ For programs::
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import math

@@ -5,8 +5,6 @@ request failed. Counters are summed over all engines of the server, because a re
 them, and because tokens of another model are other traffic, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The record of a sweep, `sweep.json`: settings, server, and every measured cell."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field, fields
 from enum import StrEnum

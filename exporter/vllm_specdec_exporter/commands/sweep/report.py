@@ -1,7 +1,5 @@
 """The report of a sweep as text, JSON and a page: a table, and one sentence per series on acceptance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime

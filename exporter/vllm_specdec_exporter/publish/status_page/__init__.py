@@ -5,8 +5,6 @@ itself, also without scripts; its own only waits while text is selected. The ans
 behind it after. A missing value is a dash with the reason.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """The answer for an engine: does speculation pay, what to do, and the K candidates behind the advice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from ...economics.baseline_match import Measured

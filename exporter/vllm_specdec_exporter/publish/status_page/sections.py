@@ -1,7 +1,5 @@
 """The numbers behind the answer: windows, positions, distribution, load, deployment, data quality."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from operator import attrgetter

@@ -4,8 +4,6 @@ The page has no scripts, and browsers forget what was opened when it reloads. So
 and the opened parts are in the address.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

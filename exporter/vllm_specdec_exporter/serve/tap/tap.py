@@ -1,7 +1,5 @@
 """The tap: its connections, its listener, its certificates, and a shutdown that lets requests finish."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

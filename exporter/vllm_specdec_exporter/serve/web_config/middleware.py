@@ -3,8 +3,6 @@
 Hashes of basic authentication are computed in the background, one after the other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

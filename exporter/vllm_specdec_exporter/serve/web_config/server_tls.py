@@ -1,7 +1,5 @@
 """TLS of the web configuration file: its settings, and their `ssl.SSLContext`."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json
