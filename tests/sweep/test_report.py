@@ -254,7 +254,7 @@ def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
     series = [Series(name, SERIES[0].points), SERIES[1], Series("none", ())]
     assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(lines("t", series, x_label="$", y_label="\\alpha"))
     assert "x" in texts(lines("t", [], x_label="x", y_label="y"))
-    assert "x" in texts(bars_with_intervals("t", [], x_label="x"))
+    assert "x" in texts(bars_with_intervals("t", {}, x_label="x"))
 
 
 def test_bars_say_their_values_and_which_have_none() -> None:
