@@ -177,17 +177,15 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
             if name in counts:
                 put(exposed, here, counts[name].cumsum())
         if world.sglang:
+            verified = np.full(running.shape, life.k + 1.0 if life.k else 0.0)
+            verified[100:120] = np.inf  # a defect, which must cost no more than these samples
             for rank in "01":
                 put("sglang:num_running_reqs", here, running, tp_rank=rank)
-                put(
-                    "sglang:spec_num_draft_tokens",
-                    here,
-                    np.full(running.shape, life.k and life.k + 1.0),
-                    tp_rank=rank,
-                )
+                put("sglang:spec_num_draft_tokens", here, verified, tp_rank=rank)
             continue
         put("vllm:num_requests_running", here, running)
-        info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0", "job": "exporter"}
+        info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0"}
+        info |= {"job": "exporter", "instance": "central:9876", "target": f"http://{life.replica}"}
         put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
         for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
             finished = share * counts["tpot_count"].cumsum()

@@ -14,7 +14,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
 from .past import ModelHistory
 from .reading import Reader, Scope
-from .report import plot, render
+from .report import clock, plot, render
 from .source import Prometheus, PrometheusError
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
@@ -50,6 +50,7 @@ class History:
     until_seconds: float  # Unix time up to which was read
     block_seconds: float  # length of a block of time
     models: tuple[ModelHistory, ...]
+    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +115,7 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     if as_json:
         print(escape_controls(msgspec.json.format(msgspec.json.encode(history), indent=2).decode()))
     else:
-        print(render(history.models, history.block_seconds, out))
+        print(render(history.models, history.block_seconds, out, history.warnings))
     sys.stdout.flush()
     found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING
@@ -153,15 +154,32 @@ async def read(
     try:
         reader = Reader(prometheus, scope)
         past = await reader.past(plan)
-        models = tuple(past.histories())
+        models = tuple(replace(model, problem=_problem(model, scope)) for model in past.histories())
         if not models:
             raise PrometheusError("nothing was generated in that time")
-        history = History(FORMAT, __version__, scope.since, scope.until, reader.block, models)
+        times = scope.since, scope.until, reader.block
+        history = History(FORMAT, __version__, *times, models, tuple(prometheus.warnings))
         return history, await _baseline(reader, models) if wants_baseline else None
     finally:
         await prometheus.close()
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr)
+
+
+def _problem(model: ModelHistory, scope: Scope) -> str:
+    """Return why nothing of a model can be compared; empty if something is."""
+    seen = {each.configuration.name for each in model.configurations}
+    idle = [
+        f"{name}, {clock(begin)} to {clock(end)}"
+        for name, (begin, end) in (scope.ranges or {}).items()
+        if name not in seen
+    ]
+    if model.comparisons:
+        return ""
+    if idle:
+        return f"no traffic in {' and in '.join(idle)}"
+    only = "one configuration" if len(model.configurations) == 1 else "no speculation"
+    return f"there was only {only} in this time"
 
 
 async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baseline:

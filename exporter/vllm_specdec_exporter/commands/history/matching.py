@@ -94,6 +94,7 @@ class Speedup:
     """The measured speed of a configuration against an earlier one; without `speedup`, `problem` says why."""
 
     speedup: Interval | None = None  # the old time per output token over the new one, at the same loads
+    effect: str = ""  # helped, worse, or no difference that the interval supports
     problem: str = ""  # what is missing
     coverage: float = 0.0  # share of the new configuration's traffic that is compared
     blocks: int = 0  # blocks of time of the new configuration that are compared
@@ -130,8 +131,10 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
     def match(key: Callable[[int], object], *by: str) -> Speedup:
         concurrent = by == (_BLOCK,)
         strata = _strata(_sorted(old, key, first), _sorted(new, key, first), concurrent=concurrent)
+        speedup = combine(strata, concurrent=concurrent)
         return Speedup(
-            combine(strata, concurrent=concurrent),
+            speedup,
+            effect=_effect(speedup),
             coverage=math.fsum(_sums(s.new)[1] for s in strata) / whole,
             blocks=len({b for s in strata for b in s.new}),
             blocks_before=len({b for s in strata for b in s.old}),
@@ -148,7 +151,13 @@ def compare(old: Cells, new: Cells, block: float) -> Speedup:
     best = of_day if of_day.coverage >= _KEPT * any_time.coverage else any_time
     if best.speedup and best.speedup.low and best.coverage >= MINIMUM_COVERAGE:
         return best
-    return replace(best, speedup=None, bins=(), problem=_problem(old, new, best))
+    return replace(best, speedup=None, effect="", bins=(), problem=_problem(old, new, best))
+
+
+def _effect(speedup: Interval) -> str:
+    if (speedup.low or 0.0) > 1:
+        return "helped"
+    return "worse" if (speedup.high or math.inf) < 1 else "no difference"
 
 
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:

@@ -129,6 +129,7 @@ class ModelHistory:
     comparisons: tuple[Comparison, ...]
     #: Unix time of each block, and the mean running requests of a replica in it.
     load: tuple[tuple[float, float], ...]
+    problem: str = ""  # why there is no comparison
 
 
 class Past:

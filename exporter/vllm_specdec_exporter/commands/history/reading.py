@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -13,7 +13,7 @@ from itertools import accumulate
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
-from ...engines.dialect import PER_POSITION, Dialect
+from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.reading import Latencies
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
@@ -219,17 +219,18 @@ class Reader:
     ) -> None:
         """Add what the replicas of a family show at these times."""
         ks = await self._prometheus.grid(family.k(over), times)
-        by = "model_name, pod, method, upstream_version"
-        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{family.matchers}}}[{over}]))"
+        by = "target, namespace, pod, model_name, method, upstream_version"
+        # Without --match: the exporter's series have labels of its own.
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[{over}]))"
         known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
         for replica, column in ks.items():
-            labels = dict(replica)
-            model = labels.get("model_name", "")
-            names = known.get((model, labels.get("pod", "")), known.get((model, ""), {}))
+            names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
             for place, k in enumerate(column):
                 time = times.start + place * times.step
                 method, version = names.get(place, ("", ""))
-                shown = Configuration(int(k) if k >= 0 else None, method if k else "", version)
+                shown = Configuration(
+                    int(k) if 0 <= k <= MAX_POSITIONS else None, method if k else "", version
+                )
                 chosen = shown if self._scope.ranges is None else self._range(time)
                 if chosen is not None and not math.isnan(k):
                     timelines[replica].add(time, time, chosen)
@@ -285,7 +286,10 @@ class Reader:
                 by = f"{_BY}, le" if part == "bucket" else _BY
                 selector = family.selector(f"{family.prefix}{name}_{part}", over)
                 for labels, column in (await ask(f"sum by ({by}) (increase({selector}))", times)).items():
-                    bound = float(dict(labels).get("le", "inf"))
+                    le = dict(labels).get("le")
+                    bound = self._prometheus.number(le) if le else math.inf
+                    if math.isnan(bound):  # all of them, as in the count
+                        continue
                     replica = tuple(pair for pair in labels if pair[0] != "le")
                     for place, bin_ in points.get(replica, ()):
                         if column[place] >= 0:
@@ -318,16 +322,22 @@ def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBu
     )
 
 
-def _labels(info: Grid, number: int) -> dict[tuple[str, str], dict[int, tuple[str, str]]]:
-    """Return method and version by model and pod, and by model alone, at each time; empty if not unique."""
-    found: dict[tuple[str, str], dict[int, tuple[str, str]]] = defaultdict(dict)
-    for replica, column in info.items():
-        labels = dict(replica)
+def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield what a replica and the exporter's series of it have in common, the surest first."""
+    model, namespace = labels.get("model_name", ""), labels.get("namespace", "")
+    target = labels.get("target", "").partition("://")[2].partition("/")[0]
+    address = target or labels.get("instance", "")
+    yield from ((model, "target", address), (model, "pod", namespace, labels.get("pod", "")))
+    yield from ((model, "namespace", namespace), (model,))
+
+
+def _labels(info: Grid, number: int) -> dict[tuple[str, ...], dict[int, tuple[str, str]]]:
+    """Return method and version by each of `_keys`, at each time; empty if not unique."""
+    found: dict[tuple[str, ...], dict[int, tuple[str, str]]] = defaultdict(dict)
+    for series, column in info.items():
+        labels = dict(series)
         shown = (labels.get("method", ""), labels.get("upstream_version", ""))
-        for key in {
-            (labels.get("model_name", ""), labels.get("pod", "")),
-            (labels.get("model_name", ""), ""),
-        }:
+        for key in _keys(labels):
             known = found[key]
             for place in range(number):
                 if not math.isnan(column[place]):

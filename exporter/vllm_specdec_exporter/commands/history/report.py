@@ -16,7 +16,7 @@ from .past import Comparison, ModelHistory, Summary
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
-def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
+def render(models: Sequence[ModelHistory], block: float, out: str = "", warnings: Sequence[str] = ()) -> str:
     """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
     lines: list[str] = []
     for model in models:
@@ -28,6 +28,8 @@ def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
         "  ",
         2,
     )
+    for warning in warnings:
+        lines += wrap(f"the server warns: {warning}", "  ", 4)
     if out:
         lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
     return "\n".join(printable(line.rstrip()) for line in lines)
@@ -41,8 +43,7 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
         yield from wrap(sentence(model, comparison), "  ", 4)
         yield from _details(comparison, block)
     if not model.comparisons:
-        only = "one configuration" if len(model.configurations) == 1 else "no speculation"
-        yield f"  nothing to compare: there was only {only} in this time"
+        yield from wrap(f"nothing to compare: {model.problem}", "  ", 4)
     yield ""
 
 
@@ -51,8 +52,8 @@ def _row(summary: Summary) -> tuple[str, ...]:
     spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
     return (
         summary.configuration.words,
-        _clock(summary.first_seconds),
-        _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        clock(summary.first_seconds),
+        clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
         f"{summary.requests:,.0f}",
         f"{summary.replicas} x {_short(summary.running)}{spread}",
         DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
@@ -72,10 +73,10 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
     begin = f"since {_day(new.first_seconds)} ({change}): "
     if speedup is None:
         return f"{begin}cannot be compared: {comparison.speedup.problem}"
-    low, high = speedup.low or 0.0, speedup.high or 0.0
-    unsure = ", no difference that the traffic supports" if low <= 1 <= high else ""
-    ends = f"({times(low)} to {times(high)})"
-    words = f"{begin}{times(speedup.value)} times as fast {ends} at the same load{unsure}"
+    words = (
+        f"{begin}{comparison.speedup.effect}, {times(speedup.value)} times as fast ({range_words(speedup)}) "
+        "at the same load"
+    )
     length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
     if length is not None:
         words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
@@ -113,7 +114,8 @@ def _short(value: float | None) -> str:
     return DASH if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return a Unix time in UTC, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
 
 

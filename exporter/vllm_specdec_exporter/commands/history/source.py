@@ -12,7 +12,7 @@ import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -28,8 +28,8 @@ _MAX_VALUES = 100_000
 _MAX_POINTS = 10_000
 #: Points below which a query that is too expensive is not divided.
 _MIN_POINTS = 12
-#: Characters of a server's error in a message, so that it stays readable.
-_MAX_REASON = 300
+#: Characters of a server's error in a message, and warnings of a response, so that the report stays readable.
+_MAX_REASON, _MAX_WARNINGS = 300, 8
 #: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
 
@@ -42,6 +42,9 @@ class _TooExpensiveError(PrometheusError):
     """A query that a server ends, which may work for a shorter time."""
 
 
+_T = TypeVar("_T")
+
+
 class _Series(msgspec.Struct):
     metric: dict[str, str]
     values: list[tuple[float, str]]
@@ -51,16 +54,12 @@ class _Matrix(msgspec.Struct):
     result: list[_Series]
 
 
-class _Range(msgspec.Struct):
-    data: _Matrix
+class _Response(msgspec.Struct, Generic[_T]):
+    data: _T
+    warnings: list[str] = []
 
 
-class _List(msgspec.Struct):
-    data: list[Any]
-
-
-_RANGE, _LIST = msgspec.json.Decoder(_Range), msgspec.json.Decoder(_List)
-_T = TypeVar("_T")
+_RANGE, _LIST = msgspec.json.Decoder(_Response[_Matrix]), msgspec.json.Decoder(_Response[list[Any]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +91,7 @@ class Prometheus:
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
         self._tell = tell
+        self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
 
     async def close(self) -> None:
         """Close the connection."""
@@ -108,13 +108,26 @@ class Prometheus:
         return list(map(str, await self._list("label/__name__/values", query)))
 
     async def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
-        return self._decoded(_LIST, await self._body(path, query)).data
+        return self._data(_LIST, await self._body(path, query))
 
-    def _decoded(self, decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
+    def _data(self, decoder: msgspec.json.Decoder[_Response[_T]], body: bytes) -> _T:
         try:
-            return decoder.decode(body)
+            response = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise PrometheusError(f"{self._base}: not a response of a Prometheus: {error}") from error
+            raise self._defect(error) from error
+        self.warnings |= dict.fromkeys(_words(warning) for warning in response.warnings[:_MAX_WARNINGS])
+        return response.data
+
+    def number(self, text: str) -> float:
+        """Return a number in a response; NaN for an infinite one, which no server counts to."""
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise self._defect(error) from error
+        return number if math.isfinite(number) else math.nan
+
+    def _defect(self, error: Exception) -> PrometheusError:
+        return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
     async def grid(self, expression: str, times: Times) -> Grid:
         """Return the values of an expression at these times, by the labels of its series."""
@@ -130,16 +143,12 @@ class Prometheus:
             if times.number < 2 * _MIN_POINTS:
                 raise
             return await self._halves(expression, times)
-        found = self._decoded(_RANGE, body).data.result
         grid: dict[Replica, array[float]] = {}
-        for series in found:
+        for series in self._data(_RANGE, body).result:
             column = array("d", (math.nan,)) * times.number
             for time, value in series.values:
                 place = min(times.number - 1, max(0, round((time - times.start) / times.step)))
-                try:
-                    column[place] = float(value)
-                except ValueError as error:
-                    raise PrometheusError(f"{self._base}: not a response of a Prometheus: {error}") from error
+                column[place] = self.number(value)
             grid[tuple(sorted(series.metric.items()))] = column
         return dict(grid)
 
@@ -188,4 +197,8 @@ def _reason(body: bytes) -> str:
     except (ValueError, RecursionError):
         document = None
     words = document.get("error") if isinstance(document, dict) else body.decode("utf-8", "replace")
-    return " ".join(str(words).split())[:_MAX_REASON]
+    return _words(words)
+
+
+def _words(text: object) -> str:
+    return " ".join(str(text).split())[:_MAX_REASON]
