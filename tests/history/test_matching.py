@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from history.world import BEGIN, STEP, Life, World, four, truth
-from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Timeline
+from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Run, extend, filled
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -137,7 +137,6 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
     """An exporter that is down for a time makes no new configuration; a gap and another version do."""
-    line = Timeline(STEP)
     shown = [
         (0, Configuration(3)),
         (1, Configuration(3, "eagle3", "0.32.0")),
@@ -145,9 +144,11 @@ def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() ->
         (5, Configuration(3, "eagle3", "0.33.0")),
         (6, Configuration(5, "eagle3", "0.33.0")),
     ]
+    found: list[Run] = []
     for place, configuration in shown:
-        line.add(BEGIN + place * STEP, BEGIN + place * STEP, configuration)
-    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in line.runs()]
+        extend(found, Run(BEGIN + place * STEP, BEGIN + place * STEP, configuration), STEP)
+    whole = filled(found, STEP)
+    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in whole]
     assert runs == [
         (0, 2, Configuration(3, "eagle3", "0.32.0")),
         (5, 5, Configuration(3, "eagle3", "0.33.0")),

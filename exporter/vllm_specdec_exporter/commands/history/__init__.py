@@ -189,8 +189,7 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
     without = [c for c in models[0].configurations if c.configuration.num_speculative_tokens == 0]
     if not without:
         raise BaselineError("there was no time without speculation")
-    last = without[-1]
-    return await reader.baseline(models[0].name, last.configuration, last.first_seconds, last.last_seconds)
+    return await reader.baseline(models[0].name, without[-1])
 
 
 def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:

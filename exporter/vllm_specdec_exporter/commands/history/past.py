@@ -47,38 +47,28 @@ class Run:
     configuration: Configuration
 
 
-class Timeline:
-    """The runs of a replica, from what it shows at each time of a grid of so many seconds, in order."""
-
-    def __init__(self, step: float) -> None:
-        self._step = step
-        self._runs: list[Run] = []
-
-    def add(self, first: float, last: float, shown: Configuration) -> None:
-        """Add what it shows between two times; a time without it ends the run."""
-        before = self._runs[-1] if self._runs else None
-        if before and before.configuration == shown and first - before.last < 1.5 * self._step:
-            self._runs[-1] = Run(before.first, last, shown)
-        else:
-            self._runs.append(Run(first, last, shown))
-
-    def runs(self) -> tuple[Run, ...]:
-        """Return the runs; what is not shown for a time is as before or after it, if K is the same."""
-        whole = Timeline(self._step)
-        for run in reversed(_filled(list(reversed(_filled(self._runs))))):
-            whole.add(run.first, run.last, run.configuration)
-        return tuple(whole._runs)
+def extend(runs: list[Run], run: Run, step: float) -> None:
+    """Add a run behind others; it continues the last one unless a time of the grid is between them."""
+    if runs and runs[-1].configuration == run.configuration and run.first - runs[-1].last < 1.5 * step:
+        run = replace(run, first=runs.pop().first)
+    runs.append(run)
 
 
-def _filled(runs: list[Run]) -> list[Run]:
-    filled: list[Run] = []
+def filled(runs: Sequence[Run], step: float) -> list[Run]:
+    """Return runs in which what is not shown for a time is as before or after it, if K is the same."""
+    for _ in ("forwards", "backwards"):
+        found: list[Run] = []
+        for run in runs:
+            mine = run.configuration
+            near = found[-1].configuration if found else mine
+            if near.num_speculative_tokens == mine.num_speculative_tokens:
+                mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
+            found.append(replace(run, configuration=mine))
+        runs = found[::-1]
+    whole: list[Run] = []
     for run in runs:
-        mine = run.configuration
-        near = filled[-1].configuration if filled else mine
-        if near.num_speculative_tokens == mine.num_speculative_tokens:
-            mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
-        filled.append(Run(run.first, run.last, mine))
-    return filled
+        extend(whole, run, step)
+    return whole
 
 
 @dataclass(slots=True)

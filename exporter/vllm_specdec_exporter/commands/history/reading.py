@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 
@@ -17,7 +17,7 @@ from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.reading import Latencies
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
-from .past import Configuration, Grid, Past, Replica, Timeline
+from .past import Configuration, Grid, Past, Replica, Run, Summary, extend, filled
 from .source import Prometheus, PrometheusError, Times
 
 #: Dialects whose series have a time per output token, or one of a step.
@@ -78,12 +78,9 @@ class _Family:
 
     def names(self, field: str) -> tuple[str, ...]:
         """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
-        if field.startswith("tpot_"):
-            names: tuple[str, ...] = (
-                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),
-            )
-        else:
-            names = self.dialect.series.get(field, ())
+        names = self.dialect.series.get(field, ())
+        if field.startswith("tpot"):
+            names = (self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),)
         return tuple(f"{self.prefix}{name}" for name in names)
 
     def selector(self, name: str, over: str) -> str:
@@ -124,26 +121,22 @@ class Reader:
 
     def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
         self._prometheus, self._scope = prometheus, scope
-        self._families: dict[_Family, int] = {}  # with the number of their replicas
+        self._families: Counter[_Family] = Counter()  # with the number of their replicas
         self.block = 0.0  # seconds of a block
 
     async def past(self, plan: Callable[[int], None]) -> Past:
         """Return the past; `plan` gets the number of queries that it will take. Raises PrometheusError."""
         await self._find()
-        self._times = await self._grid()
-        parts = {family: self._times.parts(number) for family, number in self._families.items()}
-        plan(sum(len(grids) * (len(_COUNTERS) + 3) for grids in parts.values()))
-        over = format_duration(self._times.step)
-        step = self._times.step
-        timelines: dict[Replica, Timeline] = defaultdict(lambda: Timeline(step))
-        for family, grids in parts.items():
-            for times in grids:
-                await self._configurations(family, times, over, timelines)
-        self._past = Past(step, self.block, self._scope.group)
-        self._past.begin({replica: line.runs() for replica, line in timelines.items()})
-        for family, grids in parts.items():
-            for times in grids:
-                self._past.add(times.start, await self._values(family, times, _COUNTERS))
+        self._times = times = await self._grid()
+        queries = [(family, q) for family, number in self._families.items() for q in times.queries(number)]
+        plan(len(queries) * (len(_COUNTERS) + 3))
+        runs: dict[Replica, list[Run]] = defaultdict(list)
+        for family, part in queries:
+            await self._configurations(family, part, runs)
+        self._past = Past(times.step, self.block, self._scope.group)
+        self._past.begin({replica: filled(own, times.step) for replica, own in runs.items()})
+        for family, part in queries:
+            self._past.add(part.start, await self._values(family, part, _COUNTERS))
         return self._past
 
     async def _values(self, family: _Family, times: Times, fields: Iterable[str]) -> dict[str, Grid]:
@@ -158,10 +151,8 @@ class Reader:
         pattern = f'__name__=~"{"|".join(named)}"'
         selector = f"{{{', '.join(filter(None, (pattern, scope.matchers)))}}}"
         series = await self._prometheus.series(selector, scope.since, scope.until)
-        for labels in series:
-            family = named.get(labels.get("__name__", ""))
-            if family is not None:
-                self._families[family] = self._families.get(family, 0) + 1
+        names = (labels.get("__name__", "") for labels in series)
+        self._families = Counter(named[name] for name in names if name in named)
         if not self._families:
             raise PrometheusError(await self._why_none(pattern))
 
@@ -185,20 +176,14 @@ class Reader:
     async def _grid(self) -> Times:
         """Return the times to read, by where the data are; set the length of a block."""
         since, until = self._scope.since, self._scope.until
-        running = [(family, family.names("requests_running")[0]) for family in self._families]
         while True:
             step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            counts = [
-                f"max(count_over_time({family.selector(name, format_duration(step))}))"
-                for family, name in running
-            ]
-            columns = [c for q in counts for c in (await self._prometheus.grid(q, times)).values()]
-            seen = [
-                (times.start + place * step, most)
-                for place, values in enumerate(zip(*columns, strict=True))
-                if (most := max((value for value in values if value > 0), default=0.0))
-            ]
+            over = format_duration(step)
+            selectors = (f.selector(f.names("requests_running")[0], over) for f in self._families)
+            query = f"max({' or '.join(f'count_over_time({selector})' for selector in selectors)})"
+            (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
+            seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
             if not seen:
                 raise PrometheusError("no samples of vLLM or SGLang in that time")
             first, last = seen[0][0] - step, seen[-1][0]
@@ -215,9 +200,10 @@ class Reader:
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
     async def _configurations(
-        self, family: _Family, times: Times, over: str, timelines: dict[Replica, Timeline]
+        self, family: _Family, times: Times, runs: dict[Replica, list[Run]]
     ) -> None:
-        """Add what the replicas of a family show at these times."""
+        """Add what the replicas of a family show at these times to their runs."""
+        over = format_duration(times.step)
         ks = await self._prometheus.grid(family.k(over), times)
         by = "target, namespace, pod, model_name, method, upstream_version"
         # Without --match: the exporter's series have labels of its own.
@@ -233,22 +219,22 @@ class Reader:
                 )
                 chosen = shown if self._scope.ranges is None else self._range(time)
                 if chosen is not None and not math.isnan(k):
-                    timelines[replica].add(time, time, chosen)
+                    extend(runs[replica], Run(time, time, chosen), times.step)
 
     def _range(self, time: float) -> Configuration | None:
         """Return a configuration that stands for the range of a time."""
         ranges = (self._scope.ranges or {}).items()
         return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
 
-    async def baseline(self, model: str, configuration: Configuration, begin: float, end: float) -> Baseline:
-        """Return a configuration between two times as a baseline; raise BaselineError if it has none."""
-        recorder, dialect, all_times = Recorder(), "", self._times
-        place = max(0, round((max(begin, end - _BASELINE_SECONDS) - all_times.start) / all_times.step))
-        start = all_times.start + place * all_times.step
-        whole = Times(start, all_times.step, round((end - start) / all_times.step) + 1)
+    async def baseline(self, model: str, summary: Summary) -> Baseline:
+        """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
+        recorder, dialect, end = Recorder(), "", summary.last_seconds
+        place = max(summary.first_seconds, end - _BASELINE_SECONDS) - self._times.start
+        start = self._times.start + max(0, round(place / self._times.step)) * self._times.step
+        whole = Times(start, self._times.step, round((end - start) / self._times.step) + 1)
         for family, number in self._families.items():
-            for times in whole.parts(number * _BUCKETS):
-                loads = await self._buckets(family, times, model, configuration)
+            for times in whole.queries(number * _BUCKETS):
+                loads = await self._loads(family, times, model, summary.configuration)
                 recorder.include(loads)
                 dialect = family.dialect.name if loads else dialect
         try:
@@ -259,67 +245,69 @@ class Reader:
                 "output token of requests"
             ) from error
         recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Baseline(FORMAT, model, configuration.version, dialect, recorded, buckets)
+        return Baseline(FORMAT, model, summary.configuration.version, dialect, recorded, buckets)
 
-    async def _buckets(
+    async def _loads(
         self, family: _Family, times: Times, model: str, configuration: Configuration
     ) -> list[LoadBucket]:
-        """Return what a configuration did at these times, by load."""
-        over, ask = format_duration(times.step), self._prometheus.grid
+        """Return what a configuration did at these times, by load and block of time."""
         values = await self._values(family, times, ("generation_tokens",))
-        #: By load, what is added up of it: a part of a histogram and its bucket.
-        sums: dict[int, dict[tuple[str, str, float], float]] = defaultdict(lambda: defaultdict(float))
-        points: dict[Replica, list[tuple[int, int]]] = {}
-        for replica, running in values["requests_running"].items():
-            tokens = values["generation_tokens"].get(replica)
-            if tokens is None or self._scope.group(replica) != model:
+        loads: dict[tuple[int, int], _Load] = defaultdict(_Load)
+        points: dict[Replica, list[tuple[int, _Load]]] = defaultdict(list)
+        for replica, tokens in values["generation_tokens"].items():
+            running = values["requests_running"].get(replica)
+            if running is None or self._scope.group(replica) != model:
                 continue
             for mine, place in self._past.inside(replica, times.start, times.number):
-                load, generated = running[place], tokens[place]
-                if mine == configuration and load >= 0 and generated > 0:
-                    bin_ = bucket_of(load)
-                    points.setdefault(replica, []).append((place, bin_))
-                    for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):
-                        sums[bin_][name, "", 0.0] += amount
+                if mine == configuration and running[place] >= 0 and tokens[place] > 0:
+                    load = loads[place // _STEPS_IN_BLOCK, bucket_of(running[place])]
+                    load.points += 1
+                    load.running += max(1.0, running[place])
+                    load.tokens += tokens[place]
+                    points[replica].append((place, load))
+        over = format_duration(times.step)
         for latency, name in family.dialect.histograms.items():
-            for part in ("count", "sum", "bucket"):
-                by = f"{_BY}, le" if part == "bucket" else _BY
+            for part, by in (("count", _BY), ("sum", _BY), ("bucket", f"{_BY}, le")):
                 selector = family.selector(f"{family.prefix}{name}_{part}", over)
-                for labels, column in (await ask(f"sum by ({by}) (increase({selector}))", times)).items():
-                    le = dict(labels).get("le")
-                    bound = self._prometheus.number(le) if le else math.inf
-                    if math.isnan(bound):  # all of them, as in the count
-                        continue
-                    replica = tuple(pair for pair in labels if pair[0] != "le")
-                    for place, bin_ in points.get(replica, ()):
+                query = f"sum by ({by}) (increase({selector}))"
+                for series, column in (await self._prometheus.grid(query, times)).items():
+                    le = self._prometheus.number(dict(series).get("le", "0"))
+                    key = latency, part, math.inf if math.isnan(le) else le
+                    for place, load in points[tuple(pair for pair in series if pair[0] != "le")]:
                         if column[place] >= 0:
-                            sums[bin_][latency, part, bound] += column[place]
-                            if latency == "time_per_output_token":
-                                sums[bin_]["blocks", part, place // _STEPS_IN_BLOCK] += column[place]
-        return [_bucket(found, times.step) for _, found in sorted(sums.items())]
+                            load.sums[key] += column[place]
+        return [load.bucket(times.step) for _, load in sorted(loads.items())]
 
 
-def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBucket:
-    points = sums["seconds", "", 0.0]
-    latencies: dict[str, Histogram] = {}
-    for name in Latencies.__struct_fields__:
-        count = sums[name, "count", math.inf]
-        bounds = sorted(b for field, part, b in sums if (field, part) == (name, "bucket") and b < math.inf)
-        if count <= 0 or not bounds:
-            continue
-        # Increases of buckets may differ in their last digits from each other.
-        counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
-        latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
-    finished = latencies.get("time_per_output_token")
-    blocks = sorted({block for field, part, block in sums if (field, part) == ("blocks", "count")})
-    return LoadBucket(
-        requests_running=sums["load", "", 0.0] / points,
-        seconds=points * step,
-        generation_tokens=sums["tokens", "", 0.0],
-        requests=finished.count if finished else 0.0,
-        latencies=Latencies(**latencies),
-        blocks=tuple((sums["blocks", "count", one], sums["blocks", "sum", one]) for one in blocks),
-    )
+@dataclass(slots=True)
+class _Load:
+    """What was done at a load in a block of time, added up over points: replicas and times."""
+
+    points: int = 0
+    running: float = 0.0
+    tokens: float = 0.0
+    #: Increases by latency, part of its histogram, and upper bound, which is 0 for count and sum.
+    sums: dict[tuple[str, str, float], float] = field(default_factory=lambda: defaultdict(float))
+
+    def bucket(self, step: float) -> LoadBucket:
+        """Return it as a part of a baseline; points are so many seconds apart."""
+        latencies: dict[str, Histogram] = {}
+        for name in Latencies.__struct_fields__:
+            count = self.sums[name, "count", 0.0]
+            bounds = sorted(key[2] for key in self.sums if key[:2] == (name, "bucket") and key[2] < math.inf)
+            if count > 0 and bounds:
+                # Increases of buckets may differ in their last digits from each other.
+                counts = accumulate((min(count, self.sums[name, "bucket", bound]) for bound in bounds), max)
+                latencies[name] = Histogram(tuple(bounds), tuple(counts), count, self.sums[name, "sum", 0.0])
+        finished = latencies.get("time_per_output_token", Histogram())
+        return LoadBucket(
+            requests_running=self.running / self.points,
+            seconds=self.points * step,
+            generation_tokens=self.tokens,
+            requests=finished.count,
+            latencies=Latencies(**latencies),
+            blocks=((finished.count, finished.sum),) if finished.count else (),
+        )
 
 
 def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

@@ -59,7 +59,9 @@ class _Response(msgspec.Struct, Generic[_T]):
     warnings: list[str] = []
 
 
-_RANGE, _LIST = msgspec.json.Decoder(_Response[_Matrix]), msgspec.json.Decoder(_Response[list[Any]])
+_RANGE = msgspec.json.Decoder(_Response[_Matrix])
+_SERIES = msgspec.json.Decoder(_Response[list[dict[str, str]]])
+_NAMES = msgspec.json.Decoder(_Response[list[str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,14 @@ class Times:
         """The last time."""
         return self.start + (self.number - 1) * self.step
 
-    def parts(self, series: int) -> list[Times]:
-        """Return the grid in parts, each of which a query of so many series can answer."""
-        points = max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series)))
+    def parts(self, points: int) -> list[Times]:
+        """Return the grid in parts of at most so many points."""
         starts = range(0, self.number, points)
         return [Times(self.start + at * self.step, self.step, min(points, self.number - at)) for at in starts]
+
+    def queries(self, series: int) -> list[Times]:
+        """Return the grid in parts, each of which a query of so many series can answer."""
+        return self.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
 
 
 class Prometheus:
@@ -100,15 +105,12 @@ class Prometheus:
     async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
         """Return the labels of all series of a selector between two Unix times."""
         query = {"match[]": selector, "start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return [labels for labels in await self._list("series", query) if isinstance(labels, dict)]
+        return self._data(_SERIES, await self._body("series", query))
 
     async def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics between two Unix times."""
         query = {"start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return list(map(str, await self._list("label/__name__/values", query)))
-
-    async def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
-        return self._data(_LIST, await self._body(path, query))
+        return self._data(_NAMES, await self._body("label/__name__/values", query))
 
     def _data(self, decoder: msgspec.json.Decoder[_Response[_T]], body: bytes) -> _T:
         try:
@@ -131,36 +133,25 @@ class Prometheus:
 
     async def grid(self, expression: str, times: Times) -> Grid:
         """Return the values of an expression at these times, by the labels of its series."""
-        query = {
-            "query": expression,
-            "start": f"{times.start:.3f}",
-            "end": f"{times.last:.3f}",
-            "step": f"{times.step:g}",
-        }
-        try:
-            body = await self._body("query_range", query)
-        except _TooExpensiveError:
-            if times.number < 2 * _MIN_POINTS:
-                raise
-            return await self._halves(expression, times)
         grid: dict[Replica, array[float]] = {}
-        for series in self._data(_RANGE, body).result:
-            column = array("d", (math.nan,)) * times.number
-            for time, value in series.values:
-                place = min(times.number - 1, max(0, round((time - times.start) / times.step)))
-                column[place] = self.number(value)
-            grid[tuple(sorted(series.metric.items()))] = column
+        waiting = [times]
+        while waiting:
+            part = waiting.pop()
+            ends = {"start": f"{part.start:.3f}", "end": f"{part.last:.3f}", "step": f"{part.step:g}"}
+            try:
+                body = await self._body("query_range", {"query": expression, **ends})
+            except _TooExpensiveError:
+                if part.number < 2 * _MIN_POINTS:
+                    raise
+                waiting += part.parts(math.ceil(part.number / 2))
+                continue
+            for series in self._data(_RANGE, body).result:
+                key = tuple(sorted(series.metric.items()))
+                column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
+                for time, value in series.values:
+                    place = round((time - times.start) / times.step)
+                    column[min(times.number - 1, max(0, place))] = self.number(value)
         return dict(grid)
-
-    async def _halves(self, expression: str, times: Times) -> Grid:
-        first = Times(times.start, times.step, times.number // 2)
-        second = Times(first.last + times.step, times.step, times.number - first.number)
-        one, other = await self.grid(expression, first), await self.grid(expression, second)
-        missing = [array("d", (math.nan,)) * part.number for part in (first, second)]
-        return {
-            key: array("d", one.get(key, missing[0])) + array("d", other.get(key, missing[1]))
-            for key in one.keys() | other.keys()
-        }
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return the body of a successful response."""
