@@ -113,7 +113,7 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time against 96, and 6 of about",
+            "3 blocks of time against 96, and 6 are needed",
         ),
     ],
     ids=["other loads", "too short"],

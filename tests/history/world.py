@@ -107,7 +107,6 @@ class World:
 
     def past(self, *, leave_out: Sequence[str] = ()) -> Past:
         """Return the past that is read of it, without Prometheus."""
-        past = Past(self.step, BLOCK, lambda _: MODEL)
         runs: dict[tuple[tuple[str, str], ...], list[Run]] = {}
         grids: dict[str, dict[tuple[tuple[str, str], ...], Numbers]] = {}
         for life in self.lives:
@@ -119,7 +118,7 @@ class World:
                 if name not in leave_out:
                     grid = grids.setdefault(name, {})
                     grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
-        past.begin(runs)
+        past = Past(self.step, BLOCK, lambda _: MODEL, runs)
         past.add(BEGIN, grids)
         return past
 

@@ -133,8 +133,8 @@ class Reader:
         runs: dict[Replica, list[Run]] = defaultdict(list)
         for family, part in queries:
             await self._configurations(family, part, runs)
-        self._past = Past(times.step, self.block, self._scope.group)
-        self._past.begin({replica: filled(own, times.step) for replica, own in runs.items()})
+        whole = {replica: filled(own, times.step) for replica, own in runs.items()}
+        self._past = Past(times.step, self.block, self._scope.group, whole)
         for family, part in queries:
             self._past.add(part.start, await self._values(family, part, _COUNTERS))
         return self._past
@@ -199,9 +199,7 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
-    async def _configurations(
-        self, family: _Family, times: Times, runs: dict[Replica, list[Run]]
-    ) -> None:
+    async def _configurations(self, family: _Family, times: Times, runs: dict[Replica, list[Run]]) -> None:
         """Add what the replicas of a family show at these times to their runs."""
         over = format_duration(times.step)
         ks = await self._prometheus.grid(family.k(over), times)
