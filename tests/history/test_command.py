@@ -228,7 +228,7 @@ async def test_warnings_are_kept() -> None:
     """Thanos and Mimir answer with what they have, and warn that a part is missing."""
     body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"]}'
     with FaultyServer(answer(body)) as server:
-        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda: None)
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
         for _ in range(2):
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
@@ -239,7 +239,7 @@ async def test_warnings_are_kept() -> None:
 async def test_a_value_that_is_no_number(value: str) -> None:
     body = {"data": {"result": [{"metric": {}, "values": [[60, value]]}]}}
     with FaultyServer(answer(json.dumps(body).encode())) as server:
-        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda: None)
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
         with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
             await source.grid("up", Times(60.0, 60.0, 1))
         await source.close()

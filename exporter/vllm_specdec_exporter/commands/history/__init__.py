@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -150,10 +150,10 @@ async def read(
 
     PrometheusError if it cannot be read, BaselineError if there is no baseline, ConfigError for bad flags.
     """
-    prometheus, plan = _connect(args, url)
+    prometheus = _connect(args, url)
     try:
         reader = Reader(prometheus, scope)
-        past = await reader.past(plan)
+        past = await reader.past()
         models = tuple(replace(model, problem=_problem(model, scope)) for model in past.histories())
         if not models:
             raise PrometheusError("nothing was generated in that time")
@@ -192,48 +192,35 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
     return await reader.baseline(models[0].name, without[-1])
 
 
-def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:
-    """Return the client, and a function that sets the number of queries to expect."""
+def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     # Not from the environment: a token for vLLM must not go to another server.
     values, _ = gather(OPTIONS, vars(args), {}, None)
     values["vllm.url"] = (parsed("URL", url, parse_target),)
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
-    expected, done = 0, 0
-
-    def plan(number: int) -> None:
-        nonlocal expected
-        expected = done + number
-
-    def tell() -> None:
-        nonlocal done
-        done += 1
-        if sys.stderr.isatty():
-            print(f"\rreading: query {done} of {max(done, expected)} ", end="", file=sys.stderr, flush=True)
-
     upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
     try:
-        return Prometheus(upstream.targets[0], upstream, tell), plan
+        return Prometheus(upstream.targets[0], upstream, _tell)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def _tell(done: int, expected: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rreading: query {done} of {expected} ", end="", file=sys.stderr, flush=True)
 
 
 def moment(flag: str, text: str, now: float) -> float:
     """Return the Unix time of a text: a duration before now, ``now``, or an ISO 8601 time, in UTC if bare."""
 
     def parse(given: str) -> float:
-        if given.strip() == "now":
-            return now
-        try:
-            return now - parse_duration(given)
-        except ValueError:
-            pass
-        try:
-            at = datetime.fromisoformat(given.strip())
-        except ValueError:
-            raise ValueError(
-                "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
-            ) from None
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        with suppress(ValueError):
+            return now - parse_duration("0s" if given == "now" else given)
+        with suppress(ValueError):
+            at = datetime.fromisoformat(given)
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        raise ValueError(
+            "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
+        )
 
-    return parsed(flag, text, parse)
+    return parsed(flag, text.strip(), parse)

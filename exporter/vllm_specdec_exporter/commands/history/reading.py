@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 
-from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
 from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
@@ -83,37 +82,28 @@ class _Family:
             names = (self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),)
         return tuple(f"{self.prefix}{name}" for name in names)
 
-    def selector(self, name: str, over: str) -> str:
-        """Return the selector of a sample name over a range."""
-        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[{over}]'
+    def selector(self, name: str) -> str:
+        """Return the selector of a sample name over a step."""
+        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
 
-    def k(self, over: str) -> str:
+    def by_replica(self, together: str, function: str, field: str) -> str:
+        """Return the expression of a function of a field over a step, with its preferred name."""
+        parts = (f"{function}({self.selector(name)})" for name in self.names(field))
+        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+
+    def k(self) -> str:
         """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
 
         vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
         """
-        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running', over)}"
+        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running')}"
         if PER_POSITION not in self.dialect.series:
-            k = self.by_replica("max", "last_over_time", "verified_tokens", over)
+            k = self.by_replica("max", "last_over_time", "verified_tokens")
             return f"clamp_min({k} - 1, 0) or {none}"
         (name,) = self.names(PER_POSITION)
-        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate', over)})"
-        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name, over)}))"
+        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate')})"
+        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name)}))"
         return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
-
-    def expressions(self, fields: Iterable[str], over: str) -> dict[str, str]:
-        """Return the expressions of increases of counters, and of the mean of the running requests."""
-        found = {
-            field: self.by_replica("sum", "increase", field, over) for field in fields if self.names(field)
-        }
-        # SGLang prints this gauge once for each rank.
-        running = self.by_replica("max", "avg_over_time", "requests_running", over)
-        return {"requests_running": running, **found}
-
-    def by_replica(self, together: str, function: str, field: str, over: str) -> str:
-        """Return the expression of a function of a field over a range, with its preferred name."""
-        parts = (f"{function}({self.selector(name, over)})" for name in self.names(field))
-        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
 
 
 class Reader:
@@ -124,12 +114,12 @@ class Reader:
         self._families: Counter[_Family] = Counter()  # with the number of their replicas
         self.block = 0.0  # seconds of a block
 
-    async def past(self, plan: Callable[[int], None]) -> Past:
-        """Return the past; `plan` gets the number of queries that it will take. Raises PrometheusError."""
+    async def past(self) -> Past:
+        """Return the past. Raises PrometheusError."""
         await self._find()
         self._times = times = await self._grid()
         queries = [(family, q) for family, number in self._families.items() for q in times.queries(number)]
-        plan(len(queries) * (len(_COUNTERS) + 3))
+        self._prometheus.expect(len(queries) * (len(_COUNTERS) + 3))
         runs: dict[Replica, list[Run]] = defaultdict(list)
         for family, part in queries:
             await self._configurations(family, part, runs)
@@ -139,38 +129,35 @@ class Reader:
             self._past.add(part.start, await self._values(family, part, _COUNTERS))
         return self._past
 
-    async def _values(self, family: _Family, times: Times, fields: Iterable[str]) -> dict[str, Grid]:
-        expressions = family.expressions(fields, format_duration(times.step))
-        return {field: await self._prometheus.grid(query, times) for field, query in expressions.items()}
+    async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
+        """Return the increases of counters, and the mean of the running requests."""
+        # SGLang prints this gauge once for each rank.
+        queries = {"requests_running": family.by_replica("max", "avg_over_time", "requests_running")}
+        queries |= {c: family.by_replica("sum", "increase", c) for c in counters if family.names(c)}
+        return {field: await self._prometheus.grid(query, times) for field, query in queries.items()}
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
-        scope = self._scope
+        scope, source = self._scope, self._prometheus
         every = [_Family(d, prefix, scope.matchers) for d in _READ for prefix in d.prefixes]
         named = {family.names("requests_running")[0]: family for family in every}
         pattern = f'__name__=~"{"|".join(named)}"'
-        selector = f"{{{', '.join(filter(None, (pattern, scope.matchers)))}}}"
-        series = await self._prometheus.series(selector, scope.since, scope.until)
-        names = (labels.get("__name__", "") for labels in series)
-        self._families = Counter(named[name] for name in names if name in named)
-        if not self._families:
-            raise PrometheusError(await self._why_none(pattern))
-
-    async def _why_none(self, pattern: str) -> str:
-        scope = self._scope
-        series = await self._prometheus.series(f"{{{pattern}}}", scope.since, scope.until)
-        if series:
-            models = sorted({labels.get("model_name", "") for labels in series})[:_MAX_NAMES]
-            return (
+        found = await source.series(f"{{{pattern},{scope.matchers}}}", scope.since, scope.until)
+        self._families = Counter(named[labels["__name__"]] for labels in found)
+        if found:
+            return
+        others = await source.series(f"{{{pattern}}}", scope.since, scope.until)
+        if others:
+            models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
+            raise PrometheusError(
                 f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
-                f"those of {len(series)} engines, of the models {', '.join(models)}"
+                f"those of {len(others)} engines, of the models {models}"
             )
-        names = await self._prometheus.names(scope.since, scope.until)
-        near = [name for name in names if "vllm" in name or "sglang" in name]
-        there = f"has {', '.join(near[:_MAX_NAMES])}" if near else f"has {len(names)} other metrics"
-        return (
-            f"no vllm:num_requests_running or sglang:num_running_reqs in that time: the server {there}; does "
-            "it scrape vLLM, and is --since long enough?"
+        names = await source.names(scope.since, scope.until)
+        near = [name for name in names if "vllm" in name or "sglang" in name][:_MAX_NAMES]
+        raise PrometheusError(
+            "no vllm:num_requests_running or sglang:num_running_reqs in that time: the server has "
+            f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape vLLM, and is --since long enough?"
         )
 
     async def _grid(self) -> Times:
@@ -179,9 +166,8 @@ class Reader:
         while True:
             step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            over = format_duration(step)
-            selectors = (f.selector(f.names("requests_running")[0], over) for f in self._families)
-            query = f"max({' or '.join(f'count_over_time({selector})' for selector in selectors)})"
+            samples = (f.by_replica("max", "count_over_time", "requests_running") for f in self._families)
+            query = f"max({' or '.join(samples)})"
             (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
             seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
             if not seen:
@@ -201,11 +187,10 @@ class Reader:
 
     async def _configurations(self, family: _Family, times: Times, runs: dict[Replica, list[Run]]) -> None:
         """Add what the replicas of a family show at these times to their runs."""
-        over = format_duration(times.step)
-        ks = await self._prometheus.grid(family.k(over), times)
+        ks = await self._prometheus.grid(family.k(), times)
         by = "target, namespace, pod, model_name, method, upstream_version"
         # Without --match: the exporter's series have labels of its own.
-        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[{over}]))"
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[$step]))"
         known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
         for replica, column in ks.items():
             names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
@@ -263,10 +248,9 @@ class Reader:
                     load.running += max(1.0, running[place])
                     load.tokens += tokens[place]
                     points[replica].append((place, load))
-        over = format_duration(times.step)
         for latency, name in family.dialect.histograms.items():
             for part, by in (("count", _BY), ("sum", _BY), ("bucket", f"{_BY}, le")):
-                selector = family.selector(f"{family.prefix}{name}_{part}", over)
+                selector = family.selector(f"{family.prefix}{name}_{part}")
                 query = f"sum by ({by}) (increase({selector}))"
                 for series, column in (await self._prometheus.grid(query, times)).items():
                     le = self._prometheus.number(dict(series).get("le", "0"))

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from ...config.values import Target
+from ...config.values import Target, format_duration
 from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
 from .past import Grid, Replica
@@ -88,15 +88,19 @@ class Times:
 
 
 class Prometheus:
-    """Queries a server; `tell` is called after each query."""
+    """Queries a server; `tell` gets the number of queries, and how many are expected."""
 
-    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[], None]) -> None:
+    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[int, int], None]) -> None:
         """Raise ValueError for certificate files that cannot be used."""
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
-        self._tell = tell
+        self._tell, self._done, self._expected = tell, 0, 0
         self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
+
+    def expect(self, queries: int) -> None:
+        """Set the number of queries to come."""
+        self._expected = self._done + queries
 
     async def close(self) -> None:
         """Close the connection."""
@@ -132,7 +136,8 @@ class Prometheus:
         return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
     async def grid(self, expression: str, times: Times) -> Grid:
-        """Return the values of an expression at these times, by the labels of its series."""
+        """Return the values of an expression at these times, by labels. ``$step`` in it is their distance."""
+        expression = expression.replace("$step", format_duration(times.step))
         grid: dict[Replica, array[float]] = {}
         waiting = [times]
         while waiting:
@@ -165,7 +170,8 @@ class Prometheus:
                 raise _TooExpensiveError(f"{message}: {hint}") from error
             raise PrometheusError(message) from error
         finally:
-            self._tell()
+            self._done += 1
+            self._tell(self._done, max(self._done, self._expected))
         if response.status == 200:
             return response.body
         message = f"{self._base} answered {response.status}"
