@@ -109,7 +109,7 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     [
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0}),
-            "needed; it ran 33 to 256 requests at a time, the other 3 to 32",
+            "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed",
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),

@@ -1,8 +1,8 @@
 """The speed of one configuration against another at the same load, from blocks of time. Pure.
 
 What finished in a block of time is sorted into cells by running requests and prompt length. A stratum is what
-both configurations have of one cell, at one time of day or in one and the same block. With y the seconds and
-n the requests (or tokens) that finished::
+both configurations have of one cell, if possible in one and the same block. With y the seconds and n the
+requests (or tokens) that finished::
 
     T_s = y_s / n_s,   speedup = sum(n_new,s T_old,s) / sum(y_new,s)
 
@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...economics.baseline import LOADS
@@ -29,8 +28,6 @@ from ...economics.statistics import MAX_BLOCKS, Interval, at_most, over_time, re
 MINIMUM_BLOCKS = 6
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
-#: A finer match is used while it covers this share of what the coarsest one covers.
-_KEPT = 0.8
 #: Largest share of a stratum in one block, so that the others show how blocks differ.
 _MAX_SHARE = 0.5
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19 % at most.
@@ -38,8 +35,6 @@ _PARTS = 4
 _MAX_LOAD = _PARTS * (len(LOADS) - 1)
 _PROMPTS = 32  # numbers of prompt lengths: 0 if unknown, and one for each doubling up to 2^30 tokens
 _CELLS = 64 * _PROMPTS  # numbers of cells in a block
-_QUARTERS = 4  # of a day
-_BLOCK = "block of time"
 
 #: By block and cell in one number, what finished there. An array has a fifth of the memory of an object.
 Cells = dict[int, "array[float]"]
@@ -111,44 +106,37 @@ class _Side:
 _Stratum = tuple[_Side, _Side]  # of the old and of the new configuration
 
 
-def compare(old: Cells, new: Cells, block: float) -> Speedup:
-    """Return the speed of `new` against `old`, whose cells are of blocks of so many seconds."""
+def compare(old: Cells, new: Cells) -> Speedup:
+    """Return the speed of `new` against `old`, whose cells are of the same blocks."""
     # The same measure on both sides: vLLM before 0.11 has none by requests.
     per_token = not (_total(old, REQUESTS) and _total(new, REQUESTS))
     first = STEP_SECONDS if per_token else SECONDS
     whole = _total(new, first + 1)
     if not whole or not _total(old, first + 1):
         return Speedup(problem="no request finished, or its time per output token is not known")
-    quarter = max(1, round(86400 / _QUARTERS / block))
-    known = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
-
-    def match(key: Callable[[int], object], *by: str) -> Speedup:
-        before, after = _sides(old, key, first), _sides(new, key, first)
-        strata = [(before[name], after[name]) for name in sorted(before.keys() & after.keys(), key=str)]
-        if by != (_BLOCK,):
+    prompt = ("prompt length",) if any(cell % _PROMPTS for cell in new) else ()
+    found = Speedup()
+    # In the same blocks first: what changes with time is the same for both.
+    for cells, more in ((math.inf, ("block of time",)), (_CELLS, ())):
+        before, after = (_sides(side, cells, first) for side in (old, new))
+        strata = [(before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())]
+        if not more:
             strata = [both for both in strata if max(map(_largest, both)) <= _MAX_SHARE]
-        speedup = combine(strata, concurrent=by == (_BLOCK,))
+        speedup = combine(strata, concurrent=bool(more))
         here, there = ({block for both in strata for block in both[side].blocks} for side in (1, 0))
-        return Speedup(
+        found = Speedup(
             speedup,
             effect=_effect(speedup),
             coverage=math.fsum(after.weight for _, after in strata) / whole,
             blocks=len(here),
             blocks_before=len(there),
-            matched_by=("running requests", *known, *by),
+            matched_by=("running requests", *prompt, *more),
             per_token=per_token,
-            bins=tuple(_bins(strata, whole, concurrent=by == (_BLOCK,))),
+            bins=tuple(_bins(strata, whole, concurrent=bool(more))),
         )
-
-    together = match(lambda cell: cell, _BLOCK)
-    if together.speedup and together.speedup.low:
-        return together
-    any_time = match(lambda cell: cell % _CELLS)
-    of_day = match(lambda cell: (cell % _CELLS, cell // _CELLS // quarter % _QUARTERS), "time of day")
-    best = of_day if of_day.coverage >= _KEPT * any_time.coverage else any_time
-    if best.speedup and best.speedup.low and best.coverage >= MINIMUM_COVERAGE:
-        return best
-    return replace(best, speedup=None, effect="", bins=(), problem=_problem(old, new, best))
+        if speedup.low and (more or found.coverage >= MINIMUM_COVERAGE):
+            return found
+    return replace(found, speedup=None, effect="", bins=(), problem=_problem(old, new, found))
 
 
 def _effect(speedup: Interval) -> str:
@@ -160,10 +148,9 @@ def _effect(speedup: Interval) -> str:
 def _problem(old: Cells, new: Cells, result: Speedup) -> str:
     blocks = [len({cell // _CELLS for cell in cells}) for cells in (new, old)]
     if min(blocks) >= MINIMUM_BLOCKS and result.coverage < MINIMUM_COVERAGE:
-        here, there = (_loads(cells) for cells in (new, old))
         return (
             f"{result.coverage:.0%} of its traffic has a counterpart at the same load and prompt length, and "
-            f"{MINIMUM_COVERAGE:.0%} is needed; it ran {here} requests at a time, the other {there}"
+            f"{MINIMUM_COVERAGE:.0%} is needed"
         )
     if min(blocks) >= MINIMUM_BLOCKS:
         blocks = [result.blocks, result.blocks_before]
@@ -178,25 +165,17 @@ def _place(cell: int) -> int:
     return math.ceil(cell % _CELLS // _PROMPTS / _PARTS)
 
 
-def _loads(cells: Cells) -> str:
-    """Return the bins of running requests, without those with less than 5 % of the generated tokens."""
-    tokens: dict[int, float] = defaultdict(float)
-    for cell, sums in cells.items():
-        tokens[_place(cell)] += sums[GENERATED]
-    places = sorted(place for place, number in tokens.items() if number >= 0.05 * math.fsum(tokens.values()))
-    return f"{LOADS[places[0] - 1] + 1 if places[0] else 1} to {LOADS[places[-1]]}"
-
-
 def _total(cells: Cells, place: int) -> float:
     return math.fsum(sums[place] for sums in cells.values())
 
 
-def _sides(cells: Cells, key: Callable[[int], object], first: int) -> dict[object, _Side]:
-    """Return what finished by the key of a cell."""
-    found: dict[object, _Side] = {}
+def _sides(cells: Cells, different: float, first: int) -> dict[float, _Side]:
+    """Return what finished by cell, of which so many are different."""
+    found: dict[float, _Side] = {}
     for cell, sums in cells.items():
         if sums[first + 1] > 0:
-            found.setdefault(key(cell), _Side(_place(cell))).add(cell // _CELLS, sums, first)
+            side = found.setdefault(cell % different, _Side(_place(cell)))
+            side.add(cell // _CELLS, sums, first)
     return found
 
 

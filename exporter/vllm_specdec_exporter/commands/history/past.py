@@ -200,7 +200,7 @@ class Past:
             if new and (new in without) == (new - 1 in without):
                 olds.append(new - 1)
             for old in dict.fromkeys(olds):
-                yield Comparison(new, old, compare(kept[old][1].cells, record.cells, self._block))
+                yield Comparison(new, old, compare(kept[old][1].cells, record.cells))
 
 
 def _summary(configuration: Configuration, record: Record, step: float) -> Summary:
