@@ -13,16 +13,14 @@ import argparse
 import asyncio
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import parse_duration, parse_target
+from ...config.values import parse_moment, parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...publish.wording import escape_controls
@@ -81,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     now = time.time()
     block = None if args.block is None else seconds_of("--block", args.block, 5.0, 86400.0)
     scope = Scope(
-        since=moment("--since", args.since, now),
+        since=parsed("--since", args.since, lambda text: parse_moment(text, now)),
         until=now,
         match=args.match,
         model_name=args.model_name,
@@ -124,18 +122,20 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
 def compare_ranges(args: argparse.Namespace) -> int:
     """Compare the times of `compare`'s ``--a`` and ``--b``, print the result and return the exit code."""
     now = time.time()
-    ranges: dict[str, tuple[float, float]] = {}
-    for name, flag, text in (("A", "--a", args.a), ("B", "--b", args.b)):
-        if text is None:
-            raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
-        begin, slash, end = text.partition("/")
-        ranges[name] = moment(flag, begin, now), moment(flag, end if slash else "now", now)
-        if not ranges[name][0] < ranges[name][1] <= now:
-            raise ConfigError(f'{flag} "{text}": FROM must be before TO, and TO not in the future')
-    (a, a_end), (b, b_end) = ranges.values()
-    if a < b_end and b < a_end:
+
+    def parse(text: str) -> tuple[float, float]:
+        first, slash, last = text.partition("/")
+        begin, end = parse_moment(first, now), parse_moment(last if slash else "now", now)
+        if not begin < end <= now:
+            raise ValueError("FROM must be before TO, and TO not in the future")
+        return begin, end
+
+    if args.a is None or args.b is None:
+        raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
+    a, b = parsed("--a", args.a, parse), parsed("--b", args.b, parse)
+    if a[0] < b[1] and b[0] < a[1]:
         raise ConfigError("--a and --b overlap")
-    scope = Scope(min(a, b), max(a_end, b_end), args.match, args.model, ranges=ranges)
+    scope = Scope(min(*a, *b), max(*a, *b), args.match, args.model, ranges={"A": a, "B": b})
     try:
         history, _ = asyncio.run(read(args, args.prometheus_url, scope))
     except PrometheusError as error:
@@ -208,19 +208,3 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
 def _tell(done: int, expected: int) -> None:
     if sys.stderr.isatty():
         print(f"\rreading: query {done} of {expected} ", end="", file=sys.stderr, flush=True)
-
-
-def moment(flag: str, text: str, now: float) -> float:
-    """Return the Unix time of a text: a duration before now, ``now``, or an ISO 8601 time, in UTC if bare."""
-
-    def parse(given: str) -> float:
-        with suppress(ValueError):
-            return now - parse_duration("0s" if given == "now" else given)
-        with suppress(ValueError):
-            at = datetime.fromisoformat(given)
-            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-        raise ValueError(
-            "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
-        )
-
-    return parsed(flag, text.strip(), parse)

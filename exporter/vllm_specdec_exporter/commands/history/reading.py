@@ -8,12 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate
 
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
 from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
-from ...engines.reading import Latencies
+from ...engines.normal_form import SUM, Parts, latencies_of
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
 from .past import Configuration, Grid, Past, Replica, Run, Summary, extend, filled
@@ -143,8 +142,8 @@ class Reader:
         named = {family.names("requests_running")[0]: family for family in every}
         pattern = f'__name__=~"{"|".join(named)}"'
         found = await source.series(f"{{{pattern},{scope.matchers}}}", scope.since, scope.until)
-        self._families = Counter(named[labels["__name__"]] for labels in found)
-        if found:
+        self._families = Counter(named[n] for labels in found if (n := labels.get("__name__")) in named)
+        if self._families:
             return
         others = await source.series(f"{{{pattern}}}", scope.since, scope.until)
         if others:
@@ -157,7 +156,8 @@ class Reader:
         near = [name for name in names if "vllm" in name or "sglang" in name][:_MAX_NAMES]
         raise PrometheusError(
             "no vllm:num_requests_running or sglang:num_running_reqs in that time: the server has "
-            f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape vLLM, and is --since long enough?"
+            f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape vLLM, and is --since long "
+            "enough?"
         )
 
     async def _grid(self) -> Times:
@@ -249,15 +249,13 @@ class Reader:
                     load.tokens += tokens[place]
                     points[replica].append((place, load))
         for latency, name in family.dialect.histograms.items():
-            for part, by in (("count", _BY), ("sum", _BY), ("bucket", f"{_BY}, le")):
-                selector = family.selector(f"{family.prefix}{name}_{part}")
-                query = f"sum by ({by}) (increase({selector}))"
+            for part, by in (("sum", _BY), ("bucket", f"{_BY}, le")):
+                query = f"sum by ({by}) (increase({family.selector(f'{family.prefix}{name}_{part}')}))"
                 for series, column in (await self._prometheus.grid(query, times)).items():
-                    le = self._prometheus.number(dict(series).get("le", "0"))
-                    key = latency, part, math.inf if math.isnan(le) else le
+                    le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
                     for place, load in points[tuple(pair for pair in series if pair[0] != "le")]:
                         if column[place] >= 0:
-                            load.sums[key] += column[place]
+                            load.latencies[latency][le] += column[place]
         return [load.bucket(times.step) for _, load in sorted(loads.items())]
 
 
@@ -268,28 +266,17 @@ class _Load:
     points: int = 0
     running: float = 0.0
     tokens: float = 0.0
-    #: Increases by latency, part of its histogram, and upper bound, which is 0 for count and sum.
-    sums: dict[tuple[str, str, float], float] = field(default_factory=lambda: defaultdict(float))
+    latencies: dict[str, Parts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
 
     def bucket(self, step: float) -> LoadBucket:
         """Return it as a part of a baseline; points are so many seconds apart."""
-        latencies: dict[str, Histogram] = {}
-        for name in Latencies.__struct_fields__:
-            count = self.sums[name, "count", 0.0]
-            bounds = sorted(key[2] for key in self.sums if key[:2] == (name, "bucket") and key[2] < math.inf)
-            if count > 0 and bounds:
-                # Increases of buckets may differ in their last digits from each other.
-                counts = accumulate((min(count, self.sums[name, "bucket", bound]) for bound in bounds), max)
-                latencies[name] = Histogram(tuple(bounds), tuple(counts), count, self.sums[name, "sum", 0.0])
-        finished = latencies.get("time_per_output_token", Histogram())
-        return LoadBucket(
-            requests_running=self.running / self.points,
-            seconds=self.points * step,
-            generation_tokens=self.tokens,
-            requests=finished.count,
-            latencies=Latencies(**latencies),
-            blocks=((finished.count, finished.sum),) if finished.count else (),
+        running, seconds, latencies = (
+            self.running / self.points,
+            self.points * step,
+            latencies_of(self.latencies),
         )
+        done = latencies.time_per_output_token or Histogram()
+        return LoadBucket(running, seconds, self.tokens, done.count, latencies, ((done.count, done.sum),))
 
 
 def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:

@@ -124,13 +124,13 @@ class Prometheus:
         self.warnings |= dict.fromkeys(_words(warning) for warning in response.warnings[:_MAX_WARNINGS])
         return response.data
 
-    def number(self, text: str) -> float:
-        """Return a number in a response; NaN for an infinite one, which no server counts to."""
+    def number(self, text: str, infinite: float = math.nan) -> float:
+        """Return a number in a response, or `infinite`: no server counts that far."""
         try:
             number = float(text)
         except ValueError as error:
             raise self._defect(error) from error
-        return number if math.isfinite(number) else math.nan
+        return number if math.isfinite(number) else infinite
 
     def _defect(self, error: Exception) -> PrometheusError:
         return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
