@@ -225,14 +225,14 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_warnings_are_kept() -> None:
-    """Thanos and Mimir answer with what they have, and warn that a part is missing."""
-    body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"]}'
+    """Thanos, Mimir and VictoriaMetrics answer with what they have, and warn that a part is missing."""
+    body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"], "isPartial": true}'
     with FaultyServer(answer(body)) as server:
         source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
         for _ in range(2):
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
-    assert list(source.warnings) == ["receive series: store is down"]
+    assert list(source.warnings) == ["receive series: store is down", "partial response"]
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

@@ -176,31 +176,31 @@ class Past:
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
-            ordered = sorted(
-                records.items(), key=lambda item: (item[0].name, min(run.first for run in item[1].runs))
-            )
-            kept = [(configuration, record) for configuration, record in ordered if record.cells]
-            if kept:
-                loads = sorted((block, fmean(loads)) for block, loads in self._loads[name].items())
-                yield ModelHistory(
-                    name,
-                    tuple(_summary(configuration, record, self._step) for configuration, record in kept),
-                    tuple(self._comparisons(kept)),
-                    tuple((block * self._block, load) for block, load in loads),
+            found = [
+                (_summary(c, record, self._step), record) for c, record in records.items() if record.cells
+            ]
+            if found:
+                found.sort(key=lambda one: (one[0].configuration.name, one[0].first_seconds))
+                summaries = tuple(summary for summary, _ in found)
+                load = tuple(
+                    (at * self._block, fmean(all_)) for at, all_ in sorted(self._loads[name].items())
                 )
+                yield ModelHistory(name, summaries, tuple(_comparisons(found)), load)
 
-    def _comparisons(self, kept: Sequence[tuple[Configuration, Record]]) -> Iterator[Comparison]:
-        """Yield each configuration with speculation against none, and each against the one before it."""
-        without = [place for place, (c, _) in enumerate(kept) if c.num_speculative_tokens == 0]
-        for new, (configuration, record) in enumerate(kept):
-            olds = []
-            if new not in without:
-                same = [place for place in without if kept[place][0].version == configuration.version]
-                olds = (same or without)[-1:]
-            if new and (new in without) == (new - 1 in without):
-                olds.append(new - 1)
-            for old in dict.fromkeys(olds):
-                yield Comparison(new, old, compare(kept[old][1].cells, record.cells))
+
+def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:
+    """Yield each configuration with speculation against none, and each against the one before it."""
+    shown = [summary.configuration for summary, _ in found]
+    without = [place for place, each in enumerate(shown) if each.num_speculative_tokens == 0]
+    for new, (_, record) in enumerate(found):
+        olds = []
+        if new not in without:
+            same = [place for place in without if shown[place].version == shown[new].version]
+            olds = (same or without)[-1:]
+        if new and (new in without) == (new - 1 in without):
+            olds.append(new - 1)
+        for old in dict.fromkeys(olds):
+            yield Comparison(new, old, compare(found[old][1].cells, record.cells))
 
 
 def _summary(configuration: Configuration, record: Record, step: float) -> Summary:

@@ -7,10 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, table, times, wrap
-from .matching import BinSpeedup
 from .past import Comparison, ModelHistory, Summary
 
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
@@ -70,7 +68,7 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
     if k and before and replace(old.configuration, num_speculative_tokens=k) == new.configuration:
         change = f"K {before} to {k}"
     speedup = comparison.speedup.speedup
-    begin = f"since {_day(new.first_seconds)} ({change}): "
+    begin = f"since {datetime.fromtimestamp(new.first_seconds, UTC):%-d %B} ({change}): "
     if speedup is None:
         return f"{begin}cannot be compared: {comparison.speedup.problem}"
     words = (
@@ -95,19 +93,13 @@ def _details(comparison: Comparison, block: float) -> Iterator[str]:
         6,
     )
     for each in speedup.bins if len(speedup.bins) > 1 else ():
-        shown = f"{_interval(each.speedup)}, {each.share:.0%} of its traffic"
-        yield f"      {_running(each):<16} {shown}, at {_short(each.running)} running"
-
-
-def _running(each: BinSpeedup) -> str:
-    low = int(each.above) + 1
-    if each.up_to is None:
-        return f"{low}+ running"
-    return f"{low if low == each.up_to else f'{low} to {each.up_to:g}'} running"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{times(interval.value)} ({range_words(interval) or 'too few blocks for an interval'})"
+        low = int(each.above) + 1
+        bin_ = (
+            f"{low}+" if each.up_to is None else f"{low} to {each.up_to:g}" if low < each.up_to else str(low)
+        )
+        interval = range_words(each.speedup) or "too few blocks for an interval"
+        shown = f"{times(each.speedup.value)} ({interval}), {each.share:.0%} of its traffic"
+        yield f"      {f'{bin_} running':<16} {shown}, at {_short(each.running)} running"
 
 
 def _short(value: float | None) -> str:
@@ -117,11 +109,6 @@ def _short(value: float | None) -> str:
 def clock(seconds: float) -> str:
     """Return a Unix time in UTC, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
-
-
-def _day(seconds: float) -> str:
-    at = datetime.fromtimestamp(seconds, UTC)
-    return f"{at.day} {at:%B}"
 
 
 def plot(models: Sequence[ModelHistory]) -> str:

@@ -7,12 +7,11 @@ estimates. VictoriaMetrics does not extrapolate, which only changes totals.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -32,6 +31,10 @@ _MIN_POINTS = 12
 _MAX_REASON, _MAX_WARNINGS = 300, 8
 #: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
+_HINTS = dict.fromkeys(
+    (401, 403),
+    ", not authorised: see --vllm.bearer-token-file and --vllm.header, or write http://user:password@host",
+) | {404: ": no Prometheus API there; that of Mimir is under /prometheus"}
 
 
 class PrometheusError(Exception):
@@ -57,6 +60,11 @@ class _Matrix(msgspec.Struct):
 class _Response(msgspec.Struct, Generic[_T]):
     data: _T
     warnings: list[str] = []
+    partial: bool = msgspec.field(default=False, name="isPartial")  # of VictoriaMetrics
+
+
+class _Refusal(msgspec.Struct):
+    error: str
 
 
 _RANGE = msgspec.json.Decoder(_Response[_Matrix])
@@ -121,7 +129,8 @@ class Prometheus:
             response = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._defect(error) from error
-        self.warnings |= dict.fromkeys(_words(warning) for warning in response.warnings[:_MAX_WARNINGS])
+        warnings = [*response.warnings[:_MAX_WARNINGS], *["partial response"] * response.partial]
+        self.warnings |= dict.fromkeys(map(_words, warnings))
         return response.data
 
     def number(self, text: str, infinite: float = math.nan) -> float:
@@ -174,28 +183,18 @@ class Prometheus:
             self._tell(self._done, max(self._done, self._expected))
         if response.status == 200:
             return response.body
-        message = f"{self._base} answered {response.status}"
-        if response.status in (401, 403):
-            raise PrometheusError(
-                f"{message}, not authorised: see --vllm.bearer-token-file and --vllm.header, "
-                "or write http://user:password@host"
-            )
-        if response.status == 404:
-            raise PrometheusError(f"{message}: no Prometheus API there; that of Mimir is under /prometheus")
-        message = f"{message}: {self._upstream.mask(_reason(response.body))}"
+        message = f"{self._base} answered {response.status}{_HINTS.get(response.status, '')}"
+        if response.status in _HINTS:
+            raise PrometheusError(message)
+        try:
+            reason = msgspec.json.decode(response.body, type=_Refusal).error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reason = response.body.decode("utf-8", "replace")
+        message = f"{message}: {self._upstream.mask(_words(reason))}"
         if response.status in _TOO_EXPENSIVE:
             raise _TooExpensiveError(f"{message}: a shorter --since, or --match for fewer servers, may help")
         raise PrometheusError(message)
 
 
-def _reason(body: bytes) -> str:
-    try:
-        document: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
-    words = document.get("error") if isinstance(document, dict) else body.decode("utf-8", "replace")
-    return _words(words)
-
-
-def _words(text: object) -> str:
-    return " ".join(str(text).split())[:_MAX_REASON]
+def _words(text: str) -> str:
+    return " ".join(text.split())[:_MAX_REASON]
