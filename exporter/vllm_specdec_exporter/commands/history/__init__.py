@@ -154,7 +154,10 @@ async def read(
     try:
         reader = Reader(prometheus, scope)
         past = await reader.past()
-        models = tuple(replace(model, problem=_problem(model, scope)) for model in past.histories())
+        models = tuple(
+            model if model.comparisons else replace(model, problem=_problem(model, scope))
+            for model in past.histories()
+        )
         if not models:
             raise PrometheusError("nothing was generated in that time")
         times = scope.since, scope.until, reader.block
@@ -167,15 +170,10 @@ async def read(
 
 
 def _problem(model: ModelHistory, scope: Scope) -> str:
-    """Return why nothing of a model can be compared; empty if something is."""
+    """Return why nothing of a model can be compared."""
     seen = {each.configuration.name for each in model.configurations}
-    idle = [
-        f"{name}, {clock(begin)} to {clock(end)}"
-        for name, (begin, end) in (scope.ranges or {}).items()
-        if name not in seen
-    ]
-    if model.comparisons:
-        return ""
+    ranges = (scope.ranges or {}).items()
+    idle = [f"{name}, {clock(begin)} to {clock(end)}" for name, (begin, end) in ranges if name not in seen]
     if idle:
         return f"no traffic in {' and in '.join(idle)}"
     only = "one configuration" if len(model.configurations) == 1 else "no speculation"

@@ -59,6 +59,13 @@ class Scope:
         model = f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
         return ",".join(filter(None, (model, self.match.strip().strip(","))))
 
+    def chosen(self, time: float, shown: Configuration) -> Configuration | None:
+        """Return the configuration at a time: what is shown, or if ranges are compared, the one it is in."""
+        if self.ranges is None:
+            return shown
+        names = (name for name, (begin, end) in self.ranges.items() if begin <= time <= end)
+        return next((Configuration(None, name=name) for name in names), None)
+
     def group(self, replica: Replica) -> str:
         """Return the name of what a replica belongs to."""
         labels = dict(replica)
@@ -191,23 +198,16 @@ class Reader:
         by = "target, namespace, pod, model_name, method, upstream_version"
         # Without --match: the exporter's series have labels of its own.
         of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[$step]))"
-        known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
+        known = _labels(await self._prometheus.grid(of_exporters, times))
         for replica, column in ks.items():
             names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
             for place, k in enumerate(column):
                 time = times.start + place * times.step
                 method, version = names.get(place, ("", ""))
-                shown = Configuration(
-                    int(k) if 0 <= k <= MAX_POSITIONS else None, method if k else "", version
-                )
-                chosen = shown if self._scope.ranges is None else self._range(time)
-                if chosen is not None and not math.isnan(k):
-                    extend(runs[replica], Run(time, time, chosen), times.step)
-
-    def _range(self, time: float) -> Configuration | None:
-        """Return a configuration that stands for the range of a time."""
-        ranges = (self._scope.ranges or {}).items()
-        return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
+                depth = int(k) if 0 <= k <= MAX_POSITIONS else None
+                shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
+                if shown is not None and not math.isnan(k):
+                    extend(runs[replica], Run(time, time, shown), times.step)
 
     async def baseline(self, model: str, summary: Summary) -> Baseline:
         """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
@@ -288,16 +288,15 @@ def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     yield from ((model, "namespace", namespace), (model,))
 
 
-def _labels(info: Grid, number: int) -> dict[tuple[str, ...], dict[int, tuple[str, str]]]:
+def _labels(info: Grid) -> dict[tuple[str, ...], dict[int, tuple[str, str]]]:
     """Return method and version by each of `_keys`, at each time; empty if not unique."""
     found: dict[tuple[str, ...], dict[int, tuple[str, str]]] = defaultdict(dict)
     for series, column in info.items():
         labels = dict(series)
-        shown = (labels.get("method", ""), labels.get("upstream_version", ""))
+        shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
         for key in _keys(labels):
-            known = found[key]
-            for place in range(number):
-                if not math.isnan(column[place]):
-                    before = known.get(place, shown)
-                    known[place] = tuple(a if a == b else "" for a, b in zip(before, shown, strict=True))  # type: ignore[assignment]
+            for place, there in enumerate(column):
+                if there > 0:
+                    before = found[key].get(place, shown)
+                    found[key][place] = method * (before[0] == method), version * (before[1] == version)
     return found
