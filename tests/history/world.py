@@ -186,9 +186,11 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
         info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0"}
         info |= {"job": "exporter", "instance": "central:9876", "target": f"http://{life.replica}"}
         put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
-        for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
+        for bound, share in ((0.005, 0.1), (0.01, 0.5), (0.025, 0.9), (math.inf, 1.0)):
             finished = share * counts["tpot_count"].cumsum()
-            put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=bound)
+            # Prometheus 3 writes bounds in another form than 2, which scraped the first replica.
+            le = f"{bound:g}" if life.replica.startswith("r0") else f"{bound:.4e}"
+            put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=le)
         for position in range(life.k):
             accepted = ACCEPTED[position] * counts["drafts"].cumsum()
             put(

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help=what)
     add_flag(parser, "--since TIME", "How far back: a duration, or a time such as 2026-11-01T12:00Z.", "30d")
     add_flag(parser, "--model-name NAME", "Only this model.", "")
-    add_flag(parser, "--match MATCHERS", "Only such series, in PromQL: 'namespace=\"chat\"'.", "")
+    add_flag(parser, "--match MATCHERS", "Only such series of servers, in PromQL: 'namespace=\"chat\"'.", "")
     by = "What has configurations of its own."
     add_flag(parser, "--by", by, "model", choices=("model", "instance"))
     add_flag(parser, "--block DURATION", "Length of a block of time. Default: up to 1h, by the data.")
