@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
@@ -29,19 +27,6 @@ def parse_duration(text: str) -> float:
         raise ValueError("a duration needs a unit: such as 500ms, 5s, 5m or 1h30m")
     scales = _UNITS.values()
     return sum(int(n) * s for n, s in zip(match.groups(), scales, strict=True) if n) / 1000
-
-
-def parse_moment(text: str, now: float) -> float:
-    """Return the Unix time of ``now``, a duration before it, or an ISO 8601 time, which is UTC if bare."""
-    text = text.strip()
-    with suppress(ValueError):
-        return now - parse_duration("0s" if text == "now" else text)
-    with suppress(ValueError):
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    raise ValueError(
-        "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
-    )
 
 
 @lru_cache(maxsize=256)

@@ -20,13 +20,13 @@ import msgspec
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import parse_moment, parse_target
+from ...config.values import parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
+from ..arguments import add_flag, check_writable, fail, parse_moment, parsed, seconds_of, write_file
 from .past import ModelHistory
 from .reading import Reader, Scope
 from .report import clock, plot, render
