@@ -87,12 +87,14 @@ class Recorder:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
         place = bucket_of(load)
         sums = self._buckets.get(place, _Sums())
+        latencies = _plus(sums.latencies, latencies)
+        sums.blocks.extend(blocks)
         self._buckets[place] = _Sums(
             load=sums.load + load * seconds,
             seconds=sums.seconds + seconds,
             generation_tokens=sums.generation_tokens + tokens,
-            latencies=_plus(sums.latencies, latencies),
-            blocks=[*sums.blocks, *blocks],
+            latencies=latencies,
+            blocks=sums.blocks,
         )
 
     @property

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
+from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket
 from ...engines import DIALECTS
 from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.normal_form import SUM, Parts, latencies_of
@@ -217,9 +217,8 @@ class Reader:
         whole = Times(start, self._times.step, round((end - start) / self._times.step) + 1)
         for family, number in self._families.items():
             for times in whole.queries(number * _BUCKETS):
-                loads = await self._loads(family, times, model, summary.configuration)
-                recorder.include(loads)
-                dialect = family.dialect.name if loads else dialect
+                if await self._record(recorder, family, times, model, summary.configuration):
+                    dialect = family.dialect.name
         try:
             buckets = recorder.buckets()
         except BaselineError as error:
@@ -230,53 +229,39 @@ class Reader:
         recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return Baseline(FORMAT, model, summary.configuration.version, dialect, recorded, buckets)
 
-    async def _loads(
-        self, family: _Family, times: Times, model: str, configuration: Configuration
-    ) -> list[LoadBucket]:
-        """Return what a configuration did at these times, by load and block of time."""
+    async def _record(
+        self, recorder: Recorder, family: _Family, times: Times, model: str, configuration: Configuration
+    ) -> bool:
+        """Add what a configuration did at these times to a recorder; return whether it ran."""
         values = await self._values(family, times, ("generation_tokens",))
-        loads: dict[tuple[int, int], _Load] = defaultdict(_Load)
-        points: dict[Replica, list[tuple[int, _Load]]] = defaultdict(list)
-        for replica, tokens in values["generation_tokens"].items():
-            running = values["requests_running"].get(replica)
-            if running is None or self._scope.group(replica) != model:
-                continue
-            for mine, place in self._past.inside(replica, times.start, times.number):
-                if mine == configuration and running[place] >= 0 and tokens[place] > 0:
-                    load = loads[place // _STEPS_IN_BLOCK, bucket_of(running[place])]
-                    load.points += 1
-                    load.running += max(1.0, running[place])
-                    load.tokens += tokens[place]
-                    points[replica].append((place, load))
+        running, tokens = values["requests_running"], values["generation_tokens"]
+        histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
             for part, by in (("sum", _BY), ("bucket", f"{_BY}, le")):
                 query = f"sum by ({by}) (increase({family.selector(f'{family.prefix}{name}_{part}')}))"
                 for series, column in (await self._prometheus.grid(query, times)).items():
                     le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
-                    for place, load in points[tuple(pair for pair in series if pair[0] != "le")]:
-                        if column[place] >= 0:
-                            load.latencies[latency][le] += column[place]
-        return [load.bucket(times.step) for _, load in sorted(loads.items())]
-
-
-@dataclass(slots=True)
-class _Load:
-    """What was done at a load in a block of time, added up over points: replicas and times."""
-
-    points: int = 0
-    running: float = 0.0
-    tokens: float = 0.0
-    latencies: dict[str, Parts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
-
-    def bucket(self, step: float) -> LoadBucket:
-        """Return it as a part of a baseline; points are so many seconds apart."""
-        running, seconds, latencies = (
-            self.running / self.points,
-            self.points * step,
-            latencies_of(self.latencies),
+                    replica = tuple(pair for pair in series if pair[0] != "le")
+                    histograms[replica].append((latency, le, column))
+        points = sorted(
+            (place, replica)
+            for replica in running.keys() & tokens.keys()
+            for mine, place in self._past.inside(replica, times.start, times.number)
+            if self._scope.group(replica) == model and mine == configuration
         )
-        done = latencies.time_per_output_token or Histogram()
-        return LoadBucket(running, seconds, self.tokens, done.count, latencies, ((done.count, done.sum),))
+        for place, replica in points:
+            load, generated = running[replica][place], tokens[replica][place]
+            if load >= 0 and generated > 0:
+                parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
+                for latency, le, column in histograms[replica]:
+                    parts[latency][le] += max(0.0, column[place])
+                latencies = latencies_of(parts)
+                done = latencies.time_per_output_token or Histogram()
+                blocks = ((done.count, done.sum),)
+                recorder.include(
+                    [LoadBucket(max(1.0, load), times.step, generated, done.count, latencies, blocks)]
+                )
+        return bool(points)
 
 
 def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
