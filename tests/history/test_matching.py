@@ -65,7 +65,7 @@ def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_matc
             right = truth(comparison.speedup.bins, new.configuration.num_speculative_tokens)
             naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
             assert naive < 0.7 * right
-            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.02)
+            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.03)
 
 
 def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:

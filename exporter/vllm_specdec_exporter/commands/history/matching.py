@@ -8,10 +8,9 @@ requests (or tokens) that finished::
 
 So every request of the new configuration is held against the old one's mean at its load, as with a baseline.
 
-Its interval is that of a measured speedup (`over_time`), with the seconds of each block held against those
-that the means of its strata give. Each residual is divided by the share of its stratum outside its block
-(jackknife; MacKinnon and White 1985). It is widened by what the loads within a stratum differ: a step grows
-at most in proportion to its batch.
+Its interval is that of a measured speedup (`over_time`), with the seconds of each block held against those of
+the other blocks in its strata, or against the other configuration where a block has most of a stratum. It is
+widened by what the loads within a stratum differ: a step grows at most in proportion to its batch.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from ...economics.statistics import MAX_BLOCKS, Interval, over_time, reach_of
 MINIMUM_BLOCKS = 6
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
-#: Largest share of a stratum in one block, so that the others show how blocks differ.
-_MAX_SHARE = 0.5
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19 % at most.
 _PARTS = 4
 _MAX_LOAD = _PARTS * (len(LOADS) - 1)
@@ -120,8 +117,6 @@ def compare(old: Cells, new: Cells) -> Speedup:
     for cells, more in ((math.inf, ("block of time",)), (_CELLS, ())):
         before, after = (_sides(side, cells, first) for side in (old, new))
         strata = [(before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())]
-        if not more:
-            strata = [both for both in strata if max(map(_largest, both)) <= _MAX_SHARE]
         speedup = combine(strata, concurrent=bool(more))
         here, there = ({block for both in strata for block in both[side].blocks} for side in (1, 0))
         found = Speedup(
@@ -179,10 +174,6 @@ def _sides(cells: Cells, different: float, first: int) -> dict[float, _Side]:
     return found
 
 
-def _largest(side: _Side) -> float:
-    return max(weight for _, weight in side.blocks.values()) / side.weight
-
-
 def _bins(strata: list[_Stratum], whole: float, *, concurrent: bool) -> Iterator[BinSpeedup]:
     for place in sorted({new.place for _, new in strata}):
         within = [both for both in strata if both[1].place == place]
@@ -201,26 +192,27 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     whole = math.fsum(new.weight for _, new in strata)
     if expected <= 0 or taken <= 0:
         return Interval(math.nan)
-    #: Of old and new, by block: seconds as they were, and by the means of the strata.
+    speedup = expected / taken
+    #: Of old and new, by block: seconds as they were, and as predicted from the other blocks.
     blocks: tuple[dict[int, tuple[float, float]], ...] = ({}, {})
     lower = higher = 0.0
     for old, new in strata:
-        for sums, side, counted in zip(blocks, (old, new), (new.weight / old.weight, 1.0), strict=True):
+        pairs = (old, new, new.weight / old.weight, speedup), (new, old, 1.0, 1 / speedup)
+        for sums, (side, other, counted, ratio) in zip(blocks, pairs, strict=True):
             for block, (seconds, weight) in side.blocks.items():
-                mean = side.seconds / side.weight * weight
-                # How far it is from the others; of one and the same block, both sides differ.
-                apart = 0.0 if concurrent else (seconds - mean) / (1 - weight / side.weight)
-                was, by_means = sums.get(block, (0.0, 0.0))
-                sums[block] = was + counted * (mean + apart), by_means + counted * mean
+                left = side.weight - weight
+                among = (side.seconds - seconds) / left if weight <= left else 0.0
+                rate = among or ratio * other.seconds / other.weight
+                was, predicted = sums.get(block, (0.0, 0.0))
+                sums[block] = was + counted * seconds, predicted + counted * rate * weight
         difference = new.log_load / new.generated - old.log_load / old.generated
         higher += new.weight / whole * max(0.0, difference)
         lower += new.weight / whole * max(0.0, -difference)
-    speedup = expected / taken
     if min(map(len, blocks)) < MINIMUM_BLOCKS:
         return Interval(speedup)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
-    if concurrent:
-        sides = [[(old[0], new[0]) for old, new in zip(*sides, strict=True)]]
+    if concurrent:  # both sides differ by the same
+        sides = sides[1:]
     reach = reach_of(*(over_time(list(_joined(side)), math.inf, 1.0, 0.0) for side in sides))
     return Interval(speedup, speedup * math.exp(-reach - lower), speedup * math.exp(reach + higher))
 
