@@ -54,7 +54,8 @@ class History:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `history` to `parser`."""
     parser.epilog = (
-        "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter. "
+        "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter, "
+        "which --match does not restrict. "
         "--vllm.* are for the connection to the server at URL; their environment variables do not apply. "
         f"Exit codes: {COMPARED} at least one speedup was measured; {NOTHING} there is none to compare, or "
         f"no baseline; {USAGE} bad usage; {UNREACHABLE} the server cannot be queried, or has no such series."
