@@ -8,8 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
+from statistics import fmean
 
-from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket
+from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
 from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
 from ...engines.normal_form import SUM, Parts, latencies_of
@@ -243,24 +245,24 @@ class Reader:
                     le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
                     replica = tuple(pair for pair in series if pair[0] != "le")
                     histograms[replica].append((latency, le, column))
-        points = sorted(
-            (place, replica)
-            for replica in running.keys() & tokens.keys()
-            for mine, place in self._past.inside(replica, times.start, times.number)
-            if self._scope.group(replica) == model and mine == configuration
-        )
-        for place, replica in points:
-            load, generated = running[replica][place], tokens[replica][place]
-            if load >= 0 and generated > 0:
-                parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
-                for latency, le, column in histograms[replica]:
-                    parts[latency][le] += max(0.0, column[place])
-                latencies = latencies_of(parts)
-                done = latencies.time_per_output_token or Histogram()
-                blocks = ((done.count, done.sum),)
-                recorder.include(
-                    [LoadBucket(max(1.0, load), times.step, generated, done.count, latencies, blocks)]
-                )
+        # Replicas with about the same load at a time are added up before a histogram is made of them.
+        points: dict[tuple[int, int], list[Replica]] = defaultdict(list)
+        for replica in sorted(running.keys() & tokens.keys()):
+            if self._scope.group(replica) == model:
+                for mine, place in self._past.inside(replica, times.start, times.number):
+                    load = running[replica][place]
+                    if mine == configuration and load >= 0 and tokens[replica][place] > 0:
+                        points[place, bucket_of(load)].append(replica)
+        for (place, _), replicas in sorted(points.items()):
+            parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
+            for latency, le, column in chain.from_iterable(histograms[replica] for replica in replicas):
+                parts[latency][le] += max(0.0, column[place])
+            latencies, seconds = latencies_of(parts), len(replicas) * times.step
+            mean = fmean(max(1.0, running[replica][place]) for replica in replicas)
+            generated = math.fsum(tokens[replica][place] for replica in replicas)
+            done = latencies.time_per_output_token or Histogram()
+            block = (done.count, done.sum)
+            recorder.include([LoadBucket(mean, seconds, generated, done.count, latencies, (block,))])
         return bool(points)
 
 
