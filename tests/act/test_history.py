@@ -73,8 +73,13 @@ class HistoryRules(RuleBasedStateMachine):
         self.real += seconds
 
     @rule(seconds=st.floats(min_value=0, max_value=48 * HOUR))
-    def the_clock_is_set_back(self, seconds: float) -> None:
+    def the_clock_is_set_back_between_two_processes(self, seconds: float) -> None:
         self.wall -= seconds
+
+    @rule(seconds=st.floats(min_value=-48 * HOUR, max_value=48 * HOUR))
+    def the_clock_is_set(self, seconds: float) -> None:
+        self.wall += seconds
+        self.history = self.history.shift(seconds)
 
     @rule(what=st.sampled_from(DECISIONS), fate=st.sampled_from(["done", "failed", "cut short"]))
     def an_alert_comes(self, what: Decision, fate: str) -> None:

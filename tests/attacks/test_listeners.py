@@ -585,13 +585,13 @@ def test_model_name_that_turns_the_text_of_the_log() -> None:
     ],
     ids=["interim answers", "chunks of a byte", "chunk extensions"],
 )
-def test_server_that_sends_no_body(before: bytes, block: bytes) -> None:
+@pytest.mark.parametrize("unix", [False, True], ids=["TCP", "Unix socket"])
+def test_server_that_sends_no_body(tmp_path: Path, before: bytes, block: bytes, unix: bool) -> None:
     """What it sends beside a body has a limit, so that a poll does not take all the time it has."""
+    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
     with (
-        FaultyServer(flood(before, block)) as server,
-        running_exporter(
-            "--vllm.url", server.url, "--poll.interval", "3s", "--poll.timeout", "2900ms"
-        ) as exporter,
+        FaultyServer(flood(before, block), unix=tmp_path / "vllm.sock" if unix else None) as server,
+        running_exporter("--vllm.url", server.url, *slow) as exporter,
     ):
         exporter.wait_for(lambda m: sum(m.errors().values()) >= 1)
         used = cpu_seconds(exporter)

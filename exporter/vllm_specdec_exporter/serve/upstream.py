@@ -28,7 +28,7 @@ from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
-from .upstream_connection import MAX_OVERHEAD, CountedSocket, UpstreamConfig, UpstreamTLS
+from .upstream_connection import MAX_OVERHEAD, CountedSocket, NoResolver, UpstreamConfig, UpstreamTLS
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
@@ -116,7 +116,7 @@ class Upstream:
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
-        self._resolver = Resolver()
+        self._resolver = NoResolver() if target.socket else Resolver()
         self._threads = SharedThreads()
         self._sockets: list[CountedSocket] = []  # those of the session
         self._opened_at = 0.0
@@ -241,17 +241,13 @@ class Upstream:
             return UpstreamResponse(body, headers.get("Content-Type", ""), life, response.status)
 
     def _open(self) -> aiohttp.ClientSession:
-        connector: aiohttp.BaseConnector
-        if self._target.socket:
-            connector = aiohttp.UnixConnector(self._target.socket, keepalive_timeout=_KEPT_SECONDS)
-        else:
-            connector = aiohttp.TCPConnector(
-                keepalive_timeout=_KEPT_SECONDS,
-                use_dns_cache=False,
-                limit=2,
-                resolver=self._resolver,
-                socket_factory=self._new_socket,
-            )
+        connector = aiohttp.TCPConnector(
+            keepalive_timeout=_KEPT_SECONDS,
+            use_dns_cache=False,
+            limit=2,
+            resolver=self._resolver,
+            socket_factory=self._new_socket,
+        )
         return new_session(
             connector,
             {**AGENT, "Accept-Encoding": "identity"},
@@ -260,7 +256,11 @@ class Upstream:
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        created = CountedSocket(*address[:3])
+        if self._target.socket:
+            created = CountedSocket(socket.AF_UNIX)
+            created.path = self._target.socket
+        else:
+            created = CountedSocket(*address[:3])
         self._sockets.append(created)
         return created
 

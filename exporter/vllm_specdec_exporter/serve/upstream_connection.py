@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from aiohttp.abc import AbstractResolver, ResolveResult
+
 from ..config.files import stamp
 from ..config.values import Target
 from . import logs
@@ -28,8 +30,13 @@ _FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunk
 class CountedSocket(socket.socket):
     """A socket that ends an exchange with too much beside its body: heads, framing, interim answers."""
 
+    path = ""  # of a Unix socket: where to connect to, whatever the address
     overhead = 0.0  # bytes that were received, less those of the body with its usual framing
     body: Callable[[], int] | None = None  # returns the size of the body so far, once its head was received
+
+    def connect(self, address: Any) -> None:
+        """Connect, to `path` if there is one."""
+        super().connect(self.path or address)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Receive, for connections without TLS."""
@@ -48,6 +55,19 @@ class CountedSocket(socket.socket):
             raise OSError(errno.EMSGSIZE, "too much beside the body")
         # Little until the size of the body can be counted.
         return size if self.body else min(size, MAX_OVERHEAD)
+
+
+class NoResolver(AbstractResolver):
+    """For connections by a path: every name has an address, which nothing connects to."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return one address."""
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds

@@ -64,7 +64,8 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def prune(self, now: float) -> ActionHistory:
         """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back) become `now`: limits must not hold until it has caught up.
+        Times after `now` (the clock was set back between two processes) become `now`: limits must not hold
+        until it has caught up.
         """
         models = {
             model: {
@@ -76,6 +77,19 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         starts = tuple(min(start, now) for start in self.starts if now - start < HOUR)
         return ActionHistory(models, starts)
+
+    def shift(self, seconds: float) -> ActionHistory:
+        """Return the history for a clock that was set by `seconds`: what has passed stays the same."""
+        models = {
+            model: {
+                request: replace(
+                    each, started=max(0.0, each.started + seconds), seen=max(0.0, each.seen + seconds)
+                )
+                for request, each in commands.items()
+            }
+            for model, commands in self.models.items()
+        }
+        return ActionHistory(models, tuple(max(0.0, start + seconds) for start in self.starts))
 
     def reason_against(self, decision: Decision, now: float, per_model: float, per_hour: int) -> str:
         """Return why a decision must not be acted upon now; empty if it may."""

@@ -39,6 +39,8 @@ _PASSED_PREFIX = "VLLM_SPECDEC_"
 
 #: Bytes at the end of the output that are kept: some lines of an error.
 KEPT_OUTPUT = 2048
+#: Seconds by which the clock may be off without being set anew: an adjustment by NTP takes longer for more.
+_MAX_SLEW = 1.0
 #: Seconds between SIGTERM and SIGKILL: a tenth of what a command may delay the shutdown of `act`.
 _GRACE = 1.0
 
@@ -87,6 +89,7 @@ class Runner:
         self._queue: deque[Decision] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
+        self._clock_offset = time.time() - time.monotonic()  # seconds
 
     def offer(self, decisions: tuple[Decision, ...]) -> bool:
         """Queue the decisions of one payload, all or none, and return whether they were queued.
@@ -126,7 +129,7 @@ class Runner:
         await asyncio.wait({running})
 
     async def _handle(self, decision: Decision) -> Outcome:
-        now, settings = time.time(), self._settings
+        now, settings = await self._now(), self._settings
         if decision.no_action is not None:
             if decision.no_action is EventKind.RESOLVED:
                 await self._keep(self._history.saw(decision, now, firing=False))
@@ -152,6 +155,18 @@ class Runner:
         if outcome.kind is EventKind.ACTED:
             await self._keep(self._history.succeed(decision))
         return outcome
+
+    async def _now(self) -> float:
+        """Return the time, Unix seconds. If the clock was set, the history is moved with it.
+
+        So limits count the time that passed; while `act` does not run, they count that of the clock.
+        """
+        offset = time.time() - time.monotonic()
+        moved = offset - self._clock_offset
+        if abs(moved) > _MAX_SLEW:
+            self._clock_offset = offset
+            await self._keep(self._history.shift(moved))
+        return time.time()
 
     async def _keep(self, new: ActionHistory) -> bool:
         """Set the history and return whether it was saved, if a state file is configured.
