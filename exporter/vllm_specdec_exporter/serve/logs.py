@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import re
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -145,7 +145,7 @@ class _ClientFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[object, float] = {}  # when, in seconds, by text
+        self._logged: dict[object, float] = {}  # when, on the monotonic clock in seconds, by text
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -156,9 +156,11 @@ class _ClientFilter(logging.Filter):
         if isinstance(error, HttpProcessingError | RequestPayloadError | ConnectionError):
             return False
         text = record.msg, str(getattr(record, "fields", type(error)))
-        if record.created - self._logged.get(text, -math.inf) < SELDOM_SECONDS:
+        now = time.monotonic()
+        self._logged = {each: when for each, when in self._logged.items() if now - when < SELDOM_SECONDS}
+        if text in self._logged:
             return False
-        self._logged[text] = record.created
+        self._logged[text] = now
         return True
 
 
