@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from grafana.documents import ALL, DEEP_DIVE, OVERVIEW, REQUESTS, TITLE, dashboard, write_dashboards
-from support.commands import Outcome, run_here, wrong_refusals
+from support.commands import Outcome, run_here
 from vllm_specdec_exporter.commands.dashboards import files
 
 JSON = Path(__file__).parents[2] / "dashboards" / "json"
@@ -188,37 +188,7 @@ def test_a_dashboard_that_no_configmap_can_hold_is_named(tmp_path: Path) -> None
     assert f"{DEEP_DIVE}: too large for a ConfigMap (1,049," in outcome.err
 
 
-# --- bad usage
-
-
-OUT = ("--out", "o")
-USAGE = [
-    (("--provisioning", "p.yaml"), "--provisioning: needs --out"),
-    ((*OUT, "--path", "/x"), "--path: needs --provisioning"),
-    (("--home",), "--home: needs --out"),
-    (
-        (*OUT, "--configmaps", "n", "--provisioning", "p"),
-        "--configmaps and --provisioning exclude each other",
-    ),
-    ((*OUT, "--configmaps", "Not_A"), '--configmaps "Not_A": allowed: a namespace of Kubernetes'),
-    ((*OUT, "--datasource", "a b"), '--datasource "a b": allowed: the uid of a data source'),
-    ((*OUT, "--folder", "a/b"), '"a/b": allowed: the title of a top-level folder, without a slash'),
-    (("--select", "over"), 'unknown dashboard "over"; known: overview, deep-dive, requests'),
-    ((*OUT, "--home", "--select", "deep-dive"), f"--home: {OVERVIEW} is not among the dashboards selected"),
-    (("--datasource", "mine"), "--datasource: needs --out"),
-    (("--push", "http://x"), "unrecognized arguments: --push"),
-    ((*OUT, "--runbooks", "wiki/specdec"), "--runbooks"),
-]
-
-
-def test_bad_usage_is_one_line_that_names_it(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 2, nothing on standard output, nothing written."""
-    monkeypatch.chdir(tmp_path)
-    table = [(("--from", str(source), *words), said) for words, said in USAGE]
-    assert wrong_refusals("dashboards", table) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+# --- bad usage; of flags: tests/service/usage.yml
 
 
 def test_a_folder_without_usable_dashboards_is_refused(tmp_path: Path) -> None:

@@ -47,6 +47,12 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     assert recommendation["why"] == BAD.advice.reason
 
 
+def test_counters_that_restart() -> None:
+    """The number of resets rises."""
+    assert told(GOOD, replace(GOOD, engine_resets_total=1), "counters reset")
+    assert told(GOOD, GOOD, "counters reset") == []
+
+
 def test_many_changes_are_one_line() -> None:
     """Up to 24 lines of one poll are written, of more only their number."""
     idle = [engine(key=EngineKey("m", str(number)), drafts_per_second=0) for number in range(25)]
