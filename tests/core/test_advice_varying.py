@@ -9,7 +9,6 @@ import pytest
 from economics.servers import KEY, Server, settings_for
 from support.builders import Draft, count
 from support.copies import replace
-from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import CostProfile, for_method
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
@@ -246,15 +245,3 @@ class TestInTheCourseOfTime:
         }
 
         assert found == {2}
-
-
-def test_the_threshold_for_drafts_is_the_operators() -> None:
-    """`advice_minimum_drafts` holds for recorded drafts as for counted ones."""
-    drafts = drawn(DRAFTERS["worthless deep down"])
-    settings = settings_for(DRAFT_MODEL, "", 4)
-    thresholds = Thresholds().with_values({"advice_minimum_drafts": 5_000})
-    demanding = replace(settings, thresholds=thresholds)
-    few, many = shape_of(drafts[:4_999]), shape_of(drafts[:5_000])
-
-    assert publish(watched(demanding), drafts, few).advice.action is Action.INSUFFICIENT_DATA
-    assert publish(watched(demanding), drafts, many).advice.num_speculative_tokens == 2

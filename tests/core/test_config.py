@@ -68,20 +68,16 @@ def test_a_file_may_say_nothing(tmp_path: Path) -> None:
 
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
-        """It is refused in one line with its name. A date that is none is no YAML either."""
+        """It is refused in one line with its name."""
         file = tmp_path / "config.yml"
         said = [refusal(ConfigError, load, {}, {}, str(file))]
         for text in (b"poll: {interval", b"\t- x\n", b"\x00", b"\xff\xfe\xfa", b"!!python/object:os.x {}\n"):
             file.write_bytes(text)
             said.append(refusal(ConfigError, load, {}, {}, str(file)))
-        file.write_bytes(b"poll: {interval: 2024-13-45}\n")
 
         start = f'--config.file "{file}": '
         assert said[0] == f"{start}cannot be read: No such file or directory"
         assert [one for one in said[1:] if not one.startswith(f"{start}not YAML: ") or "\n" in one] == []
-        date = refusal(ConfigError, load, {}, {}, str(file))
-        assert str(file) in date
-        assert "\n" not in date
 
     def test_one_that_never_ends(self, tmp_path: Path) -> None:
         """A pipe, a device and a file of gigabytes are refused, and not waited for."""
@@ -157,21 +153,6 @@ class TestMeaning:
 
 class TestSecrets:
     """No error and no page shows a secret."""
-
-    def test_a_password_in_a_bad_address_is_not_shown(self) -> None:
-        hosts = ("host:99999", "host/#fragment", "[::1")
-        urls = [f"http://me:hunter2{rest}" for rest in ("/x@h:80", "?x@h:80", "#x@h:80")]
-        urls += [f"http://me:hunter2@{host}" for host in hosts]
-        urls += ["ftp://me:hunter2@host", "me:hunter2@host:8000", "http:/me:hunter2@host:8000"]
-        said = {url: refused(vllm_url=[url]) for url in urls}
-        shown = {url: text for url, text in said.items() if "hunter2" in text}
-        assert (
-            shown
-            == {url: text for url, text in said.items() if "allowed: http://host:port" not in text}
-            == {}
-        )
-        twice = refused(vllm_url=["http://me:hunter2@host", "http://you:hunter2@host"])
-        assert twice == '--vllm.url "http://host": given twice'
 
     def test_headers_carry_tokens_so_no_value_is_shown(self) -> None:
         headers = ["Authorization hunter2", "Bad Name: hunter2", "X: hunter2\x00", ": hunter2"]

@@ -269,11 +269,13 @@ class TestAdvice:
         )
         assert [f.action[: len(start)] for f in result.findings if "another K" in f.text] == [start]
         assert (result.advice.speculative_config, result.window("30s").position_acceptance_ratio) == ("", ())
+        few = polled(*answers, settings=settings, shape=replace(self.SHALLOW, drafts=50))
+        assert few.advice.action is not Action.INSUFFICIENT_DATA
 
     @pytest.mark.parametrize(
         "shape",
         [
-            replace(SHALLOW, drafts=49),  # too few
+            replace(SHALLOW, drafts=49),  # too few: the operator's `advice_minimum_drafts` is 50
             replace(SHALLOW, survival=(0.9, 0.8, 0.7)),  # of other traffic
             replace(SHALLOW, mean_lengths=(1.0, 2.0), survival=(0.9, 0.1)),  # of another K
             DraftShape(0, ()),

@@ -16,7 +16,6 @@ from vllm_specdec_exporter.economics.profiles import (
     deployed,
     fit,
     guess_method,
-    meant_for,
     size_in_name,
 )
 from vllm_specdec_exporter.economics.speculative_config import Speculation
@@ -125,14 +124,6 @@ class TestBuiltin:
 
         assert sorted(set(methods)) == sorted(methods)
         assert {method: for_method(method).name for method in METHODS} == METHODS
-
-    def test_the_operators_profiles_come_first(self) -> None:
-        """An own profile that names the method beats the shipped one."""
-        own = parse_profiles({"profiles": {"mine": {"methods": ["eagle"], "target": {"fixed": 1}}}})
-
-        assert meant_for("eagle", own).name == "mine"
-        assert meant_for("ngram", own).name == "ngram"
-        assert meant_for("", own).name == "unknown"
 
 
 class TestNames:

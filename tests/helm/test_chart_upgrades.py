@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .charts import CHART, RenderError, render
+from .charts import CHART, render
 from .value_cases import merged, nested
 
 ROOT = CHART.parents[1]
@@ -42,15 +42,3 @@ def test_a_release_can_be_upgraded(earlier: Path) -> None:
         for way in (values, merged(values, flags)):
             after = {(obj["kind"], obj["metadata"]["name"]) for obj in render(way)}
             assert before <= after, f"{file.name}: objects that an upgrade would delete"
-
-
-def test_why_reuse_values_is_not_recommended(earlier: Path) -> None:
-    """It puts the earlier chart's defaults in place of this one's, and the schema refuses removed ones."""
-    defaults = earlier / "values.yaml"
-    removed = yaml.safe_load(defaults.read_text("utf-8")) | {"removedSince": True}
-    with pytest.raises(RenderError, match="removedSince"):
-        render(removed)
-    for page in (CHART / "templates/NOTES.txt", ROOT / "docs/deployment.md"):
-        text = page.read_text("utf-8")
-        assert "-f values.yaml" in text
-        assert "--reset-then-reuse-values" in text
