@@ -154,12 +154,6 @@ class Matcher:
     operator: str
     value: str
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether it holds for labels; an absent one is empty."""
-        value = labels.get(self.label, "")
-        same = value == self.value if "~" not in self.operator else bool(re.fullmatch(self.value, value))
-        return same != self.operator.startswith("!")
-
     def values(self) -> list[str]:
         """Return the values that it names: the alternatives of a regular expression."""
         if "~" not in self.operator:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from alertmanager.bundle import CONFIG, PREFIX, SECRETS, Matcher, Rule, alert, config, matcher, routes, rules
+from alertmanager.bundle import CONFIG, PREFIX, SECRETS, Matcher, alert, config, matcher, routes, rules
 from support.alertmanager import amtool
 
 RULES = rules()
@@ -155,21 +155,3 @@ def test_every_name_and_value_in_a_matcher_exists_in_the_rules() -> None:
                 assert value in values[one.label], one
                 seen += 1
     assert seen > 30
-
-
-def sides() -> Iterator[tuple[dict[str, Any], list[Rule], list[Rule]]]:
-    """Each inhibition with the rules on its two sides."""
-    for inhibition in config()["inhibit_rules"]:
-        source, target = (
-            [rule for rule in RULES if all(m.matches(alert(rule)["labels"]) for m in map(matcher, matchers))]
-            for matchers in (inhibition["source_matchers"], inhibition["target_matchers"])
-        )
-        yield inhibition, source, target
-
-
-def test_no_alert_is_on_both_sides_of_an_inhibition() -> None:
-    """So that none can silence itself or one of its own kind."""
-    for inhibition, source, target in sides():
-        assert source, inhibition
-        assert target, inhibition
-        assert not {rule.title for rule in source} & {rule.title for rule in target}, inhibition

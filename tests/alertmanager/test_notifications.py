@@ -29,9 +29,6 @@ pytestmark = pytest.mark.full
 GOLDEN = Path(__file__).parent / "golden"
 EXTERNAL = "https://alertmanager.example.com"
 
-#: Prometheus sends at most so many alerts in one request.
-BATCH = 64
-
 
 @contextlib.contextmanager
 def running(folder: Path, wait: str = "1s") -> Iterator[tuple[AlertmanagerServer, Receivers]]:
@@ -63,14 +60,13 @@ def now(**ago: float) -> str:
 
 
 def fire(manager: AlertmanagerServer, *alerts: Alert) -> None:
-    """Let alerts begin to fire, in requests as Prometheus makes them.
+    """Let alerts begin to fire.
 
     They begin a little ahead: a group with an alert that began longer ago than group_wait is sent at once,
     which on a slow machine would be before all of them are there.
     """
     begin = now(seconds=-20)
-    for start in range(0, len(alerts), BATCH):
-        manager.post(*({**each, "startsAt": begin} for each in alerts[start : start + BATCH]))
+    manager.post(*({**each, "startsAt": begin} for each in alerts))
 
 
 def resolve(manager: AlertmanagerServer, *alerts: Alert) -> None:
@@ -276,22 +272,6 @@ def test_what_is_missing_is_not_shown(sent: Sent) -> None:
     golden_page("bare/pagerduty.json", page)
     assert [link["text"] for link in page.body["links"]] == ["Silence"]
     assert all(page.body["payload"]["custom_details"].values())
-
-
-def test_a_hundred_engines_of_one_model_make_one_notification(tmp_path: Path) -> None:
-    """One message and one mail, though they come in two requests; both name five and count the rest."""
-    with running(tmp_path, wait="2s") as (manager, received):
-        fire(manager, *(samples.outlier(number) for number in range(100)))
-        (message,) = slack(received, "#specdec-tickets")
-        (mail,) = received.mailed()
-        time.sleep(2.5)
-        assert len(received.deliveries) == 1
-        assert len(received.mails) == 1
-        assert "(100 firing)" in message["attachments"][0]["title"]
-        for text in (message["attachments"][0]["text"], mail.part("plain"), mail.part("html")):
-            assert "and 95 more" in text
-            assert text.count("far fewer than the model") == 5
-            assert len(text) < 10_000
 
 
 def test_times_are_those_of_the_alert(sent: Sent) -> None:

@@ -12,7 +12,7 @@ import yaml
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
-from .charts import RenderError, render, render_files, render_helm3
+from .charts import RenderError, refusal, render, render_files, render_helm3
 from .value_cases import (
     CASES,
     DEFAULTS,
@@ -47,13 +47,6 @@ def test_everything_is_off_by_default() -> None:
     assert render({}) == []
     switches = [path for path in LEAVES if path[-1] == "enabled"]
     assert [value_at(DEFAULTS, path) for path in switches] == [False] * len(switches)
-
-
-def refusal(values: dict[str, Any], helm: Callable[..., object] = render) -> str:
-    """What Helm says of values that it must refuse."""
-    with pytest.raises(RenderError) as refused:
-        helm(values)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
