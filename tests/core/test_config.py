@@ -58,14 +58,6 @@ def test_an_empty_variable_is_none() -> None:
     assert load({}, empty) == load({}, {})
 
 
-def test_a_file_may_say_nothing(tmp_path: Path) -> None:
-    """As a template with every line commented out does."""
-    file = tmp_path / "config.yml"
-    for text in ("", "# nothing\n", "poll:\n", "{}\n"):
-        file.write_text(text)
-        assert load({}, {}, str(file)) == load({}, {}), text
-
-
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
         """It is refused in one line with its name."""
@@ -126,16 +118,6 @@ def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> Non
 
 
 class TestMeaning:
-    def test_every_default_is_a_value(self) -> None:
-        """What the help shows as the default can be given."""
-        given = {
-            option.name: list(option.default) if option.repeatable else option.default
-            for option in OPTIONS
-            if option.default
-        }
-
-        assert load(given, {}) == load({}, {})
-
     def test_a_poll_may_take_4_seconds_or_80_percent_of_a_shorter_interval(self) -> None:
         expected = {"5s": 4.0, "30s": 4.0, "2s": 1.6, "500ms": 0.4, "4900ms": 3.92}
         found = {interval: from_flags(poll_interval=interval).upstream.timeout for interval in expected}
