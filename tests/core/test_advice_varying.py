@@ -77,9 +77,9 @@ def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile) -> floa
     return emitted / profile.step_cost(held, BATCH)
 
 
-def watched(settings: Settings, k: int = 4) -> Server:
+def watched(settings: Settings) -> Server:
     """An engine that has drafted nothing so far."""
-    server = Server(settings, k, BATCH)
+    server = Server(settings, 4, BATCH)
     server.poll()
     return server
 
@@ -97,12 +97,10 @@ def advice(
     drafts: Sequence[Draft],
     shape: DraftShape | None = None,
     profile: CostProfile = DRAFT_MODEL,
-    *,
-    k: int = 4,
     method: str = "",
 ) -> Advice:
     """What is advised after one window of these drafts."""
-    return publish(watched(settings_for(profile, method, k), k), drafts, shape).advice
+    return publish(watched(settings_for(profile, method, 4)), drafts, shape).advice
 
 
 class TestAgainstEveryDraft:

@@ -28,8 +28,8 @@ EASY = Settings(
 )
 
 
-def reading(values: Counters, *, key: EngineKey = KEY, defects: tuple[str, ...] = ()) -> Reading:
-    return Reading("vllm-v1", (EngineReading(key, values, Load(1, 0, 0.5), defects=defects),))
+def reading(values: Counters, *, defects: tuple[str, ...] = ()) -> Reading:
+    return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5), defects=defects),))
 
 
 def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:

@@ -27,10 +27,10 @@ lengths = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
 )
 
 
-def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], largest: int, k: int) -> None:
+def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], k: int) -> None:
     """What vLLM asks for: from 1 on, no overlap and here no gap, whole K from 0 up to the configured one."""
     assert rows[0].first == 1
-    assert rows[-1].last == largest
+    assert rows[-1].last == MAX_BATCH
     assert all(row.first <= row.last for row in rows)
     assert all(row.last + 1 == following.first for row, following in pairwise(rows))
     assert all(0 <= row.num_speculative_tokens <= k for row in rows)
@@ -47,7 +47,7 @@ def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProf
     """
     rows = make_schedule(values, profile, method=method)
 
-    assert_that_vllm_takes(rows, MAX_BATCH, len(values))
+    assert_that_vllm_takes(rows, len(values))
     for row in rows:
         # Within a row the gain of every K is a ratio of lines, but all of them are looked at.
         for batch in range(row.first, row.last + 1, max(1, (row.last - row.first) // 40)):

@@ -10,7 +10,6 @@ import pytest
 from support.commands import Outcome, run
 from support.exporter import Metrics
 
-from .conftest import Servers
 from .server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -18,12 +17,6 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 K, REQUESTS, TOKENS = 4, 8, 32
 GRID = ("--temperature", "0,1", "--concurrency", "1,4", "--prompts", "code", "--requests", str(REQUESTS))
 GRID += ("--max-tokens", str(TOKENS), "--ignore-eos")
-
-
-@pytest.fixture(scope="module")
-def server(servers: Servers) -> VllmServer:
-    (running,) = servers.running("target", servers.drafter("draft-0.02", K))
-    return running
 
 
 @dataclass(frozen=True)

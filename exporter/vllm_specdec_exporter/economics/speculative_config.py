@@ -45,12 +45,11 @@ class ScheduleRow:
 def make_schedule(
     lengths: Sequence[float],
     profile: CostProfile,
-    largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
     method: str = "",
 ) -> tuple[ScheduleRow, ...]:
-    """Return the rows for batches of 1 to `largest` requests.
+    """Return the rows for batches of 1 to `MAX_BATCH` requests.
 
     Acceptance is assumed not to depend on the batch. No K beyond the present one is scheduled: vLLM does not
     allow it.
@@ -58,7 +57,6 @@ def make_schedule(
     Args:
         lengths: at index i, the mean acceptance length of K = i + 1.
         profile: the cost of steps.
-        largest: the largest batch to plan for, at least 1.
         prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
         minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
         method: as vLLM calls it: unless it drafts without a model, K=0 still costs a pass of the drafter.
@@ -75,7 +73,7 @@ def make_schedule(
         return speedups.index(top) + 1 if top > least else 0
 
     rows: list[ScheduleRow] = []
-    for first, last in _runs(1, largest, best):
+    for first, last in _runs(1, MAX_BATCH, best):
         k = best(first)
         if rows and rows[-1].num_speculative_tokens == k:
             rows[-1] = ScheduleRow(rows[-1].first, last, k)
