@@ -19,11 +19,6 @@ from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
-
-def variables(**values: str) -> dict[str, str]:
-    return {f"VLLM_SPECDEC_EXPORTER_{name}": value for name, value in values.items()}
-
-
 _FLAGS = {option.name.replace(".", "_").replace("-", "_"): option.name for option in OPTIONS}
 
 
@@ -111,7 +106,8 @@ def test_one_setting_restores_the_published_thresholds_for_any_method(method: st
 
 
 def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> None:
-    assert [refusal(ConfigError, load, {}, variables(**{name: ","})) for name in ("VLLM_URL", "WINDOW")] == [
+    names = ("VLLM_SPECDEC_EXPORTER_VLLM_URL", "VLLM_SPECDEC_EXPORTER_WINDOW")
+    assert [refusal(ConfigError, load, {}, {name: ","}) for name in names] == [
         "--vllm.url: at least one server is needed",
         "--window: at least one is needed",
     ]

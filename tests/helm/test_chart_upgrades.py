@@ -18,9 +18,11 @@ def _git(*words: str) -> bytes:
     return subprocess.run(("git", "-C", ROOT, *words), capture_output=True, check=True).stdout
 
 
-@pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """The chart of the newest tag; without one, as it was before the last change to its values."""
+def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
+    """With `-f values.yaml`, and with the values of the release, which --reset-then-reuse-values takes.
+
+    From the chart of the newest tag; without one, as it was before the last change to its values.
+    """
     try:
         if not (commit := _git("tag", "--list", "v*", "--sort=-version:refname").decode().split()[:1]):
             commit = _git("log", "-1", "--format=%H~", "--", f"{_CHART}/values.yaml").decode().split()
@@ -28,11 +30,7 @@ def earlier(tmp_path: Path) -> Path:
     except (subprocess.CalledProcessError, FileNotFoundError):
         pytest.skip("no git, or no history: an unpacked source distribution or a shallow clone")
     subprocess.run(("tar", "--extract", "--directory", tmp_path), input=archive, check=True)
-    return tmp_path / _CHART
-
-
-def test_a_release_can_be_upgraded(earlier: Path) -> None:
-    """With `-f values.yaml`, and with the values of the release, which --reset-then-reuse-values takes."""
+    earlier = tmp_path / _CHART
     files = sorted(earlier.glob("ci/*.yaml"))
     assert len(files) >= 3
     for file in files:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +27,6 @@ class SweepStory:
     generated: float
 
 
-def cells_in(directory: Path) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = json.loads((directory / "sweep.json").read_text("utf-8"))["cells"]
-    return cells
-
-
 def generated(server: VllmServer) -> float:
     return Metrics(server.metrics()).value("vllm:generation_tokens_total") or 0.0
 
@@ -42,7 +36,8 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
     out = tmp_path_factory.mktemp("out") / "sweep"
     before = generated(server)
     done = run("sweep", server.url, "--out", str(out), *GRID, "--json")
-    return SweepStory(done, cells_in(out), generated(server) - before)
+    cells = json.loads((out / "sweep.json").read_text("utf-8"))["cells"]
+    return SweepStory(done, cells, generated(server) - before)
 
 
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:
