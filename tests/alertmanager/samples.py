@@ -54,19 +54,6 @@ def harmful(model: str = MODEL) -> Alert:
     )
 
 
-def harmful_elsewhere() -> Alert:
-    """A second page on the same model."""
-    found = harmful()
-    found["labels"]["replica"] = "b"
-    return found
-
-
-def poor() -> Alert:
-    """A ticket on a model."""
-    said = f"Over 30 minutes few draft tokens of {MODEL} in chat are accepted."
-    return sample("AcceptanceLow", "deep-dive", said, "31.4% accepted", "40% accepted", "108k drafts in 30m")
-
-
 def outlier(number: int) -> Alert:
     """A ticket on one of many engines."""
     engine, pod = number % 8, number // 8

@@ -119,13 +119,15 @@ Sent = tuple[AlertmanagerServer, Receivers]
 def test_a_page_fires_changes_and_resolves(sent: Sent) -> None:
     """One incident at PagerDuty for one model, and the same in Slack; the secret is that of the file."""
     manager, received = sent
-    fire(manager, samples.harmful(), samples.harmful_elsewhere())
+    elsewhere = samples.harmful()
+    elsewhere["labels"]["replica"] = "b"
+    fire(manager, samples.harmful(), elsewhere)
     golden("page/slack-firing.json", slack(received, "#specdec-page")[-1])
     pages = received.to("/pagerduty")
     golden_page("page/pagerduty-firing.json", pages[-1])
     assert pages[-1].body["routing_key"] == "routing"
 
-    resolve(manager, samples.harmful_elsewhere())
+    resolve(manager, elsewhere)
     golden("page/slack-one-resolved.json", slack(received, "#specdec-page", 2)[-1])
     golden_page("page/pagerduty-one-resolved.json", received.to("/pagerduty", 2)[-1])
 
@@ -141,7 +143,10 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent:
     """In Slack and by mail, firing and resolved; the mail server got the password of the file."""
     manager, received = sent
     engines = [samples.outlier(number) for number in range(8)]
-    fire(manager, *engines, samples.poor())
+    said = f"Over 30 minutes few draft tokens of {samples.MODEL} in chat are accepted."
+    figures = ("31.4% accepted", "40% accepted", "108k drafts in 30m")
+    poor = sample("AcceptanceLow", "deep-dive", said, *figures)
+    fire(manager, *engines, poor)
     golden("ticket/slack-firing.json", slack(received, "#specdec-tickets")[-1])
     (mail,) = received.mailed()
     assert mail.password == "of the mail server"
@@ -150,7 +155,7 @@ def test_a_ticket_shows_the_model_first_and_the_first_five_of_many_engines(sent:
     golden("ticket/email-firing.txt", mail.part("plain"))
     golden("ticket/email-firing.html", mail.part("html"))
 
-    resolve(manager, *engines, samples.poor())
+    resolve(manager, *engines, poor)
     golden("ticket/slack-resolved.json", slack(received, "#specdec-tickets", 2)[-1])
     mail = received.mailed(2)[-1]
     golden("ticket/email-resolved.txt", mail.part("plain"))

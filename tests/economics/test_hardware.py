@@ -48,12 +48,12 @@ def qwen3_30b_a3b() -> Model:
     return from_architecture(read_architecture(QWEN3_30B_MOE), PRECISIONS["bf16"])
 
 
-def cost(gpus: str, model: str, method: str = "eagle3", k: int = 3, batch: float = 1) -> float:
-    """The cost of a step with drafts on these GPUs."""
+def cost(gpus: str, model: str, batch: float = 1) -> float:
+    """The cost of a step with three drafted tokens on these GPUs."""
     hardware = Hardware(*parse_machine(gpus), parse_model(model))
-    found = hardware_profile(for_method(method), hardware, method=method)
+    found = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
     assert found is not None
-    return found.step_cost(k, batch)
+    return found.step_cost(3, batch)
 
 
 def test_every_accelerator_has_a_source_and_plausible_numbers() -> None:
