@@ -61,7 +61,7 @@ class Case(Struct, frozen=True):
         """Return the case with the positions of request records, if its server does not count positions.
 
         The records must be of the present K, and of the same traffic by their mean acceptance length. They
-        are another sample at each poll, so the advice is chosen anew as in a window that is not full.
+        are another sample at each poll, so advice may change at each, as in a window that is not full.
         """
         measures, shape = self.measures, self.shape
         if measures is None or measures.position_acceptance_ratio or shape is None or self.unadvisable:

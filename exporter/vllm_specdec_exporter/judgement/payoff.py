@@ -19,6 +19,7 @@ from msgspec import Struct
 from ..economics.cost import Basis
 from ..economics.speedup import of_all
 from ..economics.statistics import Z
+from ..measures.measures import length_error
 
 if TYPE_CHECKING:
     from ..config.thresholds import Thresholds
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
+#: Standard errors between the lengths of two windows that no sample explains: they are compared at each poll.
+APART = 4.0
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
 
@@ -139,6 +142,24 @@ def _judged(
         )
         return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, leans(loss), tuple(reasons))
     return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, None, tuple(reasons))
+
+
+def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds) -> bool:
+    """Return whether a shorter window shows the opposite of the judged one, beyond the intervals of both.
+
+    By the same basis, one leans to a loss and the other to a gain, and no sample explains how far apart their
+    lengths are. A burst of load alone is left to the judged window.
+    """
+    windows = newest, judged
+    one, other = (window.mean_acceptance_length for window in windows)
+    error = math.hypot(*(length_error(each.position_acceptance_ratio, each.drafts) for each in windows))
+    few = (newest.drafts or 0.0) < thresholds.minimum_drafts
+    if few or one is None or other is None or not error or abs(one - other) < APART * error:
+        return False
+    payoffs = [judge_payoff(window, profile, thresholds) for window in windows]
+    measured = {payoff.basis is Basis.MEASURED for payoff in payoffs}
+    sides = {leans(payoff.loss_probability) for payoff in payoffs if payoff.loss_probability is not None}
+    return len(measured) == 1 and sides == {PayoffVerdict.HARMFUL, PayoffVerdict.BENEFICIAL}
 
 
 def leans(loss: float) -> PayoffVerdict | None:

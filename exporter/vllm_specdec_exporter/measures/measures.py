@@ -211,7 +211,7 @@ def derive(
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
-        estimate=estimate(length, costed, delta.batch_size, profile, _length_error(positions, drafts))
+        estimate=estimate(length, costed, delta.batch_size, profile, length_error(positions, drafts))
         if profile
         else Estimate(),
         measured=measured_speedup(delta.matches[0], delta.matches[-1], minimum_requests, delta.matches)
@@ -222,7 +222,7 @@ def derive(
     return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
 
 
-def _length_error(positions: tuple[float, ...], drafts: float | None) -> float:
+def length_error(positions: tuple[float, ...], drafts: float | None) -> float:
     """Return the standard error of the mean acceptance length; 0 where the positions are not counted."""
     return (
         AcceptanceSample(positions, drafts).error_of_length(len(positions)) if positions and drafts else 0.0

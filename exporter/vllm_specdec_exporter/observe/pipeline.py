@@ -20,6 +20,7 @@ from ..engines.reading import Drafting
 from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from ..judgement.case import Case
 from ..judgement.judge import judge
+from ..judgement.payoff import contradicts
 from ..measures.history import Delta, Sample, Window
 from ..measures.measures import (
     DraftShape,
@@ -188,8 +189,11 @@ class PolledEngine:
 
     @cached_property
     def judged(self) -> Measures | None:
-        """The measures of the judged window."""
-        return next((m for m in self.windows if m.window == self.settings.judged.name), None)
+        """The measures of the judged window, or of the shortest one while it shows the opposite."""
+        named, settings = {measures.window: measures for measures in self.windows}, self.settings
+        judged, newest = (named.get(window.name) for window in (settings.judged, settings.windows[0]))
+        opposite = judged and newest and contradicts(newest, judged, self.profile, settings.thresholds)
+        return newest if opposite else judged
 
     @cached_property
     def activity(self) -> Activity:
@@ -200,6 +204,7 @@ class PolledEngine:
     def case(self) -> Case:
         """All that the judgement looks at."""
         settings, server, state, judged = self.settings, self.server, self.state, self.judged
+        delta = self.judged_delta
         reading, speculation, model_name = server.reading, settings.speculation, self.model_name
         return Case(
             activity=self.activity,
@@ -212,14 +217,14 @@ class PolledEngine:
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=speculation,
             batch_sizes=state.history.batch_sizes(self.time - settings.judged.seconds - settings.slack),
-            settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+            settled=delta is not None and delta.span >= _FULL * settings.judged.seconds,
             model_name=model_name,
             version=server.version,
             server=reading.server,
             vllm=reading.vllm,
             unadvisable=why_no_advice(self.engine, state.derivation) if self.engine.derived else "",
             engines=reading.engines_beside(self.engine.key),
-            shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
+            shape=server.shapes.get(model_name) or counted_shape(delta),
             speculative=reading.speculative,
             defects=state.latest_defects,
             mismatch=self.mismatch,
@@ -248,7 +253,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         payoff=judgement.payoff,
         advice=judgement.advice,
         findings=judgement.findings,
-        judged_window=settings.judged.name,
+        judged_window=polled.judged.window if polled.judged else settings.judged.name,
         num_speculative_tokens=polled.k if speculates else None,
         scheduled_num_speculative_tokens=settings.speculation.scheduled_k(engine.load.requests_running),
         counters=engine.counters,
