@@ -18,6 +18,7 @@ MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_E
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
 _K = "num_speculative_tokens"
 _ENGINES = "engine:vllm_specdec_state:code"
+_TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
 
@@ -39,8 +40,10 @@ def groups() -> Iterator[Group]:
             Record("model:vllm_specdec_state:code", _of_models()),
             *_unwatched(),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
-            Record("model:vllm_specdec_time_per_output_token_seconds:rate5m", _time_per_output_token()),
-            *_saved(),
+            Record(_TPOT, _time_per_output_token()),
+            Record("model:vllm_specdec_setting:tpot", _by_setting()),
+            Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
+            Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
     )
 
@@ -138,20 +141,59 @@ def _time_per_output_token() -> str:
     return "\nor ".join(ratios)
 
 
-def _saved() -> Iterator[Record]:
-    """Yield how many engines' time speculation saves now, and the ends of the interval of that.
+def _by_setting() -> str:
+    """Return the time per output token by what a change changes: K, release, and number of restarts.
+
+    A label has the requests that run, as the nearest power of 2. Absent while engines differ, and for five
+    minutes after a change, because the rates behind it are of five minutes.
+    """
+    highest, lowest = (f"model:vllm_specdec_{_K}:{which}" for which in ("max", "min"))
+    (restarts, restarts_before), (release, release_before) = (
+        [f"{of} (last_over_time(vllm_specdec_{name}[{LOOK_BACK}]{when}))" for when in ("", " offset 5m")]
+        for of, name in (
+            (f"max by ({MODEL})", "engine_resets_total"),
+            (f"count by ({MODEL}, upstream_version)", "info"),
+        )
+    )
+    load = "2 ^ round(log2(clamp_min(model:vllm_specdec_requests_running:avg5m, 1)))"
+    found = _TPOT
+    for label, value in (("was_k", highest), ("was_load", load), ("was_start", restarts)):
+        # These labels come last in the alphabet: Prometheus 2.42 loses those behind them.
+        found += f'\n* on ({MODEL}) group_left ({label}) count_values by ({MODEL}) ("{label}", {value})'
+    return (
+        f"{found}\n* on ({MODEL}) group_left (upstream_version) (topk by ({MODEL}) (1, {release}) ^ 0)\n"
+        f"and on ({MODEL}) ({highest} == {lowest} == {highest} offset 5m)\n"
+        f"and on ({MODEL}) ({restarts} == {restarts_before})\nand on ({MODEL}, upstream_version) {release_before}"
+    )
+
+
+def _change_by_cause() -> str:
+    """Return the change of the speedup against the mean of the day until six hours ago, by its cause.
+
+    By drafts: as if the break-even length were what it was. By the load, or another K: the rest. A young model is
+    compared with the hour until half an hour ago; a change below 3 % has no cause.
+    """
+    speedup, length = (
+        f"model:vllm_specdec_{name}:ratio_rate5m" for name in ("speedup", "mean_acceptance_length")
+    )
+    of_speedup, of_length = (
+        f"(avg_over_time({name}[18h:15m] offset 6h) or avg_over_time({name}[1h:5m] offset 30m))"
+        for name in (speedup, length)
+    )
+    as_before = f"{of_speedup} * {length} / {of_length}"
+    parts = {"drafts": f"{as_before} - {of_speedup}", "load": f"{speedup} - {as_before}"}
+    causes = "\nor ".join(
+        f'label_replace({expr}, "cause", "{cause}", "", "")' for cause, expr in parts.items()
+    )
+    return f"({causes})\nand on ({MODEL}) (abs({speedup} / {of_speedup} - 1) > 0.03)"
+
+
+def _saved() -> str:
+    """Return how many engines' time speculation saves now, and the ends of the interval of that, by `bound`.
 
     An engine counts by the share of the time in which it has requests.
     """
     busy = f"clamp_max({_last('requests_running')}, 1)"
-    ends = {
-        "saved": _last("speedup"),
-        "least_saved": _last("speedup_interval", bound="low"),
-        "most_saved": _last("speedup_interval", bound="high"),
-    }
-    for name, speedup in ends.items():
-        times = f"max by ({ENGINE}) ({speedup})"
-        yield Record(
-            f"model:vllm_specdec_{name}_engines:sum",
-            f"sum by ({MODEL}) (({times} - 1) * on ({ENGINE}) group_left () {busy})",
-        )
+    ends = (_last("speedup"), _last("speedup_interval", bound="low"), _last("speedup_interval", bound="high"))
+    times = " or ".join(f"max by ({ENGINE}, bound) ({end})" for end in ends)
+    return f"sum by ({MODEL}, bound) ((({times}) - 1) * on ({ENGINE}) group_left () {busy})"

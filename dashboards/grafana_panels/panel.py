@@ -6,13 +6,16 @@ limit of 100 points, and for gauges, tables and heatmaps the options of removed 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attr
 from grafanalib import core
 
-from .field import Json, fixed
+from .field import Json, colored, fixed
 from .palette import NEUTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 #: The data source that the variable of this name holds.
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -52,6 +55,24 @@ class PromTarget(core.Target):
 def over_time(expr: str, legend: str) -> PromTarget:
     """Return a query over the time range."""
     return PromTarget(expr=expr, legendFormat=legend)
+
+
+def lines(
+    title: str,
+    description: str,
+    series: Mapping[str, tuple[str, str]],
+    *others: PromTarget,
+    overrides: Sequence[Json] = (),
+    **more: Any,
+) -> TimeSeries:
+    """Return a panel of lines with names: `series` has the query and the colour of each; `others` have no colour."""
+    return TimeSeries(
+        title=title,
+        description=description,
+        targets=[*(over_time(expr, name) for name, (expr, _) in series.items()), *others],
+        overrides=[*colored({name: color for name, (_, color) in series.items()}), *overrides],
+        **more,
+    )
 
 
 def now(expr: str, legend: str = "") -> PromTarget:

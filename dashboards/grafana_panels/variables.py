@@ -99,6 +99,20 @@ def window() -> Json:
     return {**chosen, "current": {"selected": True, "text": "5m", "value": "5m"}}
 
 
+def price() -> Json:
+    """Return the variable for what an hour of an engine costs: of all its GPUs, in any currency."""
+    default = {"text": "2", "value": "2"}
+    return {
+        "current": default,
+        "hide": 0,
+        "label": "Price of an engine-hour",
+        "name": "price",
+        "options": [{**default, "selected": True}],
+        "query": default["value"],
+        "type": "textbox",
+    }
+
+
 def filters() -> Json:
     """Return the ad hoc filters: Grafana adds their matchers to every query."""
     return {

@@ -6,7 +6,7 @@ The exporter judges each engine; the rules record the same of a model with all i
 from __future__ import annotations
 
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import IDENTITY, MODEL, coded, metric, or_without_rules, recorded, total
+from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total, windowed
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -90,10 +90,23 @@ def since() -> str:
 
 
 def basis(by: str) -> str:
-    """Return the code of the weakest basis of a speedup."""
+    """Return the code of the weakest basis of a speedup, known or not: of the estimate where none is measured."""
     codes = {name: code for code, (name, _) in BASES.items()}
-    parts = (f"{code} * ({metric('speedup', basis=name)} > bool 0)" for name, code in codes.items())
-    return total(" or ".join(parts), by, "min")
+    estimates = (
+        f"{code} * ({windowed('estimated_speedup', basis=name)} > bool 0)" for name, code in codes.items()
+    )
+    measured = f"{codes['measured']} * ({metric('speedup', basis='measured')} > bool 0)"
+    of_each = f"max by ({IDENTITY}) ({' or '.join(estimates)} or {measured})"
+    return total(of_each, by, "min") if by != IDENTITY else of_each
+
+
+def interval(by: str) -> str:
+    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup, in words."""
+    ends = (
+        f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
+        for bound, found in (("low", "min"), ("high", "max"))
+    )
+    return in_words(by, "interval", " to ", *ends)
 
 
 def quality(by: str) -> str:
