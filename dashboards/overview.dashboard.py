@@ -17,7 +17,7 @@ from grafana_panels.field import (
     word_mapping,
 )
 from grafana_panels.palette import AMBER, BLUE, GREY, PALE_SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
+from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
 from grafana_panels.promql import (
     EXPORTERS,
     IDENTITY,
@@ -296,14 +296,13 @@ history: list[Panel] = [
         sort=("Severity", False),
         rows=7,
     ),
-    TimeSeries(
-        title="Speedup",
-        description="Of all output, over that without speculation. Harmful: lower K, or disable.",
-        targets=[
-            over_time(FAST, MODEL_LEGEND),
-            over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-            over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
-        ],
+    lines(
+        "Speedup",
+        "Of all output, over that without speculation. Harmful: lower K, or disable.",
+        {},
+        over_time(FAST, MODEL_LEGEND),
+        over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+        over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
         **TIMES,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",

@@ -64,21 +64,21 @@ def in_order(shares: str) -> str:
 
 
 by_position: list[Panel] = [
-    TimeSeries(
-        title="Acceptance by position",
-        description="Share of drafts that had each position accepted. Late lines near 0: lower K.",
-        targets=[
-            over_time(in_order(survival()), "position {{position}}"),
-            threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
-        ],
+    lines(
+        "Acceptance by position",
+        "Share of drafts that had each position accepted. Late lines near 0: lower K.",
+        {},
+        over_time(in_order(survival()), "position {{position}}"),
+        threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
         **RATIO,
         overrides=[*HUES, threshold_lines(VERMILION)],
         **A_THIRD,
     ),
-    TimeSeries(
-        title="Conditional acceptance by position",
-        description="Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
-        targets=[over_time(in_order(conditional()), "position {{position}}")],
+    lines(
+        "Conditional acceptance by position",
+        "Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
+        {},
+        over_time(in_order(conditional()), "position {{position}}"),
         **RATIO,
         overrides=HUES,
         **A_THIRD,
@@ -172,16 +172,15 @@ by_pod = lines(
 
 
 changes: list[Panel] = [
-    TimeSeries(
-        title="Acceptance rate",
-        description="Accepted over draft tokens. A step at a restart: look for another build.",
-        targets=[
-            over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
-            threshold_line("disable_acceptance_ratio", "disable below"),
-            threshold_line("poor_acceptance_ratio", "poor below"),
-        ],
+    lines(
+        "Acceptance rate",
+        "Accepted over draft tokens. A step at a restart: look for another build.",
+        {},
+        over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+        threshold_line("disable_acceptance_ratio", "disable below"),
+        threshold_line("poor_acceptance_ratio", "poor below"),
         **RATIO,
-        overrides=[threshold_lines(), threshold_lines(VERMILION, "disable", "poor")],
+        overrides=[threshold_lines(VERMILION, "disable", "poor")],
         **A_THIRD,
     ),
     length_and_break_even(

@@ -228,7 +228,7 @@ cost: list[Panel] = [
     ),
     joined_table(
         "Deployment",
-        "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
+        "Profile unknown: set --spec.config. Several versions: finish the rollout.",
         {
             **LABELS,
             "method": "Method",
@@ -239,13 +239,6 @@ cost: list[Panel] = [
         },
         [
             Column("Engines", f"count by ({DEPLOYMENT}) ({metric('info')})", decimals=0, width=80),
-            Column(
-                "Return",
-                f"({harmonic(windowed('return_on_speculation_ratio'), windowed('accepted_tokens_per_second'), MODEL)})"
-                f" * on ({MODEL}) group_right () count by ({DEPLOYMENT}) ({metric('info')}) ^ 0",
-                decimals=1,
-                width=80,
-            ),
         ],
         overrides=[
             named("Method", custom__width=120),
