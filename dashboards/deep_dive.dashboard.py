@@ -53,7 +53,7 @@ engines = joined_table(
                     "This instance",
                     "instance",
                     "Instance",
-                    ("datasource", CLUSTER, "namespace", "model_name", "window"),
+                    ("datasource", CLUSTER, "namespace", "model_name", "pod", "engine", "window"),
                 ),
                 {"targetBlank": True, "title": "Status page", "url": "http://${__data.fields.Instance}/"},
             ],
@@ -81,4 +81,5 @@ dashboard = Dashboard(
     folded=("Cost", "Latency", "Load"),
     variables=variables.of_one_model(verdict.harm),
     marks=annotations.marks(),
+    of_one_model=True,
 )

@@ -129,13 +129,14 @@ def calibrate() -> str:
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
-        description="Whether exporters, servers and rules answer, how old data is, and the weakest basis.",
+        description="Whether exporters answer and rules are loaded, how old data is, and the weakest basis.",
         targets=[
+            now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
             now(
-                f"min({EXPORTERS} or {metric('up', TARGETS)}) and on () {WATCHDOG}\nor on () vector(0)",
-                "monitoring",
+                f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} "
+                f"and {metric('up', TARGETS)} == 1))",
+                "oldest data",
             ),
-            now(f"max(time() - {metric('last_success_timestamp_seconds', TARGETS)})", "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
             now(f"min({verdict.basis(MODEL)})", "basis"),
         ],

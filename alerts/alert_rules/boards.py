@@ -67,7 +67,7 @@ def _of_engines() -> str:
 
 
 def _of_models() -> str:
-    """Return the code of a model: its verdict while an engine is active, else that of an engine, else it is down."""
+    """Return the code of a model: down as soon as no exporter answers, else its verdict, else that of an engine."""
     active = f"and on ({MODEL}) ({_last('activity', state='active')} == 1)"
     verdicts = " or ".join(
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
@@ -76,14 +76,14 @@ def _of_models() -> str:
     undecided = f'and on ({MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
     place = f"{TARGET}, pod"
     server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
-    exporter = f"{_SEEN} and on ({place}) (max by ({place}) (up) == 0)"
-    down = f"{_code(DOWN_SERVER, server)} or {_code(DOWN_EXPORTER, exporter)}"
+    gone, there = (f"{_SEEN} and on ({place}) (max by ({place}) (up) == {up})" for up in (0, 1))
     alone = f"sum by ({MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
     return (
-        f"max by ({MODEL}) ({verdicts}) {active}\n"
+        f"max by ({MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({MODEL}) ({there})\n"
+        f"or max by ({MODEL}) ({verdicts}) {active}\n"
         f"or clamp_min(min by ({MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
         f"or min by ({MODEL}) ({_ENGINES})\n"
-        f"or max by ({MODEL}) ({down})\n"
+        f"or max by ({MODEL}) ({_code(DOWN_SERVER, server)})\n"
         f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
     )
 

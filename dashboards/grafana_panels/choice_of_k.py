@@ -16,7 +16,6 @@ from .field import (
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
 from .panel import Panel, lines, over_time
 from .promql import (
-    DRAFTS,
     GENERATED,
     MODEL,
     MODEL_LEGEND,
@@ -35,8 +34,6 @@ from .variables import LABELS
 BY_MODEL = Flow(MODEL)
 K = "num_speculative_tokens"
 BY_K = f"{MODEL}, {K}"
-#: Tokens that drafts emit: those accepted, and one more of each.
-EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
 ADVISED_AT = f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculative_tokens_at')})"
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
@@ -210,7 +207,7 @@ cost: list[Panel] = [
         "Estimated: of drafts, by the cost profile. Measured: of all output. Band: interval.",
         {
             "estimated": (
-                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", EMITTED, MODEL),
+                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", GENERATED, MODEL),
                 ORANGE,
             ),
             "measured": (harmonic(windowed("measured_speedup"), GENERATED, MODEL), BLUE),

@@ -43,7 +43,8 @@ def to_model(title: str) -> Json:
     The columns that `named_or_any` adds choose the variables; they are there in every row.
     """
     chosen = (f"var-{label}=${{__data.fields.{_chosen(label)}:percentencode}}" for label in LABELS)
-    parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen)
+    every = ("var-pod=%24__all", "var-engine=%24__all")
+    parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen, *every)
     return {"targetBlank": False, "title": title, "url": f"/d/{DEEP_DIVE}?{'&'.join(parts)}"}
 
 
@@ -72,8 +73,12 @@ CHOSEN = tuple(_chosen(label) for label in LABELS)
 
 
 def named_or_any(expr: str) -> str:
-    """Return an expression with a further label for each variable: the value of its label, or `.*` without one."""
+    """Return an expression with a further label for each variable: the value of its label, or `.*` without one.
+
+    A model without a name has none: its variable is no regular expression.
+    """
     for label in LABELS:
         expr = f'label_replace({expr}, "{_chosen(label)}", "$1", "{label}", "(.+)")'
-        expr = f'label_replace({expr}, "{_chosen(label)}", ".*", "{_chosen(label)}", "")'
+        if label != "model_name":
+            expr = f'label_replace({expr}, "{_chosen(label)}", ".*", "{_chosen(label)}", "")'
     return expr

@@ -220,8 +220,7 @@ def accepted_buckets() -> str:
     bucket = f"increase({metric('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
     count = f"increase({metric('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     within = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
-    drafts = f"sum by (le) ({bucket}) - {within} + on () group_left () sum({count})"
-    return f"({drafts}) / on () group_left () (sum({count}) > 0)"
+    return f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) > 0)"
 
 
 def coded(series: str, label: str, codes: Mapping[str, int]) -> str:

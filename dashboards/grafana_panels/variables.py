@@ -1,7 +1,7 @@
 """Variables: what can be chosen at the top of a dashboard, and the matchers that use them.
 
 A label may be absent from a Prometheus: without `cluster` the list is empty, All matches everything, and every
-panel works. Any other label, such as `pod`, is chosen with the ad hoc filters, which Grafana adds to every query.
+panel works. Any other label is chosen with the ad hoc filters, which Grafana adds to every query.
 """
 
 from __future__ import annotations
@@ -140,6 +140,10 @@ def of_one_model(rank: Callable[[str], str]) -> list[Json]:
         expr = f"query_result(sort({ranked} or {rest}))"
         queries.append(query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False))
         before.append(name)
+    engines = f"vllm_specdec_info{{{MODELS}}}"
+    queries += [
+        query(name, name.capitalize(), f"label_values({engines}, {name})") for name in ("pod", "engine")
+    ]
     return [datasource(), *queries, window(), filters()]
 
 

@@ -41,7 +41,6 @@ ACTIONS = {
     3: ("lower K", AMBER),
     4: ("raise K", PALE_SKY),
     5: ("keep K", BLUE),
-    6: ("no advice yet", GREY),
 }
 _ACTION_CODES = {
     "disable": 1,
@@ -49,7 +48,6 @@ _ACTION_CODES = {
     "decrease_k": 3,
     "increase_k": 4,
     "keep": 5,
-    "insufficient_data": 6,
 }
 #: K of a model whose engines differ.
 MIXED = -1

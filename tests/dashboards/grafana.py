@@ -129,6 +129,8 @@ class Variable:
             return "&".join(
                 f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}" for one in values
             )
+        if format_ == "regex" and isinstance(self.value, str):
+            return _escaped(self.value)
         if format_:
             msg = f"${{{self.name}:{format_}}}: unknown format"
             raise DashboardError(msg)
