@@ -31,7 +31,6 @@ engines = joined_table(
         code("Verdict", verdict.of_engines(), verdict.VERDICTS, 130),
         Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
         Column("Ends", verdict.interval(IDENTITY)),
-        code("Quality", verdict.quality(IDENTITY), verdict.QUALITIES, 85),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),

@@ -13,7 +13,7 @@ from .field import (
     threshold_lines,
     word_mapping,
 )
-from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
+from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
 from .panel import Panel, lines, over_time
 from .promql import (
     GENERATED,
@@ -171,24 +171,6 @@ which_k: list[Panel] = [
         no_value="no schedule",
         width=9,
         rows=11,
-    ),
-    lines(
-        "K in use and advised",
-        "0 is no speculation. Drafted far below K: late positions read too low.",
-        {
-            "drafted": (BY_MODEL.draft_length(), SKY),
-            "in use": (total(metric(K), MODEL, "max"), BLUE),
-            "advised": (total(metric(f"recommended_{K}"), MODEL, "max"), ORANGE),
-            "scheduled": (total(metric(f"scheduled_{K}"), MODEL, "max"), GREY),
-        },
-        unit="short",
-        least=0,
-        steps=True,
-        overrides=[named("drafted", custom__lineInterpolation="linear")],
-        no_value="K is not known",
-        listed=True,
-        width=24,
-        rows=6,
     ),
 ]
 

@@ -44,8 +44,7 @@ def to_model(title: str) -> Json:
     """
     chosen = (f"var-{label}=${{__data.fields.{_chosen(label)}:percentencode}}" for label in LABELS)
     every = ("var-pod=%24__all", "var-engine=%24__all")
-    parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen, *every)
-    return {"targetBlank": False, "title": title, "url": f"/d/{DEEP_DIVE}?{'&'.join(parts)}"}
+    return _link(DEEP_DIVE, title, "${datasource:queryparam}", "${window:queryparam}", *chosen, *every)
 
 
 def only(uid: str, title: str, label: str, column: str, variables: tuple[str, ...]) -> Json:
@@ -59,9 +58,12 @@ def only(uid: str, title: str, label: str, column: str, variables: tuple[str, ..
         variables: that keep their values.
     """
     kept = (f"${{{name}:queryparam}}" for name in variables)
-    filtered = f"var-filters={label}%7C%3D%7C${{__data.fields.{column}:percentencode}}"
-    parts = ("${__url_time_range}", *kept, filtered)
-    return {"targetBlank": False, "title": title, "url": f"/d/{uid}?{'&'.join(parts)}"}
+    return _link(uid, title, *kept, f"var-filters={label}%7C%3D%7C${{__data.fields.{column}:percentencode}}")
+
+
+def _link(uid: str, title: str, *parts: str) -> Json:
+    url = f"/d/{uid}?{'&'.join(('${__url_time_range}', *parts))}"
+    return {"targetBlank": False, "title": title, "url": url}
 
 
 def _chosen(label: str) -> str:

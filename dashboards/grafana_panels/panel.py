@@ -127,7 +127,6 @@ class Panel(core.Panel):
         mappings: from values to words.
         overrides: for single fields.
         color: how values are coloured.
-        links: data links.
         reshape: transformations.
     """
 
@@ -150,7 +149,6 @@ class Panel(core.Panel):
     mappings: list[Json] = attr.ib(factory=list)
     overrides: list[Json] = attr.ib(factory=list)
     color: Json = attr.ib(factory=lambda: {"mode": "palette-classic-by-name"})
-    links: list[Json] = attr.ib(factory=list)
     reshape: list[Json] = attr.ib(factory=list)
 
     def options(self) -> Json:
@@ -166,7 +164,6 @@ class Panel(core.Panel):
         defaults: Json = {
             "color": self.color,
             "decimals": self.decimals,
-            "links": self.links or None,
             "mappings": self.mappings or None,
             "max": self.most,
             "min": self.least,
@@ -232,9 +229,7 @@ class TimeSeries(Panel):
 
     Attributes:
         fill: opacity of the area below, in percent.
-        steps: draw values as they stood until the next, rather than sloping.
         stack: one series upon the other.
-        label: of the axis.
         soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
         listed: whether the legend is a table on the right, with the last and the least value.
     """
@@ -242,9 +237,7 @@ class TimeSeries(Panel):
     KIND = "timeseries"
 
     fill: int = 0
-    steps: bool = False
     stack: bool = False
-    label: str = ""
     soft_most: float | None = None
     listed: bool = False
 
@@ -271,12 +264,11 @@ class TimeSeries(Panel):
     def custom(self) -> Json:
         """Return the field options of a time series panel."""
         return {
-            "axisLabel": self.label or None,
             "axisPlacement": "auto",
             "axisSoftMax": self.soft_most,
             "drawStyle": "line",
             "fillOpacity": self.fill,
-            "lineInterpolation": "stepAfter" if self.steps else "linear",
+            "lineInterpolation": "linear",
             "lineWidth": 2,
             "showPoints": "auto",
             "spanNulls": False,

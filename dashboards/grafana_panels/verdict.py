@@ -29,12 +29,6 @@ VERDICTS = {
 
 #: The weakest basis of several engines is the lowest.
 BASES = {1: ("modelled", GREY), 2: ("observed", GREY), 3: ("calibrated", GREY), 4: ("measured", GREY)}
-QUALITIES = {
-    1: ("▼ poor", VERMILION),
-    2: ("● fair", AMBER),
-    3: ("▲ healthy", PALE_SKY),
-    4: ("▲ optimal", BLUE),
-}
 ACTIONS = {
     1: ("disable", VERMILION),
     2: ("switch method", PLUM),
@@ -105,12 +99,6 @@ def interval(by: str) -> str:
         for bound, found in (("low", "min"), ("high", "max"))
     )
     return in_words(by, "interval", " to ", *ends)
-
-
-def quality(by: str) -> str:
-    """Return the code of the lowest quality."""
-    codes = {word.split()[1]: code for code, (word, _) in QUALITIES.items()}
-    return total(coded("quality", "level", codes), by, "min")
 
 
 def advice(by: str) -> str:

@@ -30,7 +30,6 @@ HAPPENED = {
 }
 #: Queries that no world answers: of an older vLLM, of mistakes, and of percentiles within the first bucket.
 UNSEEN = {
-    ("deep-dive: Prefix cache hits", "B"),
     ("deep-dive: Time in the queue", "A"),
     ("overview: What is missing", "E"),
     ("overview: What is missing", "G"),
@@ -186,8 +185,8 @@ def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
     """Since its last sample."""
     rows = seen["states"].shown["overview: Models"].rows("model_name")
     down, server, idle = (rows[f"org/{name}",] for name in ("exporter-down", "server-down", "idle"))
-    # The rules look back three minutes before a model counts as down.
-    assert float(down["Since"]) == pytest.approx(18 * 60, abs=120)
+    # A scrape that fails is known at once; a server's last state is looked back at for three minutes.
+    assert float(down["Since"]) == pytest.approx(21 * 60, abs=61)
     assert float(server["Since"]) == pytest.approx(13 * 60, abs=120)
     # What windows of five minutes take to see that nothing is generated.
     assert 24 * 60 < float(idle["Since"]) < 31 * 60
@@ -270,7 +269,9 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
         "us-2": "HARMFUL",
     }
     assert sorted(one["overview: Models by verdict"].values().values()) == [1, 1]
-    assert one["overview: Time won or lost, 24 h"].values()["won"] < 2 * 0.68
+    won = one["overview: Time won or lost, 24 h"].values()
+    assert won["won"] < 2 * 0.68
+    assert won["worth"] == pytest.approx(2 * won["won"]), "at the price that the board opens with"
 
 
 @pytest.mark.full
@@ -389,6 +390,8 @@ QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
      lambda world: ", ".join(todo for (todo,) in rows_of(world, MODELS, "do") if todo), "off"),
     ("Why are there tokens but no gain?", "states", MODELS,
      cell(MODELS, ("org/bypassed",), ("model_name",), "Verdict"), "BYPASSED"),
+    ("Why did the speedup change?", "day", MODELS,
+     lambda world: ", ".join(why.split(" ")[0] for (why,) in rows_of(world, MODELS, "why") if why), "drafts"),
     ("How much would another K gain?", "harmful", "deep-dive: What each K gives", marked("Advised"), "0"),
     ("Did the deployment at noon change acceptance?", "changes",
      "deep-dive: Acceptance length and break-even", change_of_k, "K 5: longer, K 2: shorter"),
