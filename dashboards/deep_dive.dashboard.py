@@ -60,7 +60,7 @@ engines = joined_table(
     ],
     no_value="no engine, or no exporter",
     sort=("Verdict", False),
-    rows=8,
+    rows=7,
 )
 
 dashboard = Dashboard(

@@ -72,8 +72,8 @@ MISSING = (
     missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
 )
 _ADVISED = "recommended_num_speculative_tokens"
-#: Headings of the hidden columns whose queries have words: what to do, and the ends of an interval.
-_ASKED, _INTERVAL = "Asked", "Ends"
+#: Headings of the hidden columns whose queries have words: what to do, the ends of an interval, and why.
+_ASKED, _INTERVAL, _CHANGE = "Asked", "Ends", "Change"
 _INTERVAL_TEXT = "Interval"
 SEE = "see What is missing"
 FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
@@ -114,7 +114,7 @@ def why() -> str:
     """Return the change of the speedup against the day before, with a label that says by what."""
     change = f"model:vllm_specdec_speedup_change:cause{{{MODELS}"
     parts = (f'round({change},cause="{cause}"}}, 0.01)' for cause in ("drafts", "load"))
-    joined = in_words(MODEL, "why", ", load or K ", *parts)
+    joined = in_words(MODEL, "why", ", load/K ", *parts)
     total_change = f"sum by ({MODEL}) ({change}}})"
     return f'label_replace({joined}, "why", "drafts $1", "why", "(.*)") * on ({MODEL}) group_left () {total_change}'
 
@@ -170,7 +170,7 @@ first_line: list[Panel] = [
             {"id": "organize", "options": {"indexByName": {str(code): code for code in SUMS}}},
         ],
         no_value="NO MODEL",
-        width=8,
+        width=7,
     ),
     Stat(
         title="Time won or lost, 24 h",
@@ -207,7 +207,7 @@ first_line: list[Panel] = [
         overrides=[matching("^Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
         no_value="nothing",
         header=False,
-        width=5,
+        width=6,
         rows=4,
     ),
 ]
@@ -215,7 +215,7 @@ first_line: list[Panel] = [
 
 models = joined_table(
     "Models",
-    "Worst first. Change and why: against the day before. Do: click.",
+    "Worst first. Why: the speedup's change against the day before. Do: click.",
     {**LABELS, "do": "Do", "why": "Why", "interval": _INTERVAL_TEXT},
     [
         Column(
@@ -225,25 +225,27 @@ models = joined_table(
             filled=True,
             width=160,
         ),
-        Column("Speedup", FAST, "suffix:×", 2, 75),
+        Column("Speedup", FAST, "suffix:×", 2, 70),
         Column(_INTERVAL, verdict.interval(MODEL)),
-        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=85),
-        Column("Since", verdict.since(), "s", 1, 70),
-        Column("Change", why(), decimals=2, width=65),
-        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
-        Column("Length", NOW.length(), decimals=2, width=60),
+        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=80),
+        Column("Since", verdict.since(), "s", 1, 66),
+        Column(_CHANGE, why()),
+        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 84),
+        Column("Length", NOW.length(), decimals=2, width=58),
         Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 55, _K_WORDS),
         Column("Gain", todo(), "percentunit", 0, 50),
         Column(_ASKED, calibrate()),
-        Column("TPOT", recorded("time_per_output_token_seconds:rate5m") + " + 0", "s", 1, 65),
-        Column("Won, 24 h", won(MODEL), "h", 1, 80),
+        Column("Won, 24 h", won(MODEL), "h", 1, 76),
     ],
     hidden=links.CHOSEN,
     overrides=[
-        named("Do", custom__width=90),
-        named("Why", custom__width=125, custom__cellOptions=WRAPPED),
-        named(_INTERVAL_TEXT, custom__width=95),
-        *(named(name, custom__hidden=True) for name in (_ASKED, _INTERVAL)),
+        # One line for each model, so that more of them are seen.
+        named("Model", custom__cellOptions={"type": "auto"}),
+        *(
+            named(name, custom__width=width)
+            for name, width in (("Do", 98), ("Why", 172), (_INTERVAL_TEXT, 95))
+        ),
+        *(named(name, custom__hidden=True) for name in (_ASKED, _INTERVAL, _CHANGE)),
         *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do")),
     ],
     no_value=f"no model: {SEE}",

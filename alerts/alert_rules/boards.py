@@ -41,7 +41,7 @@ def groups() -> Iterator[Group]:
             *_unwatched(),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record(_TPOT, _time_per_output_token()),
-            Record("model:vllm_specdec_setting:tpot", _by_setting()),
+            Record("model:vllm_specdec_set:tpot", _by_setting()),
             Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
             Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
@@ -157,7 +157,7 @@ def _by_setting() -> str:
     )
     load = "2 ^ round(log2(clamp_min(model:vllm_specdec_requests_running:avg5m, 1)))"
     found = _TPOT
-    for label, value in (("was_k", highest), ("was_load", load), ("was_start", restarts)):
+    for label, value in (("was_k", highest), ("was_n", load), ("was_start", restarts)):
         # These labels come last in the alphabet: Prometheus 2.42 loses those behind them.
         found += f'\n* on ({MODEL}) group_left ({label}) count_values by ({MODEL}) ("{label}", {value})'
     return (

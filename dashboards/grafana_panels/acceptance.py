@@ -35,6 +35,7 @@ from .promql import (
     threshold,
     total,
 )
+from .variables import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,14 +100,13 @@ def length_and_break_even(
     length: str, *others: PromTarget, overrides: Sequence[Json] = (), **more: Any
 ) -> TimeSeries:
     """Return the panel of the length of each model and what it must be."""
-    return TimeSeries(
-        title="Acceptance length and break-even",
-        description="Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
-        targets=[
-            over_time(length, MODEL_LEGEND),
-            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-            *others,
-        ],
+    return lines(
+        "Acceptance length and break-even",
+        "Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
+        {},
+        over_time(length, MODEL_LEGEND),
+        over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
+        *others,
         **LENGTH,
         overrides=[*overrides, threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
         **more,
@@ -142,22 +142,21 @@ def day_before() -> TimeSeries:
     )
 
 
-def by_engine() -> str:
-    """Return the acceptance of each engine."""
-    by = f"{MODEL}, pod, instance, engine"
-    parts = (total(rates(name), by) for name in ("accepted_tokens", "draft_tokens"))
-    return "{} / ({} > 0)".format(*parts)
-
+_EACH = "pod, instance, engine"
+_ENGINE = f"engine:vllm_specdec_{{}}_tokens:rate5m{{{{{MODELS}}}}}"
 
 by_pod = lines(
     "Acceptance by pod",
     "One pod below its peers: compare K, version and traffic. Outlier: below outlier_ratio of all.",
     {"all": (BY_MODEL.acceptance(), GREY)},
-    over_time(by_engine(), "{{pod}} {{instance}} {{engine}}"),
     over_time(
-        f"{by_engine()} < on ({MODEL}) group_left () "
+        f"{total(rates('accepted_tokens'), _EACH)} / ({total(rates('draft_tokens'), _EACH)} > 0)",
+        "{{pod}} {{instance}} {{engine}}",
+    ),
+    over_time(
+        f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on ({MODEL}) group_left () "
         f"({recorded('acceptance:ratio_rate5m')} * (1 - {threshold('outlier_ratio')}))",
-        "outlier {{pod}} {{instance}} {{engine}}",
+        "outlier {{instance}} {{engine}}",
     ),
     **RATIO,
     color={"mode": "palette-classic"},

@@ -68,10 +68,11 @@ def _marked(word: str, color: str) -> Json:
 
 
 #: What a change sets, by label.
-SETTING = {"was_k": "K", "upstream_version": "vLLM", "was_start": "Restarts", "was_load": "Requests"}
-_LOAD = "was_load"
-_TPOT = recorded("setting:tpot")
+SETTING = {"was_k": "K", "upstream_version": "vLLM", "was_start": "Restarts", "was_n": "Requests"}
+_LOAD = "was_n"
+_TPOT = recorded("set:tpot")
 _TPOTS = f"{_TPOT}[$__range:1m]"
+_UNTIL = f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])"
 _HELPED = {2: ("▲ helped", BLUE), 0: ("no difference", GREY), -2: ("▼ worse", VERMILION)}
 _HELPED |= {1: _HELPED[2], -1: _HELPED[-2]}
 
@@ -81,10 +82,10 @@ def _at_present_load(expr: str) -> str:
 
 
 def _since_then() -> str:
-    """Return 2 where the present mean is below nine in ten minutes of a setting, -2 where it is above as many, else 0."""
-    present = f"on ({_LOAD}) group_left () max by ({_LOAD}) (avg_over_time({_TPOTS}) and {_TPOT})"
-    ends = (f"sgn(quantile_over_time({share}, {_TPOTS}) - {present})" for share in (0.1, 0.9))
-    return " + ".join(ends)
+    """Return 2 where the present mean is below nine in ten minutes of an earlier setting, -2 above as many, else 0."""
+    present = f"on ({_LOAD}) group_left () (avg_over_time({_TPOTS}) and {_TPOT})"
+    ends = (f"sgn(quantile_over_time({share}, {_TPOTS}) - {present})" for share in (".1", ".9"))
+    return f"{' + '.join(ends)} unless {_TPOT}"
 
 
 def _while_set(record: str) -> str:
@@ -99,7 +100,7 @@ which_k: list[Panel] = [
         "Did K, release or restart help, at the present load? For intervals: vllm-specdec-exporter history.",
         {**LABELS, **SETTING},
         [
-            Column("Until", f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])", "s", 0, 90),
+            Column("Until", _at_present_load(_UNTIL), "s", 0, 90),
             Column("The change since", _since_then(), width=140, mappings=word_mapping(_HELPED), filled=True),
             *(
                 Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
@@ -113,7 +114,10 @@ which_k: list[Panel] = [
             Column("Length", _while_set("mean_acceptance_length:ratio_rate5m"), decimals=2, width=70),
             Column("Minutes", _at_present_load(f"count_over_time({_TPOTS})"), decimals=0, width=75),
         ],
-        overrides=_OF_MODEL,
+        overrides=[
+            *_OF_MODEL,
+            *(named(name, custom__width=85) for name in SETTING.values() if name != "K"),
+        ],
         numbered="Until",
         no_value="no change at the present load, or vLLM itself is not scraped",
         rows=6,

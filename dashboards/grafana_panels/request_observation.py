@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import promql, vllm
 from .field import A_MINUTE, RATIO, colored
 from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Panel, TimeSeries, lines, over_time
+from .panel import Panel, lines, over_time
 from .promql import renamed
 from .request_series import (
     ABSENT,
@@ -34,9 +34,13 @@ RECORDS = {
 }
 
 
-def _of_exporter(name: str, by: str = "") -> str:
-    """Return the rate of one of the exporter's own counters."""
-    return promql.summed_rate(PREFIX + name, TARGETS, by)
+#: Of the observed requests, by what their answers have.
+_SHARES = f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)"
+
+
+def _a_minute(name: str, by: str = "") -> str:
+    """Return the rate of one of the exporter's own counters, by the minute."""
+    return f"60 * ({promql.summed_rate(PREFIX + name, TARGETS, by)} > 0)"
 
 
 observed: list[Panel] = [
@@ -52,19 +56,13 @@ observed: list[Panel] = [
         no_value=f"{UNOBSERVED}; vLLM itself is not scraped",
         width=8,
     ),
-    TimeSeries(
-        title="Records in answers",
-        description="No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
-        targets=[
-            over_time(
-                renamed(
-                    f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)",
-                    "record",
-                    {record: word for record, (word, _) in RECORDS.items()},
-                ),
-                "{{record}}",
-            )
-        ],
+    lines(
+        "Records in answers",
+        "No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
+        {},
+        over_time(
+            renamed(_SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}), "{{record}}"
+        ),
         **RATIO,
         stack=True,
         fill=25,
@@ -72,17 +70,13 @@ observed: list[Panel] = [
         no_value=UNOBSERVED,
         width=8,
     ),
-    TimeSeries(
-        title="Unobserved requests and failed connections",
-        description="By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
-        targets=[
-            over_time(f"60 * ({_of_exporter('tap_unobserved_total', 'reason')} > 0)", "not read: {{reason}}"),
-            over_time(f"60 * ({_of_exporter('push_rejected_total')} > 0)", "push rejected"),
-            over_time(
-                f"60 * ({_of_exporter('tap_upstream_errors_total', 'reason')} > 0)",
-                "no connection: {{reason}}",
-            ),
-        ],
+    lines(
+        "Unobserved requests and failed connections",
+        "By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
+        {},
+        over_time(_a_minute("tap_unobserved_total", "reason"), "not read: {{reason}}"),
+        over_time(_a_minute("push_rejected_total"), "push rejected"),
+        over_time(_a_minute("tap_upstream_errors_total", "reason"), "no connection: {{reason}}"),
         **A_MINUTE,
         no_value="none, or there is no tap",
         width=8,

@@ -194,7 +194,7 @@ def test_a_model_that_is_down_has_a_time(seen: dict[str, Seen]) -> None:
 
 @pytest.mark.full
 def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Seen]) -> None:
-    """Acceptance, length, positions, waste, token flow and latency are what they are with an exporter."""
+    """Acceptance and length are what they are with an exporter."""
     alone, watched = (seen[name].shown for name in ("no-exporter", "exporter-down"))
     rows = alone["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), (QWEN,), (GLM,)}  # of vLLM, and two of SGLang
@@ -212,11 +212,10 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() == {"Verdict", "Since", "Acceptance", "Length", "TPOT", "Rank"}
+        assert row.keys() == {"Verdict", "Since", "Acceptance", "Length", "Rank"}
         assert row["Verdict"] == "NO EXPORTER"
         for column in ("Acceptance", "Length"):
             assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
-        assert float(row["TPOT"]) == pytest.approx(float(other["TPOT"]), rel=0.2)
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",

@@ -145,10 +145,10 @@ def _judged(
 
 
 def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds) -> bool:
-    """Return whether a shorter window shows the opposite of the judged one, beyond the intervals of both.
+    """Return whether a shorter window shows another side than the judged one, beyond the intervals of both.
 
-    By the same basis, one leans to a loss and the other to a gain, and no sample explains how far apart their
-    lengths are. A burst of load alone is left to the judged window.
+    By the same basis, it leans to a loss or a gain and the judged one does not, and their lengths are further
+    apart than any sample explains. A burst of load alone is left to the judged window.
     """
     windows = newest, judged
     one, other = (window.mean_acceptance_length for window in windows)
@@ -156,10 +156,12 @@ def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresh
     few = (newest.drafts or 0.0) < thresholds.minimum_drafts
     if few or one is None or other is None or not error or abs(one - other) < APART * error:
         return False
-    payoffs = [judge_payoff(window, profile, thresholds) for window in windows]
-    measured = {payoff.basis is Basis.MEASURED for payoff in payoffs}
-    sides = {leans(payoff.loss_probability) for payoff in payoffs if payoff.loss_probability is not None}
-    return len(measured) == 1 and sides == {PayoffVerdict.HARMFUL, PayoffVerdict.BENEFICIAL}
+    now, before = (judge_payoff(window, profile, thresholds) for window in windows)
+    if now.loss_probability is None or before.loss_probability is None:
+        return False
+    side = leans(now.loss_probability)
+    same_basis = (now.basis is Basis.MEASURED) is (before.basis is Basis.MEASURED)
+    return same_basis and side is not None and side is not leans(before.loss_probability)
 
 
 def leans(loss: float) -> PayoffVerdict | None:
