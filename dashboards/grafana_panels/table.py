@@ -19,8 +19,8 @@ _RANK = "Rank"
 WRAPPED = {"type": "auto", "wrapText": True}
 #: How columns of labels look in every table, by heading; other properties of a table add to this.
 LOOKS: Json = {
-    "Cluster": {"custom__width": 62},
-    "Namespace": {"custom__width": 92},
+    "Cluster": {"custom__width": 58},
+    "Namespace": {"custom__width": 90},
     "Pod": {"custom__width": 100, "custom__cellOptions": WRAPPED},
     "Engine": {"custom__width": 65},
     "Instance": {"custom__width": 125},
