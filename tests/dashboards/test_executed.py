@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 MANIFOLD = {"healthy": {"pod": "llama-0"}, "unlabelled": {"instance": "10.1.0.1:9850"}}
 #: What annotations find where it happened, and nowhere else.
 HAPPENED = {
-    "Alerts": {"harmful": True, "idle": False, "exporter-down": True},
+    "Alerts": {"harmful": True, "healthy": False, "exporter-down": True},
     "K changes": {"changes": True, "healthy": False},
     "Starts": {"changes": True, "healthy": False},
 }
-#: Queries that no world answers: of an older vLLM, of mistakes, and of percentiles within the first bucket.
+#: Queries that no world answers: of mistakes, and of percentiles within the first bucket; and of another model than
+#: the one that is chosen, which is in `test_values`.
 UNSEEN = {
+    ("deep-dive: Before and after each change", "B"),
     ("deep-dive: Time in the queue", "A"),
     ("overview: What is missing", "E"),
     ("overview: What is missing", "G"),
