@@ -28,7 +28,7 @@ engines = joined_table(
         "interval": "Interval",
     },
     [
-        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 130),
+        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 162),
         Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
         Column("Ends", verdict.interval(IDENTITY)),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),

@@ -28,8 +28,8 @@ HAPPENED = {
     "K changes": {"changes": True, "healthy": False},
     "Starts": {"changes": True, "healthy": False},
 }
-#: Queries that no world answers: of mistakes, and of percentiles within the first bucket; and of another model than
-#: the one that is chosen, which is in `test_values`.
+#: Queries that no world answers: of mistakes, of percentiles within the first bucket, and of another model
+#: than the one that is chosen, which `test_values` has.
 UNSEEN = {
     ("deep-dive: Before and after each change", "B"),
     ("deep-dive: Time in the queue", "A"),
