@@ -7,28 +7,15 @@ from typing import TYPE_CHECKING
 from mixin import CLUSTER
 
 from . import configuration
-from .rule import (
-    COUNT,
-    EXPORTER_JOB,
-    IN,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    NAMESPACE,
-    PLACE,
-    SPECULATIVE,
-    UP,
-    Alert,
-    Group,
-    Promise,
-    Severity,
-    of_target,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Promise, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Whether an exporter reads its vLLM.
-_READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
+_READS = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
 #: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
 #: One sample alone says nothing.
 _POLLED = (
@@ -71,7 +58,7 @@ def groups() -> tuple[Group, ...]:
                 *told[1:],
                 *configuration.rules(),
             ),
-            LONG_INTERVAL,
+            s.LONG_INTERVAL,
         ),
     )
 
@@ -108,29 +95,29 @@ def _lost_because(
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    speculative = f"count by ({NAMESPACE}) ({SPECULATIVE})"
+    speculative = f"count by ({s.NAMESPACE}) ({s.SPECULATIVE})"
     return (
         _lost_because(
             "down",
-            f"(sum by ({NAMESPACE}) ({UP}) == 0\n"
-            f"or max by ({NAMESPACE}) (avg_over_time({UP}[30m]) and {UP}) < 0.5)\n"
-            f"and on ({NAMESPACE}) {SPECULATIVE}",
+            f"(sum by ({s.NAMESPACE}) ({s.UP}) == 0\n"
+            f"or max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5)\n"
+            f"and on ({s.NAMESPACE}) {s.SPECULATIVE}",
             "5m",
             "No exporter of a namespace answers, though its vLLM serves.",
             "None of the exporters"
-            + IN
+            + t.IN
             + " has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
             "there: harm by speculation is not detected.",
             _RESTART,
             "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
             "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
             "and again answers now and then.",
-            context=_which(f"up{{{EXPORTER_JOB},NAMESPACE}} == 0"),
+            context=_which(f"up{{{s.EXPORTER_JOB},NAMESPACE}} == 0"),
         ),
         _lost_because(
             "cluster",
-            f"count by ({CLUSTER}) (count by ({NAMESPACE}) ({UP})) > 1\n"
-            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({UP}) == 0)\nand on ({CLUSTER}) {SPECULATIVE}",
+            f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
+            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on ({CLUSTER}) {s.SPECULATIVE}",
             "5m",
             "No exporter of a whole cluster answers.",
             f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
@@ -140,11 +127,11 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "absent",
-            f"{speculative}\nunless on ({NAMESPACE}) {UP}\nand on ({NAMESPACE}) {_HAD}",
+            f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
             "vLLM is scraped and speculates"
-            + IN
+            + t.IN
             + " (engines: {{ $value | humanize }}), but the exporters of the last "
             "day are no longer scrape targets.",
             restore,
@@ -152,7 +139,7 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "absent",
-            f"{_HAD}\nunless on ({NAMESPACE}) {UP}\nunless on ({NAMESPACE}) {speculative}",
+            f"{_HAD}\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
             "1h",
             "The exporters of a namespace are no longer scraped.",
             "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
@@ -164,13 +151,13 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "unreachable",
-            f"max by ({NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
-            f"or (max by ({NAMESPACE}) ({_POLLED}) == 0 and max by ({NAMESPACE}) ({_READS}) == 1)",
+            f"max by ({s.NAMESPACE}) ({_READS}) == 0\n"
+            f"and on ({s.NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
+            f"or (max by ({s.NAMESPACE}) ({_POLLED}) == 0 and max by ({s.NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
             "Every exporter"
-            + IN
+            + t.IN
             + " has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
             "refused connection: harm by speculation is not detected there.",
             _LOOK,
@@ -190,14 +177,14 @@ def _down() -> Alert:
         severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{UP} == 0\nor {_flaps(UP, 2)} and {UP}",
+        expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
         description=(
             "The exporter at "
-            + PLACE
-            + IN
+            + t.PLACE
+            + t.IN
             + " has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
@@ -215,7 +202,7 @@ _LOOK = (
 
 
 def _unreachable() -> Iterator[Alert]:
-    found = f"last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}])"
+    found = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
     resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
     refused = f"sum without (reason) ({_REFUSED}) > 0"
     cases = (
@@ -255,13 +242,13 @@ def _unreachable() -> Iterator[Alert]:
             hold=hold,
             keep="5m",
             summary="An exporter cannot read its vLLM.",
-            description=f"The exporter at {PLACE}{IN} {what.replace('SERVER', server)}.",
+            description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
             action=_LOOK,
             dashboard="exporter",
             labels={"reason": reason},
-            context=of_target(
+            context=t.of_target(
                 'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
-                COUNT,
+                t.COUNT,
                 "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
             )
             if reason == "no_answer"

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.judgement.payoff import LEAN
 
-from .rule import ENGINE, LOOK_BACK, MODEL, TARGET, Group, Record
+from . import series as s
+from .rule import Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
 def _last(series: str, **matchers: str) -> str:
     own = ",".join(f'{label}="{value}"' for label, value in matchers.items())
-    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{LOOK_BACK}])"
+    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{s.LOOK_BACK}])"
 
 
 def _code(code: int, condition: str) -> str:
@@ -47,7 +48,7 @@ def groups() -> Iterator[Group]:
 
 def _of_engines() -> str:
     """Return the code of an engine: its verdict, else the way that leans, else what it does."""
-    by, loss = f"{ENGINE}, pod", _last("loss_probability")
+    by, loss = f"{s.ENGINE}, pod", _last("loss_probability")
     judged = (_code(code, f"{_last('payoff', verdict=word)} == 1") for word, code in _VERDICTS.items())
     leaning = (
         _code(LIKELY_HARMFUL, f"{loss} > {0.5 + LEAN}"),
@@ -65,22 +66,22 @@ def _of_engines() -> str:
 
 def _of_models() -> str:
     """Return the code of a model: its verdict while an engine is active, else that of an engine, else it is down."""
-    active = f"and on ({MODEL}) ({_last('activity', state='active')} == 1)"
+    active = f"and on ({s.MODEL}) ({_last('activity', state='active')} == 1)"
     verdicts = " or ".join(
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
         for word, code in _VERDICTS.items()
     )
-    undecided = f'and on ({MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
-    place = f"{TARGET}, pod"
+    undecided = f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    place = f"{s.TARGET}, pod"
     server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
     exporter = f"{_SEEN} and on ({place}) (max by ({place}) (up) == 0)"
     down = f"{_code(DOWN_SERVER, server)} or {_code(DOWN_EXPORTER, exporter)}"
-    alone = f"sum by ({MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
+    alone = f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
     return (
-        f"max by ({MODEL}) ({verdicts}) {active}\n"
-        f"or clamp_min(min by ({MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
-        f"or min by ({MODEL}) ({_ENGINES})\n"
-        f"or max by ({MODEL}) ({down})\n"
+        f"max by ({s.MODEL}) ({verdicts}) {active}\n"
+        f"or clamp_min(min by ({s.MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
+        f"or min by ({s.MODEL}) ({_ENGINES})\n"
+        f"or max by ({s.MODEL}) ({down})\n"
         f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
     )
 
@@ -92,16 +93,16 @@ def _unwatched() -> Iterator[Record]:
     are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
     """
     accepted, drafted, drafts = (
-        f"sum by ({MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
+        f"sum by ({s.MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
         for name in ("accepted_tokens", "draft_tokens", "drafts")
     )
     calls, generated, requests = (
-        f"sum by ({MODEL}) (rate(sglang:{name}_total[5m]))"
+        f"sum by ({s.MODEL}) (rate(sglang:{name}_total[5m]))"
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
     steps, tokens = (f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens"))
     k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
-    same_k = f"(min by ({MODEL}) ({k}) == max by ({MODEL}) ({k}))"
+    same_k = f"(min by ({s.MODEL}) ({k}) == max by ({s.MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
     alone = f"unless on (model_name) {_last('info')}"
     yield Record(
@@ -116,12 +117,12 @@ def _unwatched() -> Iterator[Record]:
 
 def _at_each_k() -> str:
     """Return a model's estimated speedup at each K that all its engines have: others are of other traffic."""
-    by, generated = f"{MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
+    by, generated = f"{s.MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
     estimates = _last("estimated_speedup_at")
-    made = f"sum by ({by}) (0 * {estimates} + on ({ENGINE}) group_left () {generated})"
-    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({ENGINE}) group_left () {generated})"
-    engines = f"count by ({MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
-    everywhere = f"count by ({by}) ({estimates}) == on ({MODEL}) group_left () {engines}"
+    made = f"sum by ({by}) (0 * {estimates} + on ({s.ENGINE}) group_left () {generated})"
+    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({s.ENGINE}) group_left () {generated})"
+    engines = f"count by ({s.MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
+    everywhere = f"count by ({by}) ({estimates}) == on ({s.MODEL}) group_left () {engines}"
     return f"{made} / ({spent} > 0)\nand on ({by}) ({everywhere})"
 
 
@@ -133,7 +134,7 @@ def _time_per_output_token() -> str:
     )
     ratios = (
         " / ".join((spent, f"({made} > 0)"))
-        for spent, made in ([f"sum by ({MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
+        for spent, made in ([f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
     )
     return "\nor ".join(ratios)
 
@@ -150,8 +151,8 @@ def _saved() -> Iterator[Record]:
         "most_saved": _last("speedup_interval", bound="high"),
     }
     for name, speedup in ends.items():
-        times = f"max by ({ENGINE}) ({speedup})"
+        times = f"max by ({s.ENGINE}) ({speedup})"
         yield Record(
             f"model:vllm_specdec_{name}_engines:sum",
-            f"sum by ({MODEL}) (({times} - 1) * on ({ENGINE}) group_left () {busy})",
+            f"sum by ({s.MODEL}) (({times} - 1) * on ({s.ENGINE}) group_left () {busy})",
         )

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .rule import (
-    Alert,
-    Group,
-)
+from .rule import Alert, Group
 from .yaml_text import PREFIX
 
 if TYPE_CHECKING:

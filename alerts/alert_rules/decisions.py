@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from mixin import CRITICAL, WARNING
 
-from .rule import (
-    ADVICE,
-    COUNT,
-    DECISIVE,
-    DECISIVE_LIMIT,
-    DISABLE_RULE,
-    ENOUGH_30M,
-    KNOWN_TO_PAY,
-    LEAST_K,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    NUMBER,
-    PERCENT,
-    PUBLISHED_RULE,
-    SPEEDUP,
-    TIMES,
-    TO_BE_MEASURED,
-    UNDECIDED,
-    UNLESS_IT_PAYS,
-    WHO,
-    Alert,
-    Group,
-    K,
-    Promise,
-    Record,
-    compare,
-    drafts,
-    each,
-    in_force,
-    labelled,
-    of_model,
-    this,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Promise, Record
 
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
@@ -46,7 +15,7 @@ _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
-_SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
+_SPEED = t.of_model(s.SPEEDUP, t.TIMES, "speedup {}")
 _BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
@@ -61,20 +30,20 @@ def group() -> Group:
             _as_loaded(),
             _reenable(),
             _steady_advice(),
-            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {K}"),
-            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {K} > 0"),
+            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {s.K}"),
+            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {s.K} > 0"),
             _switch(),
             _near_break_even(),
         ),
-        LONG_INTERVAL,
+        s.LONG_INTERVAL,
     )
 
 
 #: What the rule compared, each with its value, and then with its threshold; only what is too low.
-_FAILED = f"{DECISIVE}{{MODEL}} and on (measure) {DECISIVE}{{MODEL}} / on (measure) {DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
-_VALUES = each(_FAILED, "measure", NUMBER)
-_LIMITS = each(f"{DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", NUMBER)
-_ENDS = f"unless on ({MODEL}) {KNOWN_TO_PAY}"
+_FAILED = f"{s.DECISIVE}{{MODEL}} and on (measure) {s.DECISIVE}{{MODEL}} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
+_VALUES = t.each(_FAILED, "measure", t.NUMBER)
+_LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
+_ENDS = f"unless on ({s.MODEL}) {s.KNOWN_TO_PAY}"
 
 
 def _disable() -> tuple[Alert, Alert, Alert]:
@@ -83,7 +52,7 @@ def _disable() -> tuple[Alert, Alert, Alert]:
 
 
 def _firing(more: str = "") -> str:
-    return f'on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
+    return f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
 
 
 def _disable_ticket() -> Alert:
@@ -98,19 +67,19 @@ def _disable_ticket() -> Alert:
         subject="decision",
         level="model",
         expr=(
-            f"({DISABLE_RULE} < 1\n  or last_over_time({DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
-            f"{_ENDS}\nunless on ({MODEL}) {UNDECIDED}"
+            f"({s.DISABLE_RULE} < 1\n  or last_over_time({s.DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
+            f"{_ENDS}\nunless on ({s.MODEL}) {s.UNDECIDED}"
         ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
-            f"For 15 minutes a measure of {WHO['model']} has been below its threshold for disabling: the lowest is at {this(PERCENT)} "
+            f"For 15 minutes a measure of {t.WHO['model']} has been below its threshold for disabling: the lowest is at {t.this(t.PERCENT)} "
             "of it."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
         threshold=_LIMITS,
-        sample=drafts("5m"),
+        sample=t.drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
             "Below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by which it may pay. A dead "
@@ -122,28 +91,28 @@ def _disable_ticket() -> Alert:
 
 def _measure() -> Alert:
     low, high = (
-        f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))'
+        f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
         for bound in ("low", "high")
     )
-    loss = f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{LOOK_BACK}]))"
+    loss = f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{s.LOOK_BACK}]))"
     values = {"speedup": f"{_GUESS}{{MODEL}}", "from": low, "to": high, "probability_of_a_loss": loss}
-    guess = each(labelled("value", **values).replace("\n", " "), "value", NUMBER)
+    guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER)
     return Alert(
         name="Disable",
         severity="warning",
         subject="decision",
         level="model",
         expr=(
-            f"({TO_BE_MEASURED}\n  or min_over_time({PUBLISHED_RULE}[3h]) < 1 and "
+            f"({s.TO_BE_MEASURED}\n  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
-            + f" and on ({MODEL}) {UNDECIDED})\n{_ENDS}\n"
-            f'unless on ({MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
+            + f" and on ({s.MODEL}) {s.UNDECIDED})\n{_ENDS}\n"
+            f'unless on ({s.MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
         ),
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
-            f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
+            f"For 15 minutes {t.WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
             f"that it may pay, and is not certain: {guess}"
         ),
         action=(
@@ -167,15 +136,15 @@ def _disable_while_paged(disable: Alert) -> Alert:
         subject="decision",
         level="model",
         expr=(
-            f"max by ({MODEL}) (\n"
+            f"max by ({s.MODEL}) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
+            f'and on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"While a page on harm fires for {WHO['model']}, or for one of its methods, this tells programs what the "
+            f"While a page on harm fires for {t.WHO['model']}, or for one of its methods, this tells programs what the "
             "ticket says."
         ),
         action=disable.action,
@@ -191,7 +160,7 @@ def _as_loaded() -> Record:
     most = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
     return Record(
         _AS_LOADED,
-        f"group by ({MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
+        f"group by ({s.MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
         f"  unless {most} >= min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
         "  and max_over_time(model:vllm_specdec_generation_tokens:rate5m[1h]) > 0\n)",
         why="It generates, and the load of the last day is one at which speculation was beneficial last week, and at which it never lost.",
@@ -201,17 +170,17 @@ def _as_loaded() -> Record:
 def _steady_advice() -> Record:
     return Record(
         _STEADY,
-        f"group by ({MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
+        f"group by ({s.MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
-        f"  unless max_over_time({K}[1d]) > min_over_time({LEAST_K}[1d])\n"
-        f'  unless ignoring (action) {ADVICE}{{action="switch_method"}} > 0.5\n'
-        f"  and {ENOUGH_30M}\n)",
+        f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
+        f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
+        f"  and {s.ENOUGH_30M}\n)",
         why="There has been advice on K for a day in which K did not change, it is worth a restart, and no other method is advised.",
     )
 
 
 def _reenable() -> Alert:
-    off = f'min by ({MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}])) == 1'
+    off = f'min by ({s.MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{s.LOOK_BACK}])) == 1'
     running = "model:vllm_specdec_requests_running:avg1h"
     return Alert(
         name="Reenable",
@@ -222,11 +191,11 @@ def _reenable() -> Alert:
         subject="decision",
         level="model",
         expr=(
-            f'count_values by ({MODEL}) ("recommended_k", '
+            f'count_values by ({s.MODEL}) ("recommended_k", '
             "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
-            f"and on ({MODEL}) ({off})\n"
-            f"and on ({MODEL}) {_AS_LOADED}\n"
-            f"unless on ({MODEL}) count_over_time(\n"
+            f"and on ({s.MODEL}) ({off})\n"
+            f"and on ({s.MODEL}) {_AS_LOADED}\n"
+            f"unless on ({s.MODEL}) count_over_time(\n"
             '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}[1d]\n'
             ")"
         ),
@@ -234,11 +203,11 @@ def _reenable() -> Alert:
         keep="1h",
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
-            f"{WHO['model']} runs without speculation. Within the last week speculation with K = "
+            f"{t.WHO['model']} runs without speculation. Within the last week speculation with K = "
             "{{ $labels.recommended_k }} was beneficial at the highest load of the last day or a higher one."
         ),
         action="Start vLLM with last week's speculative config, and check the payoff.",
-        value=of_model(running, COUNT, "{} requests run per engine"),
+        value=t.of_model(running, t.COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
@@ -254,20 +223,20 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=(f'count_values by ({MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({MODEL}) {_STEADY}'),
+        expr=(f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({s.MODEL}) {_STEADY}'),
         hold="15m",
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {WHO['model']} through the "
+            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {t.WHO['model']} through the "
             "last day, at every load that it had."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
-        value=of_model(K, COUNT, "K = {}"),
+        value=t.of_model(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
-        sample=drafts("30m"),
-        context=of_model(_GAIN, TIMES, "{} of the present speed with the K that is advised now"),
+        sample=t.drafts("30m"),
+        context=t.of_model(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -291,18 +260,18 @@ def _switch() -> Alert:
         severity="warning",
         subject="decision",
         level="model",
-        expr=(f'{ADVICE}{{action="switch_method"}} > 0.5\nand on ({MODEL}) {ENOUGH_30M}'),
+        expr=(f'{s.ADVICE}{{action="switch_method"}} > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
         description=(
-            f"For an hour, even the best K has gained little for most engines of {WHO['model']}, "
+            f"For an hour, even the best K has gained little for most engines of {t.WHO['model']}, "
             f"and acceptance is below what the method usually reaches."
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=of_model(SPEEDUP, TIMES),
-        sample=drafts("30m"),
+        value=t.of_model(s.SPEEDUP, t.TIMES),
+        sample=t.drafts("30m"),
         context=_SPEED,
         labels={"action": "switch_method"},
     )
@@ -321,24 +290,24 @@ def _near_break_even() -> Alert:
         subject="decision",
         level="model",
         expr=(
-            f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
-            f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
-            f"and {ENOUGH_30M}\n"
-            f"and {compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
-            f"{UNLESS_IT_PAYS}\n"
+            f"{s.compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"and ({s.compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
+            f"and {s.ENOUGH_30M}\n"
+            f"and {s.compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
+            f"{s.UNLESS_IT_PAYS}\n"
             "unless model:vllm_specdec_measured_speedup:min"
         ),
         hold="30m",
         keep="30m",
         summary="Acceptance is near break-even.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: not below the threshold for disabling, "
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens: not below the threshold for disabling, "
             "and below break-even."
         ),
         action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
-        value=this(PERCENT) + " accepted",
-        threshold=in_force("break_even_acceptance_ratio", PERCENT),
-        sample=drafts("30m"),
+        value=t.this(t.PERCENT) + " accepted",
+        threshold=t.in_force("break_even_acceptance_ratio", t.PERCENT),
+        sample=t.drafts("30m"),
         context=_SPEED,
         labels={"action": "measure"},
         why="The published range. Silent if speculation is beneficial or measured.",

@@ -4,35 +4,9 @@ from __future__ import annotations
 
 from mixin import CRITICAL
 
-from .rule import (
-    BY_METHOD,
-    COUNT,
-    ENOUGH_1H,
-    ENOUGH_30M,
-    JUDGED_ACCEPTANCE,
-    JUDGED_SPEEDUP,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    PERCENT,
-    SPEEDUP,
-    TIMES,
-    WHO,
-    Alert,
-    Group,
-    K,
-    Promise,
-    Record,
-    Severity,
-    compare,
-    drafts,
-    each,
-    enough,
-    in_force,
-    labelled,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Promise, Record, Severity
 
 _HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
@@ -40,9 +14,9 @@ _REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
-    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
-    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
-    f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
+    f"unless on ({s.MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
 _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
@@ -55,32 +29,32 @@ def _causes() -> Record:
     )
 
     def gauge(name: str, function: str = "last") -> str:
-        return f"max by ({MODEL}) ({function}_over_time(vllm_specdec_{name}[{LOOK_BACK}]))"
+        return f"max by ({s.MODEL}) ({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]))"
 
     def requests(matcher: str = "") -> str:
-        return f"sum by ({MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
+        return f"sum by ({s.MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
 
     failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
     ttft = gauge('latency_ratio{latency="time_to_first_token"}')
     causes = {
         "rejected_share_of_the_verified_tokens_while_requests_wait": (
-            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {threshold('wasted_verification_ratio')} "
+            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {s.threshold('wasted_verification_ratio')} "
             f"and ({gauge('requests_waiting', 'min')} > 0))"
         ),
-        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {threshold('squeezed_kv_cache_usage_ratio')})",
-        "share_of_the_requests_that_end_in_an_error": f"({failed} > {threshold('failed_request_ratio')})",
-        "time_to_first_token_over_the_baseline's": f"({ttft} > {threshold('widened_latency_ratio')})",
+        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {s.threshold('squeezed_kv_cache_usage_ratio')})",
+        "share_of_the_requests_that_end_in_an_error": f"({failed} > {s.threshold('failed_request_ratio')})",
+        "time_to_first_token_over_the_baseline's": f"({ttft} > {s.threshold('widened_latency_ratio')})",
     }
     return Record(
         _CAUSE,
-        labelled("cause", **causes),
+        s.labelled("cause", **causes),
         why="What may be behind a loss, each only while it is above its threshold.",
     )
 
 
 #: What the speedup rests on, and likely causes.
-_KNOWN_BY = "engines by the basis of their speedup: " + each(f"{_BASIS}{{MODEL}}", "basis", COUNT)
-_LIKELY = each(f"{_CAUSE}{{MODEL}}", "cause", PERCENT, "; ")
+_KNOWN_BY = "engines by the basis of their speedup: " + t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT)
+_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
 def groups() -> tuple[Group, ...]:
@@ -88,10 +62,10 @@ def groups() -> tuple[Group, ...]:
     firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
-        f"{JUDGED_SPEEDUP} < on ({MODEL}) group_left () {threshold('severe_speedup')}\n"
-        f"or last_over_time({JUDGED_SPEEDUP}[1h]) < on ({MODEL}) group_left () last_over_time({threshold('severe_speedup')}[1h])\n"
-        f"and on ({MODEL}, method) {firing}\n"
-        f"unless on ({MODEL}, method) {JUDGED_ACCEPTANCE}",
+        f"{s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
+        f"or last_over_time({s.JUDGED_SPEEDUP}[1h]) < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])\n"
+        f"and on ({s.MODEL}, method) {firing}\n"
+        f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}",
         "severe_speedup",
         "5m",
         "10m",
@@ -103,11 +77,11 @@ def groups() -> tuple[Group, ...]:
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{compare('model', half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
+        f"{s.compare('model', half_hour, '<', 'harmful_speedup')}\n"
+        f"and ({s.compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
         f"and ({half_hour} offset 12m)\n"
-        f"and ({compare('model', SPEEDUP, '<', 'harmful_speedup')})\n"
-        f"and {ENOUGH_30M}\nunless on ({MODEL}) {firing}",
+        f"and ({s.compare('model', s.SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {firing}",
         "harmful_speedup",
         "3m",
         "1h",
@@ -117,7 +91,7 @@ def groups() -> tuple[Group, ...]:
     )
     return (
         Group("vllm-specdec.harm", (_causes(), page)),
-        Group("vllm-specdec.payoff", (ticket, _comparable(), _regressed()), LONG_INTERVAL),
+        Group("vllm-specdec.payoff", (ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
     )
 
 
@@ -132,11 +106,11 @@ def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, wh
         keep=keep,
         summary="Speculation makes users wait longer than without it.",
         description=(
-            f"{WHO['model']}{BY_METHOD if severity == 'critical' else ''} generates at {this(TIMES)} the speed that it would have without speculation."
+            f"{t.WHO['model']}{t.BY_METHOD if severity == 'critical' else ''} generates at {t.this(t.TIMES)} the speed that it would have without speculation."
         ),
         action=_DISABLE,
-        value=this(TIMES),
-        threshold=in_force(limit, TIMES),
+        value=t.this(t.TIMES),
+        threshold=t.in_force(limit, t.TIMES),
         context=_KNOWN_BY + _LIKELY,
         why=why,
         promise=_HARMLESS if severity == "critical" else None,
@@ -146,8 +120,8 @@ def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, wh
 def _comparable() -> Record:
     return Record(
         _COMPARABLE,
-        f"group by ({MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
-        f"and ({K} == ({K} offset 1d))\n{_SAME_YARDSTICK}\n)",
+        f"group by ({s.MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
+        f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
         why="No higher load than a day ago, and the same K, basis and cost profile.",
     )
 
@@ -163,21 +137,21 @@ def _regressed() -> Alert:
         subject="payoff",
         level="model",
         expr=(
-            f"{now} < (1 - {threshold('drop_ratio')}) * ({now} offset 1d)\n"
+            f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"
             f"and {_COMPARABLE}\n"
-            f"and {ENOUGH_1H}\n"
-            f"and {enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
+            f"and {s.ENOUGH_1H}\n"
+            f"and {s.enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
         ),
         hold="30m",
         keep="1h",
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
-            f"{WHO['model']} generates at {this(TIMES)} the speed that it would have without speculation, over the last "
+            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over the last "
             "hour. Yesterday at this time it was far faster with the same K and a similar load."
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
-        value=this(TIMES),
-        threshold=in_force("drop_ratio", PERCENT, "{} below yesterday"),
-        sample=drafts("1h"),
+        value=t.this(t.TIMES),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below yesterday"),
+        sample=t.drafts("1h"),
         context=_KNOWN_BY,
     )

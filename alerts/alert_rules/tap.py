@@ -7,24 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import (
-    COUNT,
-    EXPORTER_JOB,
-    IN,
-    LOOK_BACK,
-    MODEL,
-    PERCENT,
-    PLACE,
-    TARGET,
-    WHO,
-    Alert,
-    Promise,
-    Record,
-    cause,
-    of_target,
-    this,
-    threshold_of_targets,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Promise, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,13 +50,13 @@ def records() -> Iterator[Record]:
     """Yield the records of the alerts."""
     yield Record(
         _TAP,
-        f"group by ({TARGET}, model_name) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
-        f"and on ({TARGET}) last_over_time(vllm_specdec_tap_listening[{LOOK_BACK}])",
+        f"group by ({s.TARGET}, model_name) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        f"and on ({s.TARGET}) last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
         why="Which exporters have a tap, and for which model.",
     )
     yield Record(
         _TAPS,
-        f"last_over_time({_TAP}[6h]) and on ({TARGET}) up{{{EXPORTER_JOB}}}",
+        f"last_over_time({_TAP}[6h]) and on ({s.TARGET}) up{{{s.EXPORTER_JOB}}}",
         why="Also one that has failed since. A removed target has no up.",
     )
     yield Record(
@@ -94,13 +79,13 @@ def alerts() -> tuple[Alert, ...]:
     """Return the alerts on the tap."""
     deaf = "max_over_time(vllm_specdec_tap_listening[2m]) == 0"
     return (
-        _page("down", f"up{{{EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
+        _page("down", f"up{{{s.EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
         _page("not_listening", deaf, "5m", "5m", "do not listen"),
         _page("upstream", _UNCONNECTED, "5m", "10m", "cannot connect to a vLLM that is up"),
         _ticket(
             "not_listening",
             deaf,
-            "The tap of the exporter at " + PLACE + IN + " does not listen: its clients are refused.",
+            "The tap of the exporter at " + t.PLACE + t.IN + " does not listen: its clients are refused.",
             "Free the tap's port, or give --tap.listen-address another one.",
             value="not listening",
         ),
@@ -108,15 +93,15 @@ def alerts() -> tuple[Alert, ...]:
             "upstream",
             _UNCONNECTED,
             "The tap of the exporter at "
-            + PLACE
-            + IN
-            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 "
+            + t.PLACE
+            + t.IN
+            + f" has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
-            value=this(PERCENT) + " of the requests",
-            threshold=of_target(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', PERCENT),
-            sample=of_target(
-                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
+            value=t.this(t.PERCENT) + " of the requests",
+            threshold=t.of_target(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT),
+            sample=t.of_target(
+                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", t.COUNT, "{} failed to connect in 5m"
             ),
         ),
     )
@@ -132,8 +117,8 @@ def _unconnected() -> str:
     failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
     return (
         f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
-        f"> on ({TARGET}) group_left () {threshold_of_targets(_LIMIT)}\n"
-        f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
+        f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
+        f"and on ({s.TARGET}) (min by ({s.TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
     )
 
 
@@ -144,14 +129,14 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         subject="errors",
         level="model",
         expr=(
-            f"count by ({MODEL}) ({_TAPS} and on ({TARGET}) (\n{failing}\n))\n"
-            f"/ count by ({MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
+            f"count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
+            f"/ count by ({s.MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
         ),
         hold=hold,
         keep=keep,
         summary=f"Most taps of a model {what}: clients are refused.",
         description=(
-            f"{this(PERCENT)} of the taps of {WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
+            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
             "healthy and its pods ready."
         ),
         action=(
@@ -159,9 +144,9 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         ),
         labels={"reason": reason},
         dashboard="requests",
-        value=this(PERCENT) + " of the taps",
+        value=t.this(t.PERCENT) + " of the taps",
         threshold=f"{_PAGED_SHARE:.0%}",
-        sample=cause(f"count({_TAPS}{{MODEL}})", COUNT, "taps: {}"),
+        sample=t.cause(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
         promise=_REACHED if reason == "down" else None,
         why=_WHY[reason],
     )
@@ -203,25 +188,25 @@ def _blind() -> Alert:
         level="instance",
         expr=(
             f"{_LOST} / ({_ALL} > 0)\n"
-            f">= on ({TARGET}) group_left () {threshold_of_targets(UNRECORDED)}\n"
-            f"and ({_ALL} >= on ({TARGET}) group_left () {threshold_of_targets('minimum_requests')})"
+            f">= on ({s.TARGET}) group_left () {s.threshold_of_targets(UNRECORDED)}\n"
+            f"and ({_ALL} >= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')})"
         ),
         hold="30m",
         keep="1h",
         summary="The tap cannot read many of the requests that it relays.",
         description=(
             "The tap of the exporter at "
-            + PLACE
-            + IN
-            + f" could not read {this(PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
+            + t.PLACE
+            + t.IN
+            + f" could not read {t.this(t.PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
             "answered, but they are missing from the data on single requests."
         ),
         action="Follow the runbook for the label reason; most causes are client settings or proxies.",
         labels={"reason": "not_read"},
         dashboard="requests",
-        value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', PERCENT),
-        sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
+        value=t.this(t.PERCENT) + " of the requests",
+        threshold=t.of_target(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT),
+        sample=t.of_target(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
         why="The reason no_record does not cover this: it counts only observed requests.",
     )
 
@@ -238,14 +223,14 @@ def _defect() -> Alert:
         summary="A bug in the tap prevents it from reading some requests.",
         description=(
             "The tap of the exporter at "
-            + PLACE
-            + IN
+            + t.PLACE
+            + t.IN
             + " could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
-            f"{this(COUNT)}."
+            f"{t.this(t.COUNT)}."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',
         labels={"reason": "defect"},
         dashboard="requests",
-        value=this(COUNT) + " in 1h",
+        value=t.this(t.COUNT) + " in 1h",
         why="One is enough: this should never happen, whatever clients and servers send.",
     )

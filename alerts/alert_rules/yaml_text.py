@@ -13,11 +13,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, FoldedScalarStrin
 
 from mixin import CLUSTER, COMMITTED_GRAFANA, GRAFANA, RUNBOOKS, Mixin
 
-from .rule import (
-    Alert,
-    Group,
-    Record,
-)
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
