@@ -19,7 +19,6 @@ def _bypassed() -> Alert:
     return Alert(
         name="Bypassed",
         promise=Promise("Is anything drafted?", "drafting-stops", "bypassed-by-schedule"),
-        severity="warning",
         subject="activity",
         level="engine",
         expr=(
@@ -45,7 +44,6 @@ def _bypassed() -> Alert:
             "Check vLLM's arguments: has a deployment lost --speculative-config? Then run vllm-specdec-exporter check against the "
             "server, and read vLLM's log."
         ),
-        dashboard="deep-dive",
         value="0 drafts, " + t.this(t.COUNT) + " tokens in 30m",
         why=(
             "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
@@ -60,9 +58,7 @@ def _collapsed() -> Alert:
         promise=Promise(
             "Is anything accepted?", "collapse-of-a-cheap-drafter", "acceptance-collapsed-and-beneficial"
         ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{s.JUDGED_ACCEPTANCE} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
             f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () {s.threshold('beneficial_speedup')})"
@@ -79,7 +75,6 @@ def _collapsed() -> Alert:
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
         ),
-        dashboard="deep-dive",
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
         sample=t.drafts("5m"),

@@ -85,7 +85,6 @@ def _lost_because(
         summary=summary,
         description=description,
         action=action,
-        dashboard="exporter",
         context=context,
         labels={"reason": reason},
         why=why,
@@ -104,9 +103,7 @@ def _lost() -> tuple[Alert, ...]:
             f"and on ({s.NAMESPACE}) {s.SPECULATIVE}",
             "5m",
             "No exporter of a namespace answers, though its vLLM serves.",
-            "None of the exporters"
-            + t.IN
-            + " has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
+            f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
             "there: harm by speculation is not detected.",
             _RESTART,
             "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
@@ -130,9 +127,7 @@ def _lost() -> tuple[Alert, ...]:
             f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
-            "vLLM is scraped and speculates"
-            + t.IN
-            + " (engines: {{ $value | humanize }}), but the exporters of the last "
+            f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but the exporters of the last "
             "day are no longer scrape targets.",
             restore,
             "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
@@ -156,9 +151,7 @@ def _lost() -> tuple[Alert, ...]:
             f"or (max by ({s.NAMESPACE}) ({_POLLED}) == 0 and max by ({s.NAMESPACE}) ({_READS}) == 1)",
             "10m",
             "No exporter of a namespace can read its vLLM.",
-            "Every exporter"
-            + t.IN
-            + " has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
+            f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
             "refused connection: harm by speculation is not detected there.",
             _LOOK,
             "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
@@ -174,7 +167,6 @@ def _down() -> Alert:
         promise=Promise(
             "Does each exporter answer?", "one-exporter-dies", "pods-scaled-to-nothing-are-not-down"
         ),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
@@ -182,13 +174,9 @@ def _down() -> Alert:
         keep="5m",
         summary="An exporter does not answer.",
         description=(
-            "The exporter at "
-            + t.PLACE
-            + t.IN
-            + " has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
+            f"The exporter at {t.PLACE}{t.IN} has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
-        dashboard="exporter",
         why="A ticket, also for one that is down for two minutes of five. MonitoringLost pages if nobody watches a namespace that serves, "
         "and silences this.",
     )
@@ -235,7 +223,6 @@ def _unreachable() -> Iterator[Alert]:
             promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads")
             if reason == "no_answer"
             else None,
-            severity="warning",
             subject="monitoring",
             level="instance",
             expr=expr,
@@ -244,7 +231,6 @@ def _unreachable() -> Iterator[Alert]:
             summary="An exporter cannot read its vLLM.",
             description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
             action=_LOOK,
-            dashboard="exporter",
             labels={"reason": reason},
             context=t.of_target(
                 'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
@@ -272,6 +258,5 @@ def _watchdog() -> Alert:
             "Prometheus, Alertmanager or the connection to the receiver is broken."
         ),
         action="Nothing while it fires. When it stops, look at Prometheus and Alertmanager.",
-        dashboard="exporter",
         why="A dead man's switch: alert on its absence.",
     )

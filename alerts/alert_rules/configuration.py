@@ -42,7 +42,6 @@ def _sidecar_missing() -> Alert:
             "one-sidecar-missing",
             "a-namespace-without-exporters",
         ),
-        severity="warning",
         subject="monitoring",
         level="",
         expr=(
@@ -56,13 +55,10 @@ def _sidecar_missing() -> Alert:
         keep="5m",
         summary="A vLLM with speculation has no exporter.",
         description=(
-            "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
-            + t.IN
-            + " serves {{ $labels.model_name }} with "
+            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} serves {{{{ $labels.model_name }}}} with "
             "speculation, but no exporter is scraped there, though other pods have one."
         ),
         action="Add the sidecar to the pod template, or its port to the scrape job.",
-        dashboard="exporter",
         why=(
             "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
             "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
@@ -104,7 +100,6 @@ def _rules_blind() -> Alert:
             "thresholds-lost",
             "an-exporter-that-is-down-has-none",
         ),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=_LACK,
@@ -112,13 +107,10 @@ def _rules_blind() -> Alert:
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
-            "The exporter at {{ $labels.instance }}"
-            + t.IN
-            + " is scraped, but Prometheus lacks some of its series or labels: "
+            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but Prometheus lacks some of its series or labels: "
             "{{ $labels.lack }}. Alerts that need them cannot fire, or name no model."
         ),
         action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
-        dashboard="exporter",
         why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
     )
 
@@ -127,7 +119,6 @@ def _reload_failed() -> Alert:
     return Alert(
         name="ConfigReloadFailed",
         promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0",
@@ -135,12 +126,8 @@ def _reload_failed() -> Alert:
         keep="5m",
         summary="An exporter cannot use its newest configuration.",
         description=(
-            "The exporter at "
-            + t.PLACE
-            + t.IN
-            + " could not load its newest configuration and continues with the "
+            f"The exporter at {t.PLACE}{t.IN} could not load its newest configuration and continues with the "
             "previous one; a sidecar without a previous one polls nothing."
         ),
         action="Fix the error in the exporter's log, and reload; flags need a new pod.",
-        dashboard="exporter",
     )

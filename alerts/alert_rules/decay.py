@@ -36,9 +36,7 @@ def _steps() -> Record:
 def _step() -> Alert:
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{_STEP} > {s.threshold('step_acceptance_ratio')}\n"
             f"and {s.RESTARTS}\n"
@@ -55,7 +53,6 @@ def _step() -> Alert:
             "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
         ),
         action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
-        dashboard="deep-dive",
         value=f"{t.this(t.PERCENT)} lower",
         threshold=t.in_force("step_acceptance_ratio", t.PERCENT),
         sample=t.drafts("1h"),
@@ -91,9 +88,7 @@ def _decayed() -> Alert:
     }
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{_OF_BEST} < 1 - {s.threshold('drop_ratio')}\n"
             f"unless on ({s.MODEL}) count_over_time({told}[7d])\n"
@@ -111,7 +106,6 @@ def _decayed() -> Alert:
             "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
             "choose the drafter for it, or take the K that the exporter advises now."
         ),
-        dashboard="deep-dive",
         value=t.this(t.PERCENT),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below"),
         sample=t.drafts("1d"),
@@ -127,9 +121,7 @@ def _decayed_with_uptime() -> Alert:
     lost = f"last_over_time(vllm_specdec_uptime_decay_ratio[{s.LOOK_BACK}])"
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=f"max by ({s.MODEL}) ({lost}) > 0",
         hold="10m",
         keep="6h",
@@ -139,7 +131,6 @@ def _decayed_with_uptime() -> Alert:
             "at the same K, load and context."
         ),
         action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
-        dashboard="deep-dive",
         value=t.this(t.PERCENT),
         context=t.cause(
             f"count({lost.replace('[', '{MODEL}[')} > 0)", t.COUNT, "engines that have decayed: {}"

@@ -63,9 +63,7 @@ def _disable_ticket() -> Alert:
             "disable-by-the-rule",
             "what-pays-by-day-is-not-switched-off-by-night",
         ),
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
             f"({s.DISABLE_RULE} < 1\n  or last_over_time({s.DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
             f"{_ENDS}\nunless on ({s.MODEL}) {s.UNDECIDED}"
@@ -99,9 +97,7 @@ def _measure() -> Alert:
     guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER)
     return Alert(
         name="Disable",
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
             f"({s.TO_BE_MEASURED}\n  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
@@ -134,7 +130,6 @@ def _disable_while_paged(disable: Alert) -> Alert:
         name="Disable",
         severity="none",
         subject="decision",
-        level="model",
         expr=(
             f"max by ({s.MODEL}) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
@@ -187,9 +182,7 @@ def _reenable() -> Alert:
         promise=Promise(
             "Should speculation be on again?", "off-at-a-load-at-which-it-paid", "off-at-a-higher-load"
         ),
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
             f'count_values by ({s.MODEL}) ("recommended_k", '
             "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
@@ -220,9 +213,7 @@ def _reenable() -> Alert:
 def _change_k(action: str, size: str, advised: str) -> Alert:
     return Alert(
         name="KChangeAdvised",
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({s.MODEL}) {_STEADY}'),
         hold="15m",
         keep="1h",
@@ -257,9 +248,7 @@ def _switch() -> Alert:
             "another-method-until-it-is-advised-no-more",
             "another-method-on-one-of-two-engines",
         ),
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(f'{s.ADVICE}{{action="switch_method"}} > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
         hold="1h",
         keep="15m",
@@ -288,7 +277,6 @@ def _near_break_even() -> Alert:
         ),
         severity="info",
         subject="decision",
-        level="model",
         expr=(
             f"{s.compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
             f"and ({s.compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"

@@ -100,7 +100,6 @@ def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, wh
         name="Harmful",
         severity=severity,
         subject="payoff",
-        level="model",
         expr=expr,
         hold=hold,
         keep=keep,
@@ -133,9 +132,7 @@ def _regressed() -> Alert:
         promise=Promise(
             "Does it gain as much as yesterday?", "erosion", "without-a-yesterday-there-is-no-fall"
         ),
-        severity="warning",
         subject="payoff",
-        level="model",
         expr=(
             f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"
             f"and {_COMPARABLE}\n"

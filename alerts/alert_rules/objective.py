@@ -63,9 +63,7 @@ def _burning() -> Alert:
             "losing-now-and-then",
             "five-minutes-of-loss-are-within-the-budget",
         ),
-        severity="warning",
         subject="objective",
-        level="model",
         expr="(\n  "
         + "\n  or\n  ".join(pairs)
         + f"\n)\nand {s.enough('model', '6h', 'comparison_minimum_drafts')}",

@@ -72,9 +72,7 @@ def _poor() -> Alert:
     return Alert(
         name="AcceptanceLow",
         promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
             f"{s.UNLESS_IT_PAYS}\n"
@@ -89,7 +87,6 @@ def _poor() -> Alert:
             "beneficial."
         ),
         action=_RETUNE,
-        dashboard="deep-dive",
         value=t.each(f"{_POOR}{{MODEL}}", "measure", t.NUMBER),
         threshold=t.each(f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", t.NUMBER),
         sample=t.drafts("30m"),
@@ -135,9 +132,7 @@ def _dropped() -> Alert:
     return Alert(
         name="AcceptanceDropped",
         promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{now} and {_FELL}\n"
             f"and {s.ENOUGH_5M}\n"
@@ -155,7 +150,6 @@ def _dropped() -> Alert:
             "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
             "one replica. Then retune K or switch the method."
         ),
-        dashboard="deep-dive",
         value=t.this(t.NUMBER),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
         + t.of_model(
@@ -175,9 +169,7 @@ def _high() -> Alert:
         promise=Promise(
             "Do answers repeat themselves?", "repetition-loops", "two-thirds-accepted-repeat-nothing"
         ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{s.compare('model', f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
             f"and {s.ENOUGH_30M}"
@@ -189,7 +181,6 @@ def _high() -> Alert:
             f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
         ),
         action="Read some answers. If they loop, check sampling penalties and the chat template; K is not the cause.",
-        dashboard="deep-dive",
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("abnormal_acceptance_ratio", t.PERCENT),
         sample=t.drafts("30m"),
@@ -216,7 +207,6 @@ def _outlier() -> Alert:
     return Alert(
         name="EngineOutlier",
         promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
-        severity="warning",
         subject="acceptance",
         level="engine",
         expr=(
@@ -233,7 +223,6 @@ def _outlier() -> Alert:
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with the others'; drain and restart it."
         ),
-        dashboard="deep-dive",
         value=t.this(t.NUMBER) + " accepted per draft",
         threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below its peers"),
         sample=t.drafts("1h", " of the model"),

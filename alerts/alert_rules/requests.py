@@ -73,9 +73,7 @@ def _lose() -> Alert:
         promise=Promise(
             "Who loses though the mean is good?", "requests-of-an-adapter-lose", "one-request-of-twenty-loses"
         ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{_LOSING} >= {_TENTH}\n"
             f"and {_ENOUGH}\n"
@@ -128,10 +126,7 @@ def _unrecorded() -> Alert:
         keep="1h",
         summary="Requests are observed, but no answer has a record of speculation.",
         description=(
-            "The exporter at "
-            + t.PLACE
-            + t.IN
-            + f" has observed {t.this(t.COUNT)} requests within an hour, and no answer had a usable record of speculation, "
+            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} requests within an hour, and no answer had a usable record of speculation, "
             "though vLLM drafts. There is no data on single requests."
         ),
         action=(
@@ -161,10 +156,7 @@ def _rejected() -> Alert:
         keep="30m",
         summary="The exporter keeps rejecting pushed requests.",
         description=(
-            "The exporter at "
-            + t.PLACE
-            + t.IN
-            + f" has rejected {t.this(t.COUNT)} pushed requests within an hour, and continues: they are missing from the data "
+            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.COUNT)} pushed requests within an hour, and continues: they are missing from the data "
             "on single requests."
         ),
         action="Read the reason in the responses to the pushing program, and fix its requests.",

@@ -72,7 +72,7 @@ class Alert:
         summary: what is wrong, in one sentence that never changes.
         description: what is wrong here, with values; Prometheus's templates.
         action: what to do, in one sentence.
-        dashboard: the dashboard that shows it.
+        dashboard: the dashboard that shows it, where it is another than its subject's.
         value: the value that decided, for people; Prometheus's templates.
         threshold: what it was compared with, likewise.
         sample: how much it rests on, likewise.
@@ -83,16 +83,16 @@ class Alert:
     """
 
     name: str
-    severity: Severity
     subject: Subject
-    level: Level
     expr: str
     hold: str
     summary: str
     description: str
     action: str
+    severity: Severity = "warning"
+    level: Level = "model"
     keep: str = ""
-    dashboard: str = "overview"
+    dashboard: str = ""
     value: str = ""
     threshold: str = ""
     sample: str = ""

@@ -92,10 +92,7 @@ def alerts() -> tuple[Alert, ...]:
         _ticket(
             "upstream",
             _UNCONNECTED,
-            "The tap of the exporter at "
-            + t.PLACE
-            + t.IN
-            + f" has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
+            f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=t.this(t.PERCENT) + " of the requests",
@@ -127,7 +124,6 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         name="TapFailing",
         severity="critical",
         subject="errors",
-        level="model",
         expr=(
             f"count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
             f"/ count by ({s.MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
@@ -143,7 +139,6 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
             "Send the traffic to vLLM's own port; then look at the exporters' log, --tap.listen-address and --tap.upstream."
         ),
         labels={"reason": reason},
-        dashboard="requests",
         value=t.this(t.PERCENT) + " of the taps",
         threshold=f"{_PAGED_SHARE:.0%}",
         sample=t.cause(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
@@ -157,7 +152,6 @@ def _ticket(
 ) -> Alert:
     return Alert(
         name="TapFailing",
-        severity="warning",
         subject="errors",
         level="instance",
         expr=expr,
@@ -167,7 +161,6 @@ def _ticket(
         description=description,
         action=f"Take the pod out of service, or send its traffic to vLLM's own port. {action}",
         labels={"reason": reason},
-        dashboard="requests",
         value=value,
         threshold=threshold,
         sample=sample,
@@ -183,7 +176,6 @@ def _blind() -> Alert:
             "one-request-of-four-is-compressed-or-too-large",
             "most-requests-are-aborted-or-refused",
         ),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=(
@@ -195,10 +187,7 @@ def _blind() -> Alert:
         keep="1h",
         summary="The tap cannot read many of the requests that it relays.",
         description=(
-            "The tap of the exporter at "
-            + t.PLACE
-            + t.IN
-            + f" could not read {t.this(t.PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
+            f"The tap of the exporter at {t.PLACE}{t.IN} could not read {t.this(t.PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
             "answered, but they are missing from the data on single requests."
         ),
         action="Follow the runbook for the label reason; most causes are client settings or proxies.",
@@ -214,7 +203,6 @@ def _blind() -> Alert:
 def _defect() -> Alert:
     return Alert(
         name="RequestsUnobserved",
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) > 0',
@@ -222,10 +210,7 @@ def _defect() -> Alert:
         keep="1h",
         summary="A bug in the tap prevents it from reading some requests.",
         description=(
-            "The tap of the exporter at "
-            + t.PLACE
-            + t.IN
-            + " could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
+            f"The tap of the exporter at {t.PLACE}{t.IN} could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
             f"{t.this(t.COUNT)}."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',

@@ -46,6 +46,15 @@ _PAGES = {
 }
 
 
+#: The dashboard of a subject, where it is another than the overview.
+_DASHBOARDS = {
+    "monitoring": "exporter",
+    "acceptance": "deep-dive",
+    "activity": "deep-dive",
+    "errors": "requests",
+}
+
+
 def document(about: str, groups: Iterable[Group], names: Mixin) -> str:
     """Return the text of a rule file."""
     groups = tuple(groups)
@@ -86,7 +95,8 @@ def _record(rule: Record) -> dict[str, Any]:
 def _alert(rule: Alert) -> dict[str, Any]:
     name = PREFIX + rule.name
     severity = rule.severity if rule.severity == "none" else f"«{rule.severity}»"
-    page = f"{GRAFANA}/d/vllm-specdec-{rule.dashboard}?from=now-6h{_PAGES[rule.level]}"
+    dashboard = rule.dashboard or _DASHBOARDS.get(rule.subject, "overview")
+    page = f"{GRAFANA}/d/vllm-specdec-{dashboard}?from=now-6h{_PAGES[rule.level]}"
     annotations = {
         "summary": rule.summary,
         "description": rule.description,
