@@ -30,13 +30,6 @@ def _flaps(up: str, times: int) -> str:
     return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
 
 
-def _which(query: str) -> str:
-    """Return the template of the address of one exporter of the alert's namespace, of which a query says the rest."""
-    asked = query.replace("NAMESPACE", f"{CLUSTER}=%[1]q,namespace=%[2]q")
-    labels = f"$labels.{CLUSTER} $labels.namespace"
-    return f'{{{{ with printf `{asked}` {labels} | query }}}}for example {{{{ . | first | label "instance" }}}}{{{{ end }}}}'
-
-
 #: How many exporters a namespace had when last scraped, within a day.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
 
@@ -109,7 +102,7 @@ def _lost() -> tuple[Alert, ...]:
             "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
             "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
             "and again answers now and then.",
-            context=_which(f"up{{{s.EXPORTER_JOB},NAMESPACE}} == 0"),
+            context=t.first(f"up{{{s.EXPORTER_JOB},NAMESPACE}} == 0", 'label "instance"', "for example {}"),
         ),
         _lost_because(
             "cluster",
@@ -156,7 +149,7 @@ def _lost() -> tuple[Alert, ...]:
             _LOOK,
             "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
             "servers of a namespace fail so, there may be nothing to watch. Other failures page, and polls that hang.",
-            context=_which("vllm_specdec_up{NAMESPACE}"),
+            context=t.first("vllm_specdec_up{NAMESPACE}", 'label "instance"', "for example {}"),
         ),
     )
 
@@ -232,7 +225,7 @@ def _unreachable() -> Iterator[Alert]:
             description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
             action=_LOOK,
             labels={"reason": reason},
-            context=t.of_target(
+            context=t.value(
                 'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
                 t.COUNT,
                 "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",

@@ -18,23 +18,6 @@ _TELL_APART = ("reason", "against", "action")
 _LABEL = re.compile(r"\{\{ \$labels\.(\w+) \}\}")
 
 
-_PUBLISHED_RULE = """
-## The published rule
-
-"Disable speculation when mean acceptance length is below 1.2 consistently, or acceptance below 0.50" is the alert
-[Disable](../../alerts/runbooks/VLLMSpecDecodeDisable.md), after 15 minutes.
-
-| method | length below | acceptance below |
-|---|---|---|
-| draft models, unknown methods | 1.2 | 0.50 |
-| cheap drafters (EAGLE, MTP, n-gram, ...) | their [break-even](cost-profiles.md#thresholds-by-method) | their break-even |
-| any method, with `--threshold published` | 1.2 | 0.50 |
-
-A payoff that is measured or calibrated may silence it, if its interval excludes 1. Any other is a guess and may not: if it is 1 or more,
-the ticket has it with its range (1.24, 0.87 to 1.74) and asks to measure (`action="measure"`), without `action="disable"`.
-"""
-
-
 def catalogue(parts: Iterable[tuple[str, Iterable[Group]]]) -> str:
     """Return the page: a table for each part that has alerts.
 
@@ -54,7 +37,7 @@ def catalogue(parts: Iterable[tuple[str, Iterable[Group]]]) -> str:
     for about, own in alerts.items():
         if own:
             lines += ["", f"## {about}", "", *_table(own), "", *_promises(own)]
-    return "\n".join(lines) + "\n" + _PUBLISHED_RULE
+    return "\n".join(lines) + "\n"
 
 
 def _table(alerts: Iterable[Alert]) -> Iterator[str]:

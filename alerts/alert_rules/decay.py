@@ -132,7 +132,7 @@ def _decayed_with_uptime() -> Alert:
         ),
         action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
         value=t.this(t.PERCENT),
-        context=t.cause(
+        context=t.value(
             f"count({lost.replace('[', '{MODEL}[')} > 0)", t.COUNT, "engines that have decayed: {}"
         ),
         labels={"against": "uptime"},

@@ -15,7 +15,7 @@ _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
-_SPEED = t.of_model(s.SPEEDUP, t.TIMES, "speedup {}")
+_SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
 _BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
@@ -200,7 +200,7 @@ def _reenable() -> Alert:
             "{{ $labels.recommended_k }} was beneficial at the highest load of the last day or a higher one."
         ),
         action="Start vLLM with last week's speculative config, and check the payoff.",
-        value=t.of_model(running, t.COUNT, "{} requests run per engine"),
+        value=t.value(running, t.COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
@@ -224,10 +224,10 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
-        value=t.of_model(s.K, t.COUNT, "K = {}"),
+        value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
-        context=t.of_model(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
+        context=t.value(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -259,7 +259,7 @@ def _switch() -> Alert:
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=t.of_model(s.SPEEDUP, t.TIMES),
+        value=t.value(s.SPEEDUP, t.TIMES),
         sample=t.drafts("30m"),
         context=_SPEED,
         labels={"action": "switch_method"},

@@ -79,7 +79,7 @@ def _burning() -> Alert:
         threshold=t.in_force(
             "worth_it_objective_ratio", t.PERCENT, "6 times (6h) or once (3d) what the objective of {} allows"
         ),
-        context=t.of_model(
+        context=t.value(
             "1 - model:vllm_specdec_worth_it_error_budget:remaining30d",
             t.PERCENT,
             "{} of the error budget of 30 days are spent",

@@ -152,7 +152,7 @@ def _dropped() -> Alert:
         ),
         value=t.this(t.NUMBER),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
-        + t.of_model(
+        + t.value(
             _USUAL,
             t.NUMBER,
             " {}, the lowest of the last hour and, as far as known, of yesterday and a week ago",
@@ -184,7 +184,7 @@ def _high() -> Alert:
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("abnormal_acceptance_ratio", t.PERCENT),
         sample=t.drafts("30m"),
-        context=t.cause(
+        context=t.value(
             'sum(increase(«vllm»request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
             t.COUNT,
             "vLLM ended {} answers in 30m because they repeat themselves",

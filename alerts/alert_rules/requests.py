@@ -29,7 +29,7 @@ _COUNT = "model:vllm_specdec_request_outcomes:increase30m"
 _LOSING, _GAINING = (f"model:vllm_specdec_{which}_requests:ratio_rate30m" for which in ("losing", "gaining"))
 
 _ENOUGH = s.compare("model", _COUNT, ">=", "minimum_requests")
-_SAMPLE = t.of_model(_COUNT, t.COUNT, "{} requests in 30m")
+_SAMPLE = t.value(_COUNT, t.COUNT, "{} requests in 30m")
 
 
 def groups() -> Iterator[Group]:
@@ -94,8 +94,8 @@ def _lose() -> Alert:
         value=t.this(t.PERCENT) + " lose",
         threshold=f"{_TENTH:.0%} of the requests",
         sample=_SAMPLE,
-        context=t.of_model(_GAINING, t.PERCENT, "{} of the requests gain")
-        + t.of_model(
+        context=t.value(_GAINING, t.PERCENT, "{} of the requests gain")
+        + t.value(
             "model:vllm_specdec_acceptance:ratio_rate30m", t.PERCENT, ", {} of all draft tokens are accepted"
         ),
         why=(
@@ -136,7 +136,7 @@ def _unrecorded() -> Alert:
         dashboard="requests",
         labels={"reason": "no_record"},
         value=t.this(t.COUNT) + " requests in 1h, none with a record",
-        threshold=t.of_target(
+        threshold=t.value(
             'vllm_specdec_threshold{threshold="minimum_requests",TARGET}',
             t.COUNT,
             "none of {} requests or more",

@@ -96,8 +96,8 @@ def alerts() -> tuple[Alert, ...]:
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
             value=t.this(t.PERCENT) + " of the requests",
-            threshold=t.of_target(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT),
-            sample=t.of_target(
+            threshold=t.value(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT),
+            sample=t.value(
                 f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", t.COUNT, "{} failed to connect in 5m"
             ),
         ),
@@ -141,7 +141,7 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         labels={"reason": reason},
         value=t.this(t.PERCENT) + " of the taps",
         threshold=f"{_PAGED_SHARE:.0%}",
-        sample=t.cause(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
+        sample=t.value(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
         promise=_REACHED if reason == "down" else None,
         why=_WHY[reason],
     )
@@ -194,8 +194,8 @@ def _blind() -> Alert:
         labels={"reason": "not_read"},
         dashboard="requests",
         value=t.this(t.PERCENT) + " of the requests",
-        threshold=t.of_target(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT),
-        sample=t.of_target(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
+        threshold=t.value(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT),
+        sample=t.value(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
         why="The reason no_record does not cover this: it counts only observed requests.",
     )
 

@@ -36,8 +36,12 @@ COUNT = "humanize"
 #: Of a model with several methods: which one.
 BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 
-_MODEL_MATCHERS = f"{CLUSTER}=%q,namespace=%q,model_name=%q"
-_MODEL_LABELS = f"$labels.{CLUSTER} $labels.namespace $labels.model_name"
+#: Labels that a query about the alert's model, exporter or namespace is limited to, by the slot in the query.
+_OF = {
+    "MODEL": (CLUSTER, "namespace", "model_name"),
+    "TARGET": (CLUSTER, "namespace", "job", "instance"),
+    "NAMESPACE": (CLUSTER, "namespace"),
+}
 
 
 def this(form: str) -> str:
@@ -45,69 +49,55 @@ def this(form: str) -> str:
     return f"{{{{ $value | {form} }}}}"
 
 
-def _queried(query: str, form: str, words: str) -> str:
-    """Return the template of a query, in words around `{}`; nothing without a value.
+def _asked(query: str) -> str:
+    """Return the template that prints a query, with matchers of the alert's own labels in place of its slot.
 
     Args:
-        query: a template that prints PromQL.
-        form: how the value is written.
-        words: what stands around it.
+        query: PromQL, where selectors end in `MODEL}`, `TARGET}` or `NAMESPACE}`.
     """
-    value = f"{{{{ . | first | value | {form} }}}}"
-    return f"{{{{ with {query} | query }}}}" + words.replace("{}", value) + "{{ end }}"
+    (slot,) = (slot for slot in _OF if f"{slot}}}" in query)
+    matchers = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1))
+    labels = " ".join(f"$labels.{label}" for label in _OF[slot])
+    return f"printf `{query.replace(f'{slot}}}', matchers + '}')}` {labels}"
 
 
-def of_model(metric: str, form: str, words: str = "{}") -> str:
-    """Return the template of a series of the alert's model, in words around `{}`; nothing where it is absent."""
-    return _queried(f'printf "{metric}{{{_MODEL_MATCHERS}}}" {_MODEL_LABELS}', form, words)
-
-
-def of_target(query: str, form: str, words: str = "{}") -> str:
-    """Return the template of a query about the alert's exporter, in words around `{}`; nothing where it is absent.
+def first(query: str, value: str, words: str = "{}") -> str:
+    """Return the template of a query's first series, in words around `{}`; nothing where there is none.
 
     Args:
-        query: PromQL, with `TARGET` where the matchers of the exporter belong.
-        form: how the value is written.
+        query: as of `_asked`.
+        value: what is shown of the series: `value` and its form, or a label.
         words: what stands around it.
     """
-    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,job=%[3]q,instance=%[4]q"
-    labels = f"$labels.{CLUSTER} $labels.namespace $labels.job $labels.instance"
-    return _queried(f"printf `{query.replace('TARGET', matchers)}` {labels}", form, words)
+    shown = words.replace("{}", f"{{{{ . | first | {value} }}}}")
+    return f"{{{{ with {_asked(query)} | query }}}}{shown}{{{{ end }}}}"
+
+
+def value(query: str, form: str, words: str = "{}") -> str:
+    """Return the same of the value of a series, or of a query with a slot, about the alert's model unless it says."""
+    asked = query if any(f"{slot}}}" in query for slot in _OF) else f"{query}{{MODEL}}"
+    return first(asked, f"value | {form}", words)
 
 
 def in_force(name: str, form: str, words: str = "{}") -> str:
     """Return the template of a threshold in force."""
-    return of_model(threshold(name), form, words)
+    return value(threshold(name), form, words)
 
 
 def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    return of_model(sample("model", window), COUNT, f"{{}} drafts in {window}{more}")
-
-
-def cause(query: str, form: str, words: str) -> str:
-    """Return the template of a likely cause: the words, where a query about the alert's model has a value.
-
-    Args:
-        query: PromQL, with `MODEL` where the matchers of the model belong.
-        form: how the value is written.
-        words: the cause, with the value in place of `{}`.
-    """
-    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
-    return _queried(f"printf `{query.replace('MODEL', matchers)}` {_MODEL_LABELS}", form, words)
+    return value(sample("model", window), COUNT, f"{{}} drafts in {window}{more}")
 
 
 def each(query: str, label: str, form: str, before: str = "") -> str:
-    """Return the template of all values of a query about the alert's model, each after the value of a label.
+    """Return the template of all values of a query, each after the value of a label.
 
     Args:
-        query: PromQL, with `MODEL` where the matchers of the model belong.
+        query: as of `_asked`.
         label: what tells the values apart.
         form: how a value is written.
         before: what stands before the first.
     """
-    matchers = f"{CLUSTER}=%[1]q,namespace=%[2]q,model_name=%[3]q"
-    asked = f"printf `{query.replace('MODEL}', matchers + '}')}` {_MODEL_LABELS}"
-    first = f"{{{{ else }}}}{before}" if before else ""
+    begin = f"{{{{ else }}}}{before}" if before else ""
     one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
-    return f"{{{{ range $index, $one := {asked} | query }}}}{{{{ if $index }}}}, {first}{{{{ end }}}}{one}{{{{ end }}}}"
+    return f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, {begin}{{{{ end }}}}{one}{{{{ end }}}}"
