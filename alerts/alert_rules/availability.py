@@ -9,19 +9,15 @@ from mixin import CLUSTER
 from . import configuration
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Severity
+from .rule import Alert, Group, Promise, Record, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Whether an exporter reads its vLLM.
-_READS = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
-#: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
-#: One sample alone says nothing.
-_POLLED = (
-    "(stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) "
-    "and count_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) > 1)"
-)
+#: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
+_READS = "instance:vllm_specdec_reads_vllm:bool"
+#: Whether its connections are refused, as while a model loads.
+_REFUSED = "instance:vllm_specdec_is_refused:bool"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 
 
@@ -42,7 +38,7 @@ def groups() -> tuple[Group, ...]:
     return (
         Group(
             "vllm-specdec.availability",
-            (*_lost(), told[0], _watchdog()),
+            (*_records(), *_lost(), told[0], _watchdog()),
         ),
         Group(
             "vllm-specdec.configuration",
@@ -53,6 +49,22 @@ def groups() -> tuple[Group, ...]:
             ),
             s.LONG_INTERVAL,
         ),
+    )
+
+
+def _records() -> Iterator[Record]:
+    success = "vllm_specdec_last_success_timestamp_seconds[5m]"
+    up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
+    yield Record(
+        _READS,
+        f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) > bool 0)\nor {up}",
+        why="Whether an exporter reads its vLLM: 0 also if its polls hang, so that the time of the last successful one has not "
+        "changed for five minutes.",
+    )
+    yield Record(
+        _REFUSED,
+        'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])) > 0',
+        why="Connections that were refused within five minutes, or a name without an address.",
     )
 
 
@@ -139,9 +151,7 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _lost_because(
             "unreachable",
-            f"max by ({s.NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({s.NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
-            f"or (max by ({s.NAMESPACE}) ({_POLLED}) == 0 and max by ({s.NAMESPACE}) ({_READS}) == 1)",
+            f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
             "10m",
             "No exporter of a namespace can read its vLLM.",
             f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
@@ -175,7 +185,6 @@ def _down() -> Alert:
     )
 
 
-_REFUSED = 'increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])'
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
     "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
@@ -185,18 +194,17 @@ _LOOK = (
 def _unreachable() -> Iterator[Alert]:
     found = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
     resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
-    refused = f"sum without (reason) ({_REFUSED}) > 0"
     cases = (
         (
             "no_answer",
-            f"({_READS} == 0 or {_POLLED} == 0)\nunless {refused}",
+            f"{_READS} == 0\nunless {_REFUSED}",
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             "The server is up and gives no answer that can be read, or polls hang: told within ten minutes.",
         ),
         (
             "refused",
-            f"({_READS} == 0 and {refused})\nor sum without (dns_name) ({resolved}) == 0",
+            f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) == 0",
             "45m",
             "has not read SERVER for 45 minutes: its connections are refused, or its name has no address",
             "Three quarters of an hour, so that a large model can load. A name that is not resolved has a series of its own.",

@@ -32,17 +32,23 @@ def _code(code: int, condition: str) -> str:
 
 
 def groups() -> Iterator[Group]:
-    """Yield the group."""
+    """Yield the group of states, and that of what changes slowly."""
     yield Group(
         "vllm-specdec.boards",
         (
             Record(_ENGINES, _of_engines()),
             Record("model:vllm_specdec_state:code", _of_models()),
+        ),
+    )
+    yield Group(
+        "vllm-specdec.boards.long",
+        (
             *_unwatched(),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record("model:vllm_specdec_time_per_output_token_seconds:rate5m", _time_per_output_token()),
             *_saved(),
         ),
+        s.LONG_INTERVAL,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import requests, tap
+from . import harm, requests, speedup, tap
 from . import series as s
 from . import text as t
 from .recording import THRESHOLDS
@@ -12,7 +12,7 @@ _NAMED = s.SPECULATIVE.replace("}", ',model_name!=""}')
 
 
 #: Thresholds that the rules read by exporter.
-_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
+_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED, speedup.PROBABLE, harm.WIDENED)
 
 
 #: Series whose own label Prometheus renamed, because the scrape target has one of that name.

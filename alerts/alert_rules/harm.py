@@ -19,6 +19,8 @@ _SAME_YARDSTICK = (
     f"unless on ({s.MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
 _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
+#: The threshold of the latency over that of the baseline.
+WIDENED = "widened_latency_ratio"
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 
@@ -28,14 +30,15 @@ def _causes() -> Record:
         f"model:vllm_specdec_{counter}:rate5m" for counter in ("draft_tokens", "accepted_tokens", "drafts")
     )
 
-    def gauge(name: str, function: str = "last") -> str:
-        return f"max by ({s.MODEL}) ({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]))"
+    def gauge(name: str, function: str = "last", more: str = "") -> str:
+        return f"max by ({s.MODEL}) ({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]){more})"
 
     def requests(matcher: str = "") -> str:
         return f"sum by ({s.MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
 
     failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
-    ttft = gauge('latency_ratio{latency="time_to_first_token"}')
+    above = f" > on ({s.TARGET}) group_left () {s.threshold_of_targets(WIDENED)}"
+    ttft = gauge('latency_ratio{latency="time_to_first_token"}', more=above)
     causes = {
         "rejected_share_of_the_verified_tokens_while_requests_wait": (
             f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {s.threshold('wasted_verification_ratio')} "
@@ -43,7 +46,7 @@ def _causes() -> Record:
         ),
         "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {s.threshold('squeezed_kv_cache_usage_ratio')})",
         "share_of_the_requests_that_end_in_an_error": f"({failed} > {s.threshold('failed_request_ratio')})",
-        "time_to_first_token_over_the_baseline's": f"({ttft} > {s.threshold('widened_latency_ratio')})",
+        "time_to_first_token_over_the_baseline's": ttft,
     }
     return Record(
         _CAUSE,
@@ -90,8 +93,8 @@ def groups() -> tuple[Group, ...]:
         "there is a ticket, and none after a gain.",
     )
     return (
-        Group("vllm-specdec.harm", (_causes(), page)),
-        Group("vllm-specdec.payoff", (ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
+        Group("vllm-specdec.harm", (page,)),
+        Group("vllm-specdec.payoff", (_causes(), ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
     )
 
 

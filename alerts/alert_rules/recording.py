@@ -44,12 +44,10 @@ THRESHOLDS = (
     "disable_acceptance_ratio",
     "break_even_acceptance_ratio",
     "severe_speedup",
-    "probable_loss_probability",
     "harmful_speedup",
     "beneficial_speedup",
     "wasted_verification_ratio",
     "squeezed_kv_cache_usage_ratio",
-    "widened_latency_ratio",
     "failed_request_ratio",
     "worth_it_objective_ratio",
 )
@@ -66,7 +64,6 @@ def groups() -> Iterator[Group]:
         yield Group(
             f"vllm-specdec.rates.{window}", (*_long_rates(window), *_ratios(window), *more), s.LONG_INTERVAL
         )
-    yield Group("vllm-specdec.instances", tuple(_instances()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield from _split("speedup", speedup.records())
@@ -140,8 +137,6 @@ def _ratios(window: str) -> Iterator[Record]:
     if window not in LONG_RATES:
         yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
     yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
-    if window == "5m":
-        yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({rate('generation_tokens')} > 0), 1)")
     if window == "30m":
         position = rate("accepted_tokens_per_position")
         # SGLang's engines count no positions, so their drafts do not count here.
@@ -150,27 +145,13 @@ def _ratios(window: str) -> Iterator[Record]:
         yield ratio("position_acceptance", f"{position} / ignoring (position) group_left () ({counted} > 0)")
 
 
-def _instances() -> Iterator[Record]:
-    """Yield what an overview of many clusters shows of each exporter."""
-
-    def of(counter: str) -> str:
-        return f"sum without (engine) (engine:vllm_specdec_{counter}:rate5m)"
-
-    name, drafts = "instance:vllm_specdec", "instance:vllm_specdec_drafts:rate5m"
-    yield Record(drafts, of("drafts"), why="For overviews of many clusters: what is federated of each pod.")
-    yield Record(f"{name}_acceptance:ratio_rate5m", f"{of('accepted_tokens')} / ({of('draft_tokens')} > 0)")
-    yield Record(
-        f"{name}_mean_acceptance_length:ratio_rate5m", f"1 + {of('accepted_tokens')} / ({drafts} > 0)"
-    )
+def _engines() -> Iterator[Record]:
+    look = s.LOOK_BACK
     yield Record(
         "namespace:vllm_specdec_exporters:count",
         f"count by ({CLUSTER}, namespace) (up{{{s.EXPORTER_JOB}}})",
         why="Scrape targets of a namespace: how MonitoringLost finds that they are gone.",
     )
-
-
-def _engines() -> Iterator[Record]:
-    look = s.LOOK_BACK
     k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
     yield Record("model:vllm_specdec_num_speculative_tokens:max", f"max by ({s.MODEL}) ({k})")
     yield Record("model:vllm_specdec_num_speculative_tokens:min", f"min by ({s.MODEL}) ({k})")

@@ -23,13 +23,9 @@ _OUTCOMES = "vllm_specdec_request_outcomes_total"
 _P10 = 'vllm_specdec_request_acceptance_ratio_percentile{percentile="10"}'
 #: From this share of losing requests on, P10 is of one that loses.
 _TENTH = 0.1
-#: Requests for which something was drafted, by outcome, and their number.
+#: Requests for which something was drafted, by outcome.
 _BY_OUTCOME = "model:vllm_specdec_request_outcomes:rate30m"
-_COUNT = "model:vllm_specdec_request_outcomes:increase30m"
-_LOSING, _GAINING = (f"model:vllm_specdec_{which}_requests:ratio_rate30m" for which in ("losing", "gaining"))
-
-_ENOUGH = s.compare("model", _COUNT, ">=", "minimum_requests")
-_SAMPLE = t.value(_COUNT, t.COUNT, "{} requests in 30m")
+_LOSING = "model:vllm_specdec_losing_requests:ratio_rate30m"
 
 
 def groups() -> Iterator[Group]:
@@ -57,17 +53,17 @@ def _records() -> Iterator[Record]:
         f"sum by ({s.MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
         why="Requests with drafts, by outcome.",
     )
-    yield Record(_COUNT, f"sum by ({s.MODEL}) (increase({_OUTCOMES}[30m]))", why="The sample of the shares.")
-    for series, outcome in ((_LOSING, "loses"), (_GAINING, "gains")):
-        yield Record(
-            series,
-            f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="{outcome}"}}) / (sum by ({s.MODEL}) ({_BY_OUTCOME}) > 0)',
-        )
+    yield Record(
+        _LOSING,
+        f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}}) / (sum by ({s.MODEL}) ({_BY_OUTCOME}) > 0)',
+    )
     yield from tap.records()
 
 
 def _lose() -> Alert:
     own = f"min by ({s.MODEL}) (last_over_time({_P10}[{s.LOOK_BACK}]))"
+    enough = f"1800 * sum by ({s.MODEL}) ({_BY_OUTCOME})"
+    of_model = f"{_BY_OUTCOME}{{MODEL}}"
     return Alert(
         name="RequestsLose",
         promise=Promise(
@@ -76,7 +72,7 @@ def _lose() -> Alert:
         subject="acceptance",
         expr=(
             f"{_LOSING} >= {_TENTH}\n"
-            f"and {_ENOUGH}\n"
+            f"and ({s.compare('model', enough, '>=', 'minimum_requests')})\n"
             f"unless {s.compare('model', own, '>=', 'poor_request_acceptance_ratio')}"
         ),
         hold="15m",
@@ -93,8 +89,12 @@ def _lose() -> Alert:
         dashboard="requests",
         value=t.this(t.PERCENT) + " lose",
         threshold=f"{_TENTH:.0%} of the requests",
-        sample=_SAMPLE,
-        context=t.value(_GAINING, t.PERCENT, "{} of the requests gain")
+        sample=t.value(f"1800 * sum({of_model})", t.COUNT, "{} requests in 30m"),
+        context=t.value(
+            f'sum({_BY_OUTCOME}{{outcome="gains",MODEL}}) / sum({of_model})',
+            t.PERCENT,
+            "{} of the requests gain",
+        )
         + t.value(
             "model:vllm_specdec_acceptance:ratio_rate30m", t.PERCENT, ", {} of all draft tokens are accepted"
         ),

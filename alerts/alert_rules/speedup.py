@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 VERDICT = "model:vllm_specdec_verdict:info"
 #: The same where there are enough drafts to judge by.
 CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
-#: The same of each method of a model that has several, as in an A/B test.
-METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
+#: The threshold of the probability from which on a loss counts as one.
+PROBABLE = "probable_loss_probability"
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
+_PLAIN_STEP = "model:vllm_specdec_plain_step_seconds:avg"
 #: The speedup of each engine that is unknown, but in all probability a loss.
 _PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
@@ -68,27 +69,20 @@ def records() -> Iterator[Record]:
 
 def _of_each_engine() -> Iterator[Record]:
     look = s.LOOK_BACK
-    for term in ("fixed", "per_request"):
-        learned = (
-            f'sum without (term) (last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}]))'
-        )
-        off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
-        yield Record(
-            f"model:vllm_specdec_plain_step_{term}_seconds:avg",
-            f"avg by ({s.MODEL}) ({learned} and ignoring (state) ({off}))",
-            why="The learned time of a step on replicas of the model without speculation."
-            if term == "fixed"
-            else "",
-        )
+    off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
+    yield Record(
+        _PLAIN_STEP,
+        f"avg by ({s.MODEL}, term) (last_over_time(vllm_specdec_step_fit_seconds[{look}]) and ignoring (state, term) ({off}))",
+        why="The learned time of a step on replicas of the model without speculation: fixed, and per request.",
+    )
 
     def last(name: str) -> str:
         return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
 
     covered = last("coverage_ratio")
     plain = (
-        f"({last('mean_batch_size')} * on ({s.MODEL}) group_left () "
-        f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({s.MODEL}) group_left () "
-        "model:vllm_specdec_plain_step_fixed_seconds:avg)"
+        f'({last("mean_batch_size")} * on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="per_request"}}'
+        f' + on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="fixed"}})'
     )
     yield Record(
         _REPLICA,
@@ -102,8 +96,8 @@ def _of_each_engine() -> Iterator[Record]:
         _PROBABLE,
         f"exp(avg without (bound) (ln(last_over_time(vllm_specdec_speedup_interval[{look}]))))\n"
         f"and ignoring (verdict) ({_UNKNOWN})\n"
-        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({s.MODEL}) group_left () "
-        f"{s.threshold('probable_loss_probability')})",
+        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({s.TARGET}) group_left () "
+        f"{s.threshold_of_targets(PROBABLE)})",
         why="The middle of an interval that includes 1, where speculation loses in all probability.",
     )
     yield Record(
@@ -292,12 +286,13 @@ def _by_method(speedup: str) -> Iterator[Record]:
     yield Record(
         by_method,
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
+        why="Of each method of a model that has several, as in an A/B test, while it has enough drafts.",
     )
     judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
-    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")
     yield Record(
         s.JUDGED_SPEEDUP,
-        f"{METHOD_SPEEDUP}\nor ({CERTAIN_SPEEDUP} unless on ({s.MODEL}) {METHOD_SPEEDUP})",
+        f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
+        f"or ({CERTAIN_SPEEDUP} unless on ({s.MODEL}) {by_method})",
         why="What is judged: each method of a model that has several, else the model; only while there are enough drafts.",
     )
     yield Record(

@@ -217,8 +217,10 @@ def speedups() -> dict[str, Values]:
     of_models = {
         **{f"{name}:rate5m": values for name, values in sums.items()},
         **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")},
-        "plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
-        "plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
+        "plain_step_seconds:avg": {
+            _key(LLAMA_1, MODEL, term=term): seconds
+            for term, seconds in zip(("fixed", "per_request"), PLAIN_STEP, strict=True)
+        },
         "measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
         "certain_speedup:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
@@ -270,21 +272,16 @@ def requests() -> dict[str, Values]:
             lost = sum(n for why, n in phase.unobserved.items() if why not in ("aborted", "refused"))
             tapped[_key(labels, ("cluster", "namespace", "job", "instance", "model_name"))] = 1.0
             unobserved[tap], text_requests[tap] = 30 * lost, 30 * (lost + seen)
-    shares = {
-        one: {
-            _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
-            for key, number in outcomes.items()
-            if ("outcome", one) in key
-        }
-        for one in (Outcome.LOSES, Outcome.GAINS)
+    losing = {
+        _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
+        for key, number in outcomes.items()
+        if ("outcome", Outcome.LOSES) in key
     }
     return {
         f"model:{NAME}_request_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
-        f"model:{NAME}_request_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
         f"instance:{NAME}_tap:info": tapped,
         f"instance:{NAME}_tap:last6h": tapped,
-        f"model:{NAME}_losing_requests:ratio_rate30m": shares[Outcome.LOSES],
-        f"model:{NAME}_gaining_requests:ratio_rate30m": shares[Outcome.GAINS],
+        f"model:{NAME}_losing_requests:ratio_rate30m": losing,
         f"instance:{NAME}_tap_unobserved:increase30m": unobserved,
         f"instance:{NAME}_tap_text_requests:increase30m": text_requests,
     }

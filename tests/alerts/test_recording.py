@@ -28,7 +28,7 @@ DECIDING = (
 VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
 BY_HAND = {
-    *(f"method:vllm_specdec_certain_{ratio}:ratio_rate5m" for ratio in ("acceptance", "speedup")),
+    "method:vllm_specdec_certain_acceptance:ratio_rate5m",
     "engine:vllm_specdec_method:info",
     "engine:vllm_specdec_probable_loss:last3m",
     "model:vllm_specdec_known_speedup:last1d",
@@ -41,7 +41,7 @@ BY_HAND = {
     *(
         rule["record"]
         for group in read_bundle().groups
-        if group["name"] == "vllm-specdec.boards"
+        if group["name"].startswith("vllm-specdec.boards")
         for rule in group["rules"]
     ),
 }

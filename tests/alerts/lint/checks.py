@@ -26,12 +26,8 @@ _LEAST_RANGE = 240.0
 _PAGING = ("monitoring", "payoff", "errors")
 #: Alerts without `for`: one always fires, the other while two alerts do that wait themselves.
 _AT_ONCE = (f"{PREFIX}Watchdog", f"{PREFIX}Disable")
-#: Recorded for what is federated of each pod, for panels and for the queries of runbooks.
+#: Recorded for panels and for the queries of runbooks.
 _FOR_DASHBOARDS = (
-    "instance:vllm_specdec_drafts:rate5m",
-    "instance:vllm_specdec_acceptance:ratio_rate5m",
-    "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
-    "model:vllm_specdec_coverage:ratio_rate5m",
     "model:vllm_specdec_verdict:info",
     "model:vllm_specdec_drafts:rate1d",
     "model:vllm_specdec_accepted_tokens:rate1d",
