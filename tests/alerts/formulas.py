@@ -242,7 +242,7 @@ def objective() -> dict[str, Values]:
     losing, judged = (known[f"model:{NAME}_{name}_drafts:rate5m"] for name in ("losing", "judged"))
     share = {key: losing[key] / judged[key] for key in judged}
     return {
-        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d", "30d")},
+        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d")},
         f"model:{NAME}_worth_it_error_budget:remaining30d": {k: 1 - v / 0.05 for k, v in share.items()},
         # These are divided by the number of their samples below.
         f"model:{NAME}_losing_drafts:sum1h": losing,
