@@ -61,10 +61,11 @@ def _collapsed() -> Alert:
         subject="acceptance",
         expr=(
             f"{s.JUDGED_ACCEPTANCE} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
+            f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
             f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () {s.threshold('beneficial_speedup')})"
         ),
-        hold="13m",
-        keep="1h",
+        hold="5m",
+        keep="10m",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
         description=t.WHO["model"]
         + t.BY_METHOD
@@ -78,5 +79,6 @@ def _collapsed() -> Alert:
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
         sample=t.drafts("5m"),
-        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe.",
+        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe. Kept for 10 minutes only: "
+        "a run of ten minutes is over before Alertmanager sends the ticket, so that it is not sent.",
     )

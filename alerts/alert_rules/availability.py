@@ -26,8 +26,8 @@ def _flaps(up: str, times: int) -> str:
     return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
 
 
-#: How many exporters a namespace had when last scraped, within a day.
-_HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
+#: How many exporters a namespace had when last scraped, within a time.
+_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
 
 _WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one-exporter-down-does-not-page")
 
@@ -103,17 +103,18 @@ def _lost() -> tuple[Alert, ...]:
     return (
         _lost_because(
             "down",
-            f"(sum by ({s.NAMESPACE}) ({s.UP}) == 0\n"
-            f"or max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5)\n"
+            f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
+            f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
+            f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5))\n"
             f"and on ({s.NAMESPACE}) {s.SPECULATIVE}",
             "5m",
             "No exporter of a namespace answers, though its vLLM serves.",
             f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
             "there: harm by speculation is not detected.",
             _RESTART,
-            "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
-            "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
-            "and again answers now and then.",
+            "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
+            "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+            "nobody. Without them, ExporterDown is a ticket.",
             context=t.first(f"up{{{s.EXPORTER_JOB},NAMESPACE}} == 0", 'label "instance"', "for example {}"),
         ),
         _lost_because(
@@ -125,28 +126,28 @@ def _lost() -> tuple[Alert, ...]:
             f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
             "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
             "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
-            "One failure is one page: this one silences those of the namespaces.",
+            "Page: one failure is one page, and Alertmanager hides those of the namespaces.",
         ),
         _lost_because(
             "absent",
-            f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}",
+            f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
             "10m",
             "The exporters of a namespace are gone, but its vLLM still speculates.",
-            f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but the exporters of the last "
-            "day are no longer scrape targets.",
+            f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
+            "which were scrape targets within the last week, are not any more.",
             restore,
-            "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
+            "Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
         ),
         _lost_because(
             "absent",
-            f"{_HAD}\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
+            f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
             "1h",
             "The exporters of a namespace are no longer scraped.",
             "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
             "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
             "has another name.",
             restore,
-            "Without vLLM's own series the reason is unknown: a ticket.",
+            "Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
             "warning",
         ),
         _lost_because(
@@ -154,12 +155,16 @@ def _lost() -> tuple[Alert, ...]:
             f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
             "10m",
             "No exporter of a namespace can read its vLLM.",
-            f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
-            "refused connection: harm by speculation is not detected there.",
+            f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
+            "refused connections: harm by speculation is not detected there.",
             _LOOK,
-            "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
-            "servers of a namespace fail so, there may be nothing to watch. Other failures page, and polls that hang.",
-            context=t.first("vllm_specdec_up{NAMESPACE}", 'label "instance"', "for example {}"),
+            "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
+            "address a service scaled to zero: if all servers of a namespace fail so, there may be nothing to watch.",
+            context=t.first(
+                f"{_READS}{{NAMESPACE}} == 0 unless {_REFUSED}{{NAMESPACE}}",
+                'label "instance"',
+                "for example the exporter {}",
+            ),
         ),
     )
 

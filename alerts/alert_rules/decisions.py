@@ -40,7 +40,8 @@ def group() -> Group:
 
 
 #: What the rule compared, each with its value, and then with its threshold; only what is too low.
-_FAILED = f"{s.DECISIVE}{{MODEL}} and on (measure) {s.DECISIVE}{{MODEL}} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
+_LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
+_FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
 _ENDS = f"unless on ({s.MODEL}) {s.KNOWN_TO_PAY}"
@@ -56,6 +57,7 @@ def _firing(more: str = "") -> str:
 
 
 def _disable_ticket() -> Alert:
+    firing = _firing(', action="disable"')
     return Alert(
         name="Disable",
         promise=Promise(
@@ -65,14 +67,16 @@ def _disable_ticket() -> Alert:
         ),
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1\n  or last_over_time({s.DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
-            f"{_ENDS}\nunless on ({s.MODEL}) {s.UNDECIDED}"
+            f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
+            f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
+            f"  and {firing}\n"
+            f"  {_ENDS}\n  unless on ({s.MODEL}) {s.UNDECIDED})"
         ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} has been below its threshold for disabling: the lowest is at {t.this(t.PERCENT)} "
-            "of it."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
+            f"it since: the lowest is at {t.this(t.PERCENT)} of its threshold, by the last 5 minutes with enough drafts."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
@@ -80,21 +84,20 @@ def _disable_ticket() -> Alert:
         sample=t.drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
-            "Below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by which it may pay. A dead "
-            "band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is too thin to "
-            "judge, the decision stands for an hour."
+            "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
+            "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
+            "judge, for an hour. What held at this time yesterday for a quarter of an hour, as every night, is not told again."
         ),
     )
 
 
 def _measure() -> Alert:
     low, high = (
-        f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
-        for bound in ("low", "high")
+        f'{which}(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
+        for which, bound in (("min", "low"), ("max", "high"))
     )
-    loss = f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{s.LOOK_BACK}]))"
-    values = {"speedup": f"{_GUESS}{{MODEL}}", "from": low, "to": high, "probability_of_a_loss": loss}
-    guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER)
+    values = {"lowest_estimate": f"{_GUESS}{{MODEL}}", "lowest_end": low, "highest_end": high}
+    guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": ")
     return Alert(
         name="Disable",
         subject="decision",
@@ -108,8 +111,8 @@ def _measure() -> Alert:
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
-            f"For 15 minutes {t.WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
-            f"that it may pay, and is not certain: {guess}"
+            f"For 15 minutes within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule. By the "
+            f"estimates of its speedup it may pay, and none is certain{guess}."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
@@ -119,8 +122,9 @@ def _measure() -> Alert:
         threshold=_LIMITS,
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "A guess does not silence the published rule, and the published rule alone does not act against a guess. It stands for three "
-            "hours after acceptance was last too low. What was told within the last six days, as every night, is not told again."
+            "Ticket, action=measure: a guess does not silence the published rule, and the published rule alone does not act against a "
+            "guess. It stands for three hours after acceptance was last too low, ends after 12 hours, and is not told again within six "
+            "days: measuring is asked for once."
         ),
     )
 
@@ -145,8 +149,8 @@ def _disable_while_paged(disable: Alert) -> Alert:
         action=disable.action,
         labels=disable.labels,
         why=(
-            "For programs: while Harmful pages it silences the ticket above, because one fault is one notification. Of severity none, "
-            "so it goes to no person."
+            "For programs, action=disable: while Harmful pages, Alertmanager hides the ticket above, because one fault is one "
+            "notification. Of severity none, so it goes to no person."
         ),
     )
 
@@ -283,7 +287,7 @@ def _near_break_even() -> Alert:
             f"and {s.ENOUGH_30M}\n"
             f"and {s.compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
             f"{s.UNLESS_IT_PAYS}\n"
-            "unless model:vllm_specdec_measured_speedup:min"
+            f'unless on ({s.MODEL}) model:vllm_specdec_basis:engines{{basis="measured"}}'
         ),
         hold="30m",
         keep="30m",

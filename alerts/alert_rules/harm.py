@@ -21,6 +21,9 @@ _SAME_YARDSTICK = (
 _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
 #: The threshold of the latency over that of the baseline.
 WIDENED = "widened_latency_ratio"
+_PAGED_LATELY = "method:vllm_specdec_paged_lately:bool"
+_HELD = "method:vllm_specdec_held_speedup:last1h"
+_FIRING = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 
@@ -46,7 +49,7 @@ def _causes() -> Record:
         ),
         "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {s.threshold('squeezed_kv_cache_usage_ratio')})",
         "share_of_the_requests_that_end_in_an_error": f"({failed} > {s.threshold('failed_request_ratio')})",
-        "time_to_first_token_over_the_baseline's": ttft,
+        "time_to_first_token,_of_the_baseline's": ttft,
     }
     return Record(
         _CAUSE,
@@ -56,26 +59,26 @@ def _causes() -> Record:
 
 
 #: What the speedup rests on, and likely causes.
-_KNOWN_BY = "engines by the basis of their speedup: " + t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT)
+_KNOWN_BY = t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT, "engines by the basis of their speedup: ")
 _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
-    firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
         f"{s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
-        f"or last_over_time({s.JUDGED_SPEEDUP}[1h]) < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])\n"
-        f"and on ({s.MODEL}, method) {firing}\n"
-        f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}",
+        f"  and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"  unless on ({s.MODEL}, method) {_PAGED_LATELY}\n"
+        f"or {_HELD} < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])",
         "severe_speedup",
         "5m",
         "10m",
-        "Users get tokens far slower than without speculation: this pages. A speedup counts "
-        "if its whole interval is below 1, or a loss is at least as probable as probable_loss_probability: of twenty such "
-        "pages, at most one is wrong. While traffic is too thin to judge, a page stays for an hour, so "
-        "that one fault is one page.",
+        "Speculation makes users wait far longer than without it.",
+        "5 minutes; while traffic is thin, when it could last be judged",
+        "Page: users get tokens far slower than without speculation, by severe_speedup. The exporter gives a speedup only if "
+        "its whole interval is below or above 1, or a loss is at least as probable as probable_loss_probability. While "
+        "traffic is too thin to judge, a page stays for an hour, so that one fault is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
@@ -84,21 +87,51 @@ def groups() -> tuple[Group, ...]:
         f"and ({s.compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
         f"and ({half_hour} offset 12m)\n"
         f"and ({s.compare('model', s.SPEEDUP, '<', 'harmful_speedup')})\n"
-        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {firing}",
+        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",
         "1h",
-        "Over half an hour, for 15 minutes, and only while it loses: an idle server raises no ticket. Nor does what pages "
-        "already. 12 of the 15 minutes are in the data, so that they count while it pages: soon after a page gives way to a smaller loss "
-        "there is a ticket, and none after a gain.",
+        "Speculation has made users wait longer than without it for half an hour.",
+        "30 minutes",
+        "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and only while it loses. None begins while the page "
+        "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are in the data, so that they count while it pages: "
+        "soon after a page gives way to a smaller loss there is a ticket, and none after a gain.",
     )
     return (
-        Group("vllm-specdec.harm", (page,)),
+        Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
         Group("vllm-specdec.payoff", (_causes(), ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
     )
 
 
-def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, why: str) -> Alert:
+def _paged_lately() -> Record:
+    lasts = f"max_over_time({s.JUDGED_SPEEDUP}[15m]) >= on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}"
+    return Record(
+        _PAGED_LATELY,
+        f"group by ({s.MODEL}, method) (\n"
+        f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
+        f"  and on ({s.MODEL}, method) ({lasts})\n)",
+        why="It paged within four hours and does not now: then it pages again only after a loss of a quarter of an hour, so that runs "
+        "of ten minutes page once.",
+    )
+
+
+def _held() -> Record:
+    off = "model:vllm_specdec_generation_tokens:rate5m > 0 unless model:vllm_specdec_drafts:rate5m > 0"
+    return Record(
+        _HELD,
+        f"last_over_time({s.JUDGED_SPEEDUP}[1h])\n"
+        f"and on ({s.MODEL}, method) {_FIRING}\n"
+        f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
+        f"and on ({s.MODEL}) model:vllm_specdec_generation_tokens:rate5m\n"
+        f"unless on ({s.MODEL}) ({off})",
+        why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
+        "tokens, or no engines.",
+    )
+
+
+def _harmful(
+    severity: Severity, expr: str, limit: str, hold: str, keep: str, summary: str, over: str, why: str
+) -> Alert:
     return Alert(
         name="Harmful",
         severity=severity,
@@ -106,9 +139,9 @@ def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, wh
         expr=expr,
         hold=hold,
         keep=keep,
-        summary="Speculation makes users wait longer than without it.",
+        summary=summary,
         description=(
-            f"{t.WHO['model']}{t.BY_METHOD if severity == 'critical' else ''} generates at {t.this(t.TIMES)} the speed that it would have without speculation."
+            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over {over}."
         ),
         action=_DISABLE,
         value=t.this(t.TIMES),

@@ -12,7 +12,10 @@ _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
 #: What is poor, by the label `measure`: the series and the threshold of each.
 _POOR = "model:vllm_specdec_poor_acceptance:ratio"
 _MEASURES = {
-    "mean_acceptance_length": (f"{s.LENGTH}:ratio_rate30m", "poor_mean_acceptance_length"),
+    "mean_acceptance_length": (
+        "1 + model:vllm_specdec_accepted_tokens:rate30m / (model:vllm_specdec_drafts:rate30m > 0)",
+        "poor_mean_acceptance_length",
+    ),
     "acceptance_rate": (f"{s.ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
     "acceptance_at_position_0": (_FIRST, "poor_position_0_acceptance_ratio"),
     "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
@@ -136,11 +139,12 @@ def _dropped() -> Alert:
         expr=(
             f"{now} and {_FELL}\n"
             f"and {s.ENOUGH_5M}\n"
+            f"and {s.ENOUGH_30M}\n"
             f"and {s.enough('model', '1h', offset='10m')}\n"
             f"unless {s.k_changed('70m')}"
         ),
-        hold="13m",
-        keep="1h",
+        hold="5m",
+        keep="5m",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
             f"The mean acceptance length of {t.WHO['model']} fell to {t.this(t.NUMBER)} within minutes: more than three "
@@ -159,7 +163,8 @@ def _dropped() -> Alert:
         ),
         sample=t.drafts("5m"),
         labels={"against": "hour"},
-        why="Silent after a change of K, if a schedule drafts less, and for a run of ten minutes, which is over before anybody reads of it.",
+        why="Silent after a change of K and if a schedule drafts less. Kept for 5 minutes only: a run of ten minutes is over before "
+        "Alertmanager sends the ticket, so that it is not sent.",
     )
 
 

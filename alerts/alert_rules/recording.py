@@ -24,7 +24,7 @@ RATES = {
 }
 #: The same of windows that are computed from rates of half an hour, and how many of those they have.
 LONG_RATES = {"6h": 12, "1d": 48}
-LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
+LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts",)}
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -136,7 +136,10 @@ def _ratios(window: str) -> Iterator[Record]:
     accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
     if window not in LONG_RATES:
         yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
-    yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
+    if window == "1d":
+        accepted = f"sum_over_time(model:vllm_specdec_accepted_tokens:rate30m[1d:30m]) / {LONG_RATES['1d']}"
+    if window != "30m":
+        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "30m":
         position = rate("accepted_tokens_per_position")
         # SGLang's engines count no positions, so their drafts do not count here.

@@ -10,6 +10,7 @@ from .rule import Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DRAFTS = "model:vllm_specdec_drafts:rate5m"
 #: What is known of a model, by the label `verdict`.
 VERDICT = "model:vllm_specdec_verdict:info"
 #: The same where there are enough drafts to judge by.
@@ -18,6 +19,7 @@ CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
 PROBABLE = "probable_loss_probability"
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
+_REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
 _PLAIN_STEP = "model:vllm_specdec_plain_step_seconds:avg"
 #: The speedup of each engine that is unknown, but in all probability a loss.
@@ -51,11 +53,16 @@ def records() -> Iterator[Record]:
         (s.ENOUGH_30M, "30m", "advice_minimum_drafts"),
         (s.ENOUGH_1H, "1h", "comparison_minimum_drafts"),
     ):
+        lasting = (
+            f"\n  and avg_over_time(({_DRAFTS} > bool 0)[30m:1m]) > 2 / 3"
+            f"\n  and last_over_time({_DRAFTS}[15m] offset 15m)\n"
+        )
         yield Record(
             name,
-            f"group by ({s.MODEL}) ({s.enough('model', window, limit)})",
-            why="Conditions that several rules share: 1 where they hold, absent where not."
-            if window == "5m"
+            f"group by ({s.MODEL}) ({s.enough('model', window, limit)}{lasting if window == '30m' else ''})",
+            why="Enough drafts to judge by. In half an hour only if there were drafts in two thirds of it: a benchmark of ten "
+            "minutes, or a minute of traffic in an hour, is over before anybody could act."
+            if window == "30m"
             else "",
         )
     yield from _of_each_engine()
@@ -85,12 +92,19 @@ def _of_each_engine() -> Iterator[Record]:
         f' + on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="fixed"}})'
     )
     yield Record(
-        _REPLICA,
+        _REPLICA_ESTIMATE,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
         f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
         why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
         "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
+    )
+    error = f"last_over_time(vllm_specdec_step_fit_error_ratio[{look}]) and ignoring (state) ({off})"
+    yield Record(
+        _REPLICA,
+        f"{_REPLICA_ESTIMATE} and abs(ln({_REPLICA_ESTIMATE}))\n"
+        f"> on ({s.MODEL}) group_left () ln(1 + max by ({s.MODEL}) ({error}))",
+        why="The same where its interval, which is the error of the replicas' learned line, leaves out 1.",
     )
     yield Record(
         _PROBABLE,
@@ -161,8 +175,8 @@ def _guesses() -> Iterator[Record]:
         f"  ({_ANY_MEASURED} or max without (basis, window) ({estimated})) and ignoring (verdict) ({_UNKNOWN})\n"
         f"  or {_OBSERVED} or {_MODELLED}\n"
         f") unless {_REPLICA})",
-        why="A guess: an estimate that is neither measured nor calibrated, whatever its interval, or any speedup whose interval "
-        "includes 1. It disables nothing and does not silence the published rule.",
+        why="A guess: the lowest estimate that is neither measured nor calibrated, whatever its interval, or of a speedup whose "
+        "interval includes 1. A guess that it pays turns Disable into a ticket that asks to measure; it never silences it.",
     )
     yield Record(
         s.PROVEN_SPEEDUP,
@@ -175,7 +189,6 @@ def _guesses() -> Iterator[Record]:
         f"(last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
         why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
     )
-    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({s.MODEL}) ({_MEASURED})")
 
 
 def _verdict() -> Iterator[Record]:
@@ -200,26 +213,26 @@ def _verdict() -> Iterator[Record]:
         speedup=s.threshold("harmful_speedup"),
     )
     yield Record(s.DECISIVE_LIMIT, limits)
-    for name, which in ((s.PUBLISHED_RULE, '{measure!="speedup"}'), (s.DISABLE_RULE, "")):
-        yield Record(
-            name,
-            f"min by ({s.MODEL}) ({s.DECISIVE}{which} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT})",
-            why="The smallest of these over its threshold. Below 1, speculation should be off."
-            if which
-            else "",
-        )
+    published = f'{s.DECISIVE}{{measure!="speedup"}} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT}'
+    yield Record(
+        s.PUBLISHED_RULE,
+        f"min by ({s.MODEL}) ({published})",
+        why="Below 1, speculation should be off by the published rule: by default, a mean acceptance length below 1.2 or an "
+        "acceptance below 0.50, for draft models.",
+    )
     benefit, harm = s.threshold("beneficial_speedup"), s.threshold("harmful_speedup")
+    day = f"model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.PROVEN_SPEEDUP}[1d])"
     known = (
-        f"({s.SPEEDUP} unless {_GUESSED})\n  or last_over_time({s.PROVEN_SPEEDUP}[1h])\n"
-        f"  or (model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.PROVEN_SPEEDUP}[1d]))"
+        f"({s.SPEEDUP} unless {_GUESSED})\n"
+        f"  or ((last_over_time({s.PROVEN_SPEEDUP}[1h]) or ({day})) unless {s.ENOUGH_5M})"
     )
     yield Record(
         s.KNOWN_TO_PAY,
         f"group by ({s.MODEL}) (\n  ({known}) >= {benefit}\n"
         f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
-        f"  or (model:vllm_specdec_measured_speedup:min >= {harm} and {s.SPEEDUP} >= {harm})\n)",
-        why="Measured not to lose; or measured or calibrated to be beneficial now or, where traffic is too thin to tell, "
-        "over the last day.",
+        f"  or (min by ({s.MODEL}) ({_MEASURED}) >= {harm} and {s.SPEEDUP} >= {harm})\n)",
+        why="Measured not to lose; or beneficial by more than a guess now or, while traffic is too thin to tell, over the last "
+        "hour or day.",
     )
     yield Record(
         s.UNDECIDED,
@@ -228,6 +241,12 @@ def _verdict() -> Iterator[Record]:
         f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
         why="Nothing better than a guess is known now or, where traffic is too thin to tell, within the last day, and by "
         "it speculation may pay.",
+    )
+    yield Record(
+        s.DISABLE_RULE,
+        f"min by ({s.MODEL}) ({s.DECISIVE} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT})\n"
+        f"unless {s.KNOWN_TO_PAY}\nunless {s.UNDECIDED}",
+        why="Below 1, speculation should be off: by the published rule or by the speedup, and nothing says that it pays.",
     )
     yield Record(
         s.TO_BE_MEASURED,
@@ -293,7 +312,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
         s.JUDGED_SPEEDUP,
         f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
         f"or ({CERTAIN_SPEEDUP} unless on ({s.MODEL}) {by_method})",
-        why="What is judged: each method of a model that has several, else the model; only while there are enough drafts.",
+        why="What is judged: each method of a model that has several; else, and while none of them has enough drafts, the model.",
     )
     yield Record(
         s.JUDGED_ACCEPTANCE,

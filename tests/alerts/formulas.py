@@ -221,7 +221,6 @@ def speedups() -> dict[str, Values]:
             _key(LLAMA_1, MODEL, term=term): seconds
             for term, seconds in zip(("fixed", "per_request"), PLAIN_STEP, strict=True)
         },
-        "measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
         "certain_speedup:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
         "proven_speedup:ratio_rate5m": {k: value for k, value in certain.items() if k not in guessed},
@@ -232,6 +231,9 @@ def speedups() -> dict[str, Values]:
     return {
         "engine:vllm_specdec_speedup:last3m": _by("engine", lambda group: group[0].speedup, JUDGED),
         "engine:vllm_specdec_replica_speedup:last3m": _by("engine", lambda group: group[0].speedup, replicas),
+        "engine:vllm_specdec_replica_estimate:last3m": _by(
+            "engine", lambda group: group[0].speedup, replicas
+        ),
         **{f"model:{NAME}_{name}": values for name, values in of_models.items()},
     }
 

@@ -30,7 +30,6 @@ _AT_ONCE = (f"{PREFIX}Watchdog", f"{PREFIX}Disable")
 _FOR_DASHBOARDS = (
     "model:vllm_specdec_verdict:info",
     "model:vllm_specdec_drafts:rate1d",
-    "model:vllm_specdec_accepted_tokens:rate1d",
 )
 #: Functions and words that the templates of Prometheus, Thanos, Mimir and vmalert share.
 _TEMPLATE_WORDS = frozenset(
