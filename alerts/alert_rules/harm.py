@@ -116,14 +116,13 @@ def _paged_lately() -> Record:
 
 
 def _held() -> Record:
-    off = "model:vllm_specdec_generation_tokens:rate5m > 0 unless model:vllm_specdec_drafts:rate5m > 0"
     return Record(
         _HELD,
         f"last_over_time({s.JUDGED_SPEEDUP}[1h])\n"
         f"and on ({s.MODEL}, method) {_FIRING}\n"
         f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
         f"and on ({s.MODEL}) model:vllm_specdec_generation_tokens:rate5m\n"
-        f"unless on ({s.MODEL}) ({off})",
+        f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
         why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
         "tokens, or no engines.",
     )

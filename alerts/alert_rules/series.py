@@ -100,6 +100,8 @@ def labelled(name: str, **series: str) -> str:
 ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
     f"model:vllm_specdec_has_enough_drafts:bool{window}" for window in ("5m", "30m", "1h")
 )
+#: Tokens without a draft: speculation has been switched off.
+UNDRAFTED = "model:vllm_specdec_generation_tokens:rate5m > 0 unless model:vllm_specdec_drafts:rate5m > 0"
 #: What says whether speculation should be off, by the label `measure`: values, and their limits.
 DECISIVE, DECISIVE_LIMIT = (f"model:vllm_specdec_decisive:{what}" for what in ("value", "threshold"))
 #: The smallest of those values over their limits: of the published rule, and of all. Below 1 it should be off.

@@ -178,6 +178,21 @@ def test_replicas_without_speculation_decide_no_measurement_that_is_open(
     _verify(tmp_path, world, speedup)
 
 
+@pytest.mark.parametrize(("error", "speedup"), [(0.3, 1.5), (0.1, 0.8)])
+def test_a_replica_counts_where_the_error_of_its_line_leaves_out_1(
+    error: float, speedup: float, tmp_path: Path
+) -> None:
+    """Else the next basis decides, as if there were no replica."""
+    world = World()
+    # For 2 tokens a step with drafts takes 2.5 times as long as a plain one: 0.8.
+    world.engine(
+        Phase(20, acceptance=(0.6, 0.4), speedup=1.5, basis="calibrated", step_seconds=0.07, running=8)
+    )
+    other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=error)
+    world.engine(other, instance="10.0.0.2:9850")
+    _recorded(tmp_path, world, 18, speedup__ratio_rate5m=speedup)
+
+
 @pytest.mark.parametrize(
     ("lives", "verdict"),
     [
