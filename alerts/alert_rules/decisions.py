@@ -70,8 +70,7 @@ def _disable_ticket() -> Alert:
             f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
-            f"  {_ENDS}\n  unless on ({s.MODEL}) {s.UNDECIDED}\n"
-            f"  unless on ({s.MODEL}) ({s.UNDRAFTED}))"
+            f"  unless on ({s.MODEL}) ({s.KNOWN_TO_PAY} or {s.UNDECIDED} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",

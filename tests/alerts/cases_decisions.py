@@ -25,6 +25,7 @@ REJECTED = Phase(30, acceptance=(0.6, 0.4, 0.2), speedup=1.1, basis="calibrated"
 NEARLY_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.33))
 MORE_THAN_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.4))
 
+DAY = 24 * 60
 DISABLE = "warning model action=disable recommended_k=0"
 #: The same while a page says it to people.
 TO_PROGRAMS = DISABLE.replace("warning", "none")
@@ -254,7 +255,6 @@ REENABLE_NEVER: Worlds = {
 
 # --- another K, another method
 
-DAY = 24 * 60
 RAISE = Phase(DAY + 60, acceptance=(0.95, 0.9, 0.85), action="increase_k", recommended_k=4)
 LOWER = Phase(DAY + 60, acceptance=(0.7, 0.3, 0.05), speedup=1.1, action="decrease_k", recommended_k=2)
 SWITCH = Phase(90, acceptance=(0.6, 0.3, 0.1), speedup=1.05, action="switch_method", recommended_k=2)
