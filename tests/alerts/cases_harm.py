@@ -127,8 +127,8 @@ HARMFUL_CASES: Table = {
         {52: "", 55: "", 60: ""},
     ),
     "a-measurement-pages-whatever-the-drafter": (
-        engines((Phase(30, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
-        {12: "", 26: "critical model"},
+        engines((Phase(30), Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED))),
+        {42: "critical model"},
     ),
 }
 HARMFUL_NEVER: Worlds = {

@@ -33,6 +33,7 @@ BY_HAND = {
     "engine:vllm_specdec_probable_loss:last3m",
     "model:vllm_specdec_known_speedup:last1d",
     "model:vllm_specdec_restarts:count2h",
+    "method:vllm_specdec_held_speedup:last1h",
     # Conditions and verdict: in the cases of the alerts that they decide, and below.
     *(name for name in RECORDED if any(each in name for each in DECIDING)),
     VERDICT,
