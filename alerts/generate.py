@@ -11,6 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 import mixin
 from alert_rules import (
     activity,
@@ -30,14 +32,13 @@ from generated import bring_up_to_date
 HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
+#: What a person reads of each rule in a history of the tests, which hold it.
+RENDERED = HERE.parent / "tests" / "alerts" / "texts.yml"
 CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
 FILES = {
-    "recording.yml": (
-        "What alerts, panels and overviews of many clusters are computed from.",
-        tuple(recording.groups()),
-    ),
+    "recording.yml": (recording.ABOUT, tuple(recording.groups())),
     "availability.yml": (
         "Does monitoring of speculation work?",
         availability.groups(),
@@ -86,7 +87,8 @@ def main() -> int:
     )
     texts = {args.out / name: document(about, groups, names) for name, (about, groups) in FILES.items()}
     if args.out == RULES:
-        texts[CATALOGUE] = catalogue(FILES.values())
+        rendered = yaml.safe_load(RENDERED.read_text("utf-8"))
+        texts[CATALOGUE] = catalogue(FILES.values(), rendered)
     if args.alertmanager:
         texts[args.alertmanager] = names.alertmanager(ALERTMANAGER.read_text("utf-8"))
     return bring_up_to_date(texts, check=args.check)

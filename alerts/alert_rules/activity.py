@@ -37,8 +37,7 @@ def _bypassed() -> Alert:
         summary="Speculation is configured, but nothing is drafted.",
         description=(
             t.WHO["engine"]
-            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: "
-            "a draft model uses memory without any gain."
+            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: speculation gains nothing."
         ),
         action=(
             "Check vLLM's arguments: has a deployment lost --speculative-config? Then run vllm-specdec-exporter check against the "

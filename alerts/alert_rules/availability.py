@@ -115,7 +115,11 @@ def _lost() -> tuple[Alert, ...]:
             "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
             "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
             "nobody. Without them, ExporterDown is a ticket.",
-            context=t.first(f"up{{{s.EXPORTER_JOB},NAMESPACE}} == 0", 'label "instance"', "for example {}"),
+            context=t.first(
+                f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
+                'label "instance"',
+                "for example the exporter {}",
+            ),
         ),
         _lost_because(
             "cluster",

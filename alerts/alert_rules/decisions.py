@@ -44,7 +44,7 @@ _LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
 _FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
-_ENDS = f"unless on ({s.MODEL}) {s.KNOWN_TO_PAY}"
+_ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
 def _disable() -> tuple[Alert, Alert, Alert]:
@@ -70,13 +70,13 @@ def _disable_ticket() -> Alert:
             f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
-            f"  unless on ({s.MODEL}) ({s.KNOWN_TO_PAY} or {s.UNDECIDED} or ({s.UNDRAFTED})))"
+            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
             f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
-            f"it since: the lowest is at {t.this(t.PERCENT)} of its threshold, by the last 5 minutes with enough drafts."
+            f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
@@ -104,7 +104,7 @@ def _measure() -> Alert:
         expr=(
             f"({s.TO_BE_MEASURED}\n  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
-            + f" and on ({s.MODEL}) {s.UNDECIDED})\n{_ENDS}\n"
+            + f" and on ({s.MODEL}) {s.MAY_PAY})\n{_ENDS}\n"
             f'unless on ({s.MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
         ),

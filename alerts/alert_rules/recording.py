@@ -13,6 +13,13 @@ from .rule import Group, Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+#: The words that the names of records use.
+ABOUT = (
+    "What alerts, panels and overviews of many clusters are computed from. A series that ends in :bool is 1 or absent. "
+    "A guess is an estimate that is neither measured nor calibrated, or whose interval includes 1. Judged is what has a known "
+    "speedup and enough drafts. By default severe_speedup is 0.9, harmful_speedup 1 and beneficial_speedup 1.2."
+)
+
 #: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
 MAX_GROUP_RULES = 20
 

@@ -108,8 +108,9 @@ DECISIVE, DECISIVE_LIMIT = (f"model:vllm_specdec_decisive:{what}" for what in ("
 PUBLISHED_RULE, DISABLE_RULE = (
     f"model:vllm_specdec_{which}_rule:ratio" for which in ("published", "disable")
 )
-#: It pays by more than a guess; by no more than a guess it may pay.
-KNOWN_TO_PAY, UNDECIDED = (f"model:vllm_specdec_is_{which}:bool" for which in ("known_to_pay", "undecided"))
+#: It is known that it pays or, by a measurement, that it does not lose; by no more than a guess it may pay.
+NOT_LOSING = "model:vllm_specdec_is_known_not_to_lose:bool"
+MAY_PAY = "model:vllm_specdec_may_pay_by_a_guess:bool"
 #: The published rule and a guess contradict each other.
 TO_BE_MEASURED = "model:vllm_specdec_is_to_be_measured:bool"
 #: The share of the engines with advice that are advised to do something, by the label `action`.
@@ -123,7 +124,7 @@ METHOD = "engine:vllm_specdec_method:info"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated, and its interval excludes 1, on every engine.
-PROVEN_SPEEDUP = "model:vllm_specdec_proven_speedup:ratio_rate5m"
+WITHOUT_GUESSES = "model:vllm_specdec_speedup_without_guesses:ratio_rate5m"
 #: Engines of a model that were started within two hours; absent if none was.
 RESTARTS = "model:vllm_specdec_restarts:count2h"
 #: Now or, where traffic is too thin for that, within the last hour, or else over the last day.

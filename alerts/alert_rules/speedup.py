@@ -14,7 +14,7 @@ _DRAFTS = "model:vllm_specdec_drafts:rate5m"
 #: What is known of a model, by the label `verdict`.
 VERDICT = "model:vllm_specdec_verdict:info"
 #: The same where there are enough drafts to judge by.
-CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
+_WITH_ENOUGH_DRAFTS = "model:vllm_specdec_speedup_of_enough_drafts:ratio_rate5m"
 #: The threshold of the probability from which on a loss counts as one.
 PROBABLE = "probable_loss_probability"
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
@@ -144,7 +144,7 @@ def _of_models() -> Iterator[Record]:
     )
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
-        CERTAIN_SPEEDUP,
+        _WITH_ENOUGH_DRAFTS,
         f"{s.SPEEDUP}\nand {s.ENOUGH_5M}",
         why="The speedup while there are enough drafts to judge by.",
     )
@@ -179,14 +179,14 @@ def _guesses() -> Iterator[Record]:
         "interval includes 1. A guess that it pays turns Disable into a ticket that asks to measure; it never silences it.",
     )
     yield Record(
-        s.PROVEN_SPEEDUP,
-        f"{CERTAIN_SPEEDUP}\nunless {_GUESSED}",
+        s.WITHOUT_GUESSES,
+        f"{_WITH_ENOUGH_DRAFTS}\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
     )
     yield Record(
         s.KNOWN_SPEEDUP,
         f"{s.SPEEDUP}\nor\n"
-        f"(last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
+        f"(last_over_time({_WITH_ENOUGH_DRAFTS}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
         why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
     )
 
@@ -221,13 +221,13 @@ def _verdict() -> Iterator[Record]:
         "acceptance below 0.50, for draft models.",
     )
     benefit, harm = s.threshold("beneficial_speedup"), s.threshold("harmful_speedup")
-    day = f"model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.PROVEN_SPEEDUP}[1d])"
+    day = f"model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.WITHOUT_GUESSES}[1d])"
     known = (
         f"({s.SPEEDUP} unless {_GUESSED})\n"
-        f"  or ((last_over_time({s.PROVEN_SPEEDUP}[1h]) or ({day})) unless {s.ENOUGH_5M})"
+        f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless {s.ENOUGH_5M})"
     )
     yield Record(
-        s.KNOWN_TO_PAY,
+        s.NOT_LOSING,
         f"group by ({s.MODEL}) (\n  ({known}) >= {benefit}\n"
         f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
         f"  or (min by ({s.MODEL}) ({_MEASURED}) >= {harm} and {s.SPEEDUP} >= {harm})\n)",
@@ -235,9 +235,9 @@ def _verdict() -> Iterator[Record]:
         "hour or day.",
     )
     yield Record(
-        s.UNDECIDED,
+        s.MAY_PAY,
         f"group by ({s.MODEL}) (\n"
-        f"  ({_GUESSED} or last_over_time({_GUESSED}[1d]) unless last_over_time({s.PROVEN_SPEEDUP}[1d])) >= {harm}\n"
+        f"  ({_GUESSED} or last_over_time({_GUESSED}[1d]) unless last_over_time({s.WITHOUT_GUESSES}[1d])) >= {harm}\n"
         f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
         why="Nothing better than a guess is known now or, where traffic is too thin to tell, within the last day, and by "
         "it speculation may pay.",
@@ -245,12 +245,12 @@ def _verdict() -> Iterator[Record]:
     yield Record(
         s.DISABLE_RULE,
         f"min by ({s.MODEL}) ({s.DECISIVE} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT})\n"
-        f"unless {s.KNOWN_TO_PAY}\nunless {s.UNDECIDED}",
+        f"unless {s.NOT_LOSING}\nunless {s.MAY_PAY}",
         why="Below 1, speculation should be off: by the published rule or by the speedup, and nothing says that it pays.",
     )
     yield Record(
         s.TO_BE_MEASURED,
-        f"group by ({s.MODEL}) ({s.PUBLISHED_RULE} < 1 and {s.UNDECIDED} unless {s.KNOWN_TO_PAY})",
+        f"group by ({s.MODEL}) ({s.PUBLISHED_RULE} < 1 and {s.MAY_PAY} unless {s.NOT_LOSING})",
         why="The published rule and a guess contradict each other.",
     )
     unknown = f"group by ({s.MODEL}) ({_UNKNOWN} unless on ({s.MODEL}) {s.SPEEDUP})"
@@ -301,7 +301,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
     enough = f"300 * {total(drafts)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
-    by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
+    by_method = "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m"
     yield Record(
         by_method,
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
@@ -311,7 +311,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
     yield Record(
         s.JUDGED_SPEEDUP,
         f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
-        f"or ({CERTAIN_SPEEDUP} unless on ({s.MODEL}) {by_method})",
+        f"or ({_WITH_ENOUGH_DRAFTS} unless on ({s.MODEL}) {by_method})",
         why="What is judged: each method of a model that has several; else, and while none of them has enough drafts, the model.",
     )
     yield Record(

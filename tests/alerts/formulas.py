@@ -221,9 +221,11 @@ def speedups() -> dict[str, Values]:
             _key(LLAMA_1, MODEL, term=term): seconds
             for term, seconds in zip(("fixed", "per_request"), PLAIN_STEP, strict=True)
         },
-        "certain_speedup:ratio_rate5m": certain,
+        "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
-        "proven_speedup:ratio_rate5m": {k: value for k, value in certain.items() if k not in guessed},
+        "speedup_without_guesses:ratio_rate5m": {
+            k: value for k, value in certain.items() if k not in guessed
+        },
         "beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
         "beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
         "losing_requests_running:avg5m": {key: load[key] for key in losing},

@@ -28,7 +28,7 @@ DECIDING = (
 VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
 BY_HAND = {
-    "method:vllm_specdec_certain_acceptance:ratio_rate5m",
+    "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m",
     "engine:vllm_specdec_method:info",
     "engine:vllm_specdec_probable_loss:last3m",
     "model:vllm_specdec_known_speedup:last1d",
@@ -142,7 +142,7 @@ def test_an_observed_speedup_is_a_guess_and_a_calibrated_one_is_not(
     known = {LLAMA: 1.5}
     queries = [
         _query(18, "model:vllm_specdec_guessed_speedup:min", {} if guess is None else known),
-        _query(18, "model:vllm_specdec_proven_speedup:ratio_rate5m", known if guess is None else {}),
+        _query(18, "model:vllm_specdec_speedup_without_guesses:ratio_rate5m", known if guess is None else {}),
     ]
     _verify(tmp_path, world, *queries)
 
