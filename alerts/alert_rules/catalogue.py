@@ -17,7 +17,7 @@ _HEAD = (
     "of",
     "for",
     "keeps",
-    "what is wrong, and what a person reads of it, for example",
+    "what a person reads, for example",
 )
 #: Parts of a text, in the order in which they are shown.
 _PARTS = ("value", "threshold", "sample", "context")
@@ -59,18 +59,20 @@ def _table(alerts: Iterable[Alert], rendered: list[dict[str, Any]]) -> Iterator[
             alert.level or "namespace",
             alert.hold or "0s",
             alert.keep or ("dead band" if "ALERTS" in alert.expr else "0s"),
-            f"{alert.summary} {_read(alert, rendered)}",
+            _read(alert, rendered),
         )
         yield f"| {' | '.join(cells)} |"
 
 
 def _read(alert: Alert, rendered: list[dict[str, Any]]) -> str:
     """Return the rendered text of a rule: in the first history in which it fires with its labels."""
-    own = {**alert.labels, "severity": alert.severity}.items()
+    labels = {**alert.labels, "severity": alert.severity}.items()
     shown = (one for text in rendered if text["alert"] == alert.name for one in text["alerts"])
-    text = next(one for one in shown if own <= one["labels"].items())
-    values = "; ".join(f"{part}: {text[part]}" for part in _PARTS if text.get(part))
-    return f"*{text.get('description', '')}* {values}".replace("**", "").replace("|", "\\|").strip()
+    text = next(one for one in shown if labels <= one["labels"].items())
+    plain = {part: own for part in ("description", *_PARTS) if "{{" not in (own := getattr(alert, part))}
+    parts = {**plain, **text}
+    values = "; ".join(f"{part}: {parts[part]}" for part in _PARTS if parts.get(part))
+    return f"{parts['description']} {values}".replace("|", "\\|").strip()
 
 
 def _promises(alerts: Iterable[Alert]) -> Iterator[str]:
