@@ -39,10 +39,7 @@ CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 #: What each file holds.
 FILES = {
     "recording.yml": (recording.ABOUT, tuple(recording.groups())),
-    "availability.yml": (
-        "Does monitoring of speculation work?",
-        availability.groups(),
-    ),
+    "availability.yml": ("Does monitoring of speculation work?", availability.groups()),
     "activity.yml": ("Does speculation run as configured?", activity.groups()),
     "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
     "boards.yml": ("What only the dashboards read.", tuple(boards.groups())),

@@ -36,19 +36,8 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     told = tuple(_unreachable())
     return (
-        Group(
-            "vllm-specdec.availability",
-            (*_records(), *_lost(), told[0], _watchdog()),
-        ),
-        Group(
-            "vllm-specdec.configuration",
-            (
-                _down(),
-                *told[1:],
-                *configuration.rules(),
-            ),
-            s.LONG_INTERVAL,
-        ),
+        Group("vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())),
+        Group("vllm-specdec.configuration", (_down(), *told[1:], *configuration.rules()), s.LONG_INTERVAL),
     )
 
 

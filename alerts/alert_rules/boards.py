@@ -35,10 +35,7 @@ def groups() -> Iterator[Group]:
     """Yield the group of states, and that of what changes slowly."""
     yield Group(
         "vllm-specdec.boards",
-        (
-            Record(_ENGINES, _of_engines()),
-            Record("model:vllm_specdec_state:code", _of_models()),
-        ),
+        (Record(_ENGINES, _of_engines()), Record("model:vllm_specdec_state:code", _of_models())),
     )
     yield Group(
         "vllm-specdec.boards.long",

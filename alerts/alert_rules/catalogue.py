@@ -11,14 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _PROMISED = ("alert", "question", "fires in", "silent in", "false alarms")
-_HEAD = (
-    "alert",
-    "severity",
-    "of",
-    "for",
-    "keeps",
-    "what a person reads, for example",
-)
+_HEAD = ("alert", "severity", "of", "for", "keeps", "what a person reads, for example")
 #: Parts of a text, in the order in which they are shown.
 _PARTS = ("value", "threshold", "sample", "context")
 #: Labels that tell apart rules of one name.

@@ -96,9 +96,7 @@ def _rules_blind() -> Alert:
     return Alert(
         name="RulesBlind",
         promise=Promise(
-            "Have the rules what they compare with?",
-            "thresholds-lost",
-            "an-exporter-that-is-down-has-none",
+            "Have the rules what they compare with?", "thresholds-lost", "an-exporter-that-is-down-has-none"
         ),
         subject="monitoring",
         level="instance",

@@ -36,14 +36,7 @@ def groups() -> tuple[Group, ...]:
         Group("vllm-specdec.quality", (*_usual(), _dropped())),
         Group(
             "vllm-specdec.quality.long",
-            (
-                _poor_measures(),
-                _poor(),
-                _high(),
-                _alike(),
-                _outlier(),
-                *decay.rules(),
-            ),
+            (_poor_measures(), _poor(), _high(), _alike(), _outlier(), *decay.rules()),
             s.LONG_INTERVAL,
         ),
     )
