@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
@@ -9,7 +10,7 @@ from mixin import CLUSTER
 from . import configuration
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record, Severity
+from .rule import Alert, Group, Promise, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,102 +58,98 @@ def _records() -> Iterator[Record]:
     )
 
 
-def _lost_because(
-    reason: str,
-    expr: str,
-    hold: str,
-    summary: str,
-    description: str,
-    action: str,
-    why: str,
-    severity: Severity = "critical",
-    context: str = "",
-) -> Alert:
-    return Alert(
-        name="MonitoringLost",
-        severity=severity,
-        subject="monitoring",
-        level="",
-        expr=expr,
-        hold=hold,
-        keep="5m",
-        summary=summary,
-        description=description,
-        action=action,
-        context=context,
-        labels={"reason": reason},
-        why=why,
-        promise=_WATCHED if reason == "down" else None,
-    )
+#: Of each rule that says that nobody watches: a page, unless it says otherwise.
+_monitoring_lost = partial(
+    Alert, name="MonitoringLost", subject="monitoring", severity="critical", level="", keep="5m"
+)
 
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
     speculative = f"count by ({s.NAMESPACE}) ({s.SPECULATIVE})"
     return (
-        _lost_because(
-            "down",
-            f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
-            f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
-            f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5))\n"
-            f"and on ({s.NAMESPACE}) {s.SPECULATIVE}",
-            "5m",
-            "No exporter of a namespace answers, though its vLLM serves.",
-            f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
-            "there: harm by speculation is not detected.",
-            _RESTART,
-            "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
-            "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
-            "nobody. Without them, ExporterDown is a ticket.",
+        _monitoring_lost(
+            labels={"reason": "down"},
+            promise=_WATCHED,
+            expr=(
+                f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
+                f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
+                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5))\n"
+                f"and on ({s.NAMESPACE}) {s.SPECULATIVE}"
+            ),
+            hold="5m",
+            summary="No exporter of a namespace answers, though its vLLM serves.",
+            description=(
+                f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
+                "there: harm by speculation is not detected."
+            ),
+            action=_RESTART,
+            why=(
+                "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
+                "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+                "nobody. Without them, ExporterDown is a ticket."
+            ),
             context=t.first(
                 f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
                 'label "instance"',
                 "for example the exporter {}",
             ),
         ),
-        _lost_because(
-            "cluster",
-            f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
-            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on ({CLUSTER}) {s.SPECULATIVE}",
-            "5m",
-            "No exporter of a whole cluster answers.",
-            f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
-            "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
-            "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
-            "Page: one failure is one page, and Alertmanager hides those of the namespaces.",
+        _monitoring_lost(
+            labels={"reason": "cluster"},
+            expr=(
+                f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
+                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on ({CLUSTER}) {s.SPECULATIVE}"
+            ),
+            hold="5m",
+            summary="No exporter of a whole cluster answers.",
+            description=(
+                f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
+                "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected."
+            ),
+            action="Look at what they have in common: the scrape job, a network policy, the exporter's image.",
+            why="Page: one failure is one page, and Alertmanager hides those of the namespaces.",
         ),
-        _lost_because(
-            "absent",
-            f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
-            "10m",
-            "The exporters of a namespace are gone, but its vLLM still speculates.",
-            f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
-            "which were scrape targets within the last week, are not any more.",
-            restore,
-            "Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
+        _monitoring_lost(
+            labels={"reason": "absent"},
+            expr=f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
+            hold="10m",
+            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
+            description=(
+                f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
+                "which were scrape targets within the last week, are not any more."
+            ),
+            action=restore,
+            why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
         ),
-        _lost_because(
-            "absent",
-            f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
-            "1h",
-            "The exporters of a namespace are no longer scraped.",
-            "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
-            "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
-            "has another name.",
-            restore,
-            "Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
-            "warning",
+        _monitoring_lost(
+            labels={"reason": "absent"},
+            expr=f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
+            hold="1h",
+            summary="The exporters of a namespace are no longer scraped.",
+            description=(
+                "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
+                "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
+                "has another name."
+            ),
+            action=restore,
+            why="Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
+            severity="warning",
         ),
-        _lost_because(
-            "unreachable",
-            f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
-            "10m",
-            "No exporter of a namespace can read its vLLM.",
-            f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
-            "refused connections: harm by speculation is not detected there.",
-            _LOOK,
-            "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
-            "address a service scaled to zero: if all servers of a namespace fail so, there may be nothing to watch.",
+        _monitoring_lost(
+            labels={"reason": "unreachable"},
+            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
+            hold="10m",
+            summary="No exporter of a namespace can read its vLLM.",
+            description=(
+                f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
+                "refused connections: harm by speculation is not detected there."
+            ),
+            action=_LOOK,
+            why=(
+                "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
+                "address a service scaled to zero: if all servers of a namespace fail so, there may be nothing to watch."
+            ),
             context=t.first(
                 f"{_READS}{{NAMESPACE}} == 0 unless {_REFUSED}{{NAMESPACE}}",
                 'label "instance"',

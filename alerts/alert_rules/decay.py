@@ -42,7 +42,7 @@ def _step() -> Alert:
             f"and {s.RESTARTS}\n"
             f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
             f"and {s.ENOUGH_1H}\n"
-            f"and {s.enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
+            f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
             f"unless {s.k_changed('8h')}"
         ),
         hold="15m",
@@ -93,7 +93,7 @@ def _decayed() -> Alert:
             f"{_OF_BEST} < 1 - {s.threshold('drop_ratio')}\n"
             f"unless on ({s.MODEL}) count_over_time({told}[7d])\n"
             f"unless {s.k_changed('7d')}\n"
-            f"and {s.enough('model', '1d', 'comparison_minimum_drafts')}"
+            f"and {s.enough('1d', 'comparison_minimum_drafts')}"
         ),
         hold="1h",
         keep="6h",

@@ -282,10 +282,10 @@ def _near_break_even() -> Alert:
         severity="info",
         subject="decision",
         expr=(
-            f"{s.compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
-            f"and ({s.compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
+            f"{s.compare(acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {s.ENOUGH_30M}\n"
-            f"and {s.compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
+            f"and {s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
             f"{s.UNLESS_IT_PAYS}\n"
             f'unless on ({s.MODEL}) model:vllm_specdec_basis:engines{{basis="measured"}}'
         ),

@@ -83,10 +83,10 @@ def groups() -> tuple[Group, ...]:
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{s.compare('model', half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({s.compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
+        f"{s.compare(half_hour, '<', 'harmful_speedup')}\n"
+        f"and ({s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
         f"and ({half_hour} offset 12m)\n"
-        f"and ({s.compare('model', s.SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"and ({s.compare(s.SPEEDUP, '<', 'harmful_speedup')})\n"
         f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",
@@ -172,7 +172,7 @@ def _regressed() -> Alert:
             f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"
             f"and {_COMPARABLE}\n"
             f"and {s.ENOUGH_1H}\n"
-            f"and {s.enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
+            f"and {s.enough('1h', 'comparison_minimum_drafts', offset='1d')}"
         ),
         hold="30m",
         keep="1h",

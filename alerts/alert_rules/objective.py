@@ -63,9 +63,7 @@ def _burning() -> Alert:
             "five-minutes-of-loss-are-within-the-budget",
         ),
         subject="objective",
-        expr="(\n  "
-        + "\n  or\n  ".join(pairs)
-        + f"\n)\nand {s.enough('model', '6h', 'comparison_minimum_drafts')}",
+        expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nand {s.enough('6h', 'comparison_minimum_drafts')}",
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",

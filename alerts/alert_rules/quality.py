@@ -48,7 +48,7 @@ def _poor_measures() -> Record:
         "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
         f"{s.K} unless stddev_over_time({s.K}[30m]) > 0"
     )
-    poor = {name: s.compare("model", series, "<", limit) for name, (series, limit) in _MEASURES.items()}
+    poor = {name: s.compare(series, "<", limit) for name, (series, limit) in _MEASURES.items()}
     poor["ratio_from_position_to_position"] += f" and {full}"
     values = s.labelled("measure", **{name: f"({condition})" for name, condition in poor.items()})
     return Record(
@@ -133,7 +133,7 @@ def _dropped() -> Alert:
             f"{now} and {_FELL}\n"
             f"and {s.ENOUGH_5M}\n"
             f"and {s.ENOUGH_30M}\n"
-            f"and {s.enough('model', '1h', offset='10m')}\n"
+            f"and {s.enough('1h', offset='10m')}\n"
             f"unless {s.k_changed('70m')}"
         ),
         hold="5m",
@@ -169,7 +169,7 @@ def _high() -> Alert:
         ),
         subject="acceptance",
         expr=(
-            f"{s.compare('model', f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
+            f"{s.compare(f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
             f"and {s.ENOUGH_30M}"
         ),
         hold="10m",

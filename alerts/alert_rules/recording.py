@@ -117,9 +117,7 @@ def _long_rates(window: str) -> Iterator[Record]:
         yield Record(
             f"{name}:rate{window}",
             f"sum_over_time({name}:rate30m[{window}:30m]) / {count}",
-            why="A mean of the rates of half hours, which costs far less than a rate of every engine."
-            if counter == "drafts"
-            else "",
+            why="A mean of the rates of half hours, which costs far less than a rate of every engine.",
         )
 
 

@@ -72,8 +72,8 @@ def _lose() -> Alert:
         subject="acceptance",
         expr=(
             f"{_LOSING} >= {_TENTH}\n"
-            f"and ({s.compare('model', enough, '>=', 'minimum_requests')})\n"
-            f"unless {s.compare('model', own, '>=', 'poor_request_acceptance_ratio')}"
+            f"and ({s.compare(enough, '>=', 'minimum_requests')})\n"
+            f"unless {s.compare(own, '>=', 'poor_request_acceptance_ratio')}"
         ),
         hold="15m",
         keep="30m",

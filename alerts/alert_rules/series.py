@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mixin import CLUSTER, JOB
 
-from .rule import Level, Record
+from .rule import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,25 +62,24 @@ def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterato
         why = ""
 
 
-def compare(level: Level, left: str, operator: str, name: str) -> str:
-    """Return a comparison of a level's series with a threshold."""
-    match = "" if level == "model" else f" on ({MODEL}) group_left ()"
-    return f"{left} {operator}{match} {threshold(name)}"
+def compare(left: str, operator: str, name: str) -> str:
+    """Return a comparison of a model's series with a threshold."""
+    return f"{left} {operator} {threshold(name)}"
 
 
 #: Windows of recorded rates, in seconds.
 SECONDS = {"5m": 300, "30m": 1800, "1h": 3600, "6h": 21600, "1d": 86400}
 
 
-def sample(level: Level, window: str, offset: str = "") -> str:
-    """Return the number of drafts in a window."""
+def sample(window: str, offset: str = "") -> str:
+    """Return the number of a model's drafts in a window."""
     back = f" offset {offset}" if offset else ""
-    return f"{SECONDS[window]} * {level}:vllm_specdec_drafts:rate{window}{back}"
+    return f"{SECONDS[window]} * model:vllm_specdec_drafts:rate{window}{back}"
 
 
-def enough(level: Level, window: str, name: str = "advice_minimum_drafts", offset: str = "") -> str:
+def enough(window: str, name: str = "advice_minimum_drafts", offset: str = "") -> str:
     """Return the condition that a window holds enough drafts."""
-    return compare(level, sample(level, window, offset), ">=", name)
+    return compare(sample(window, offset), ">=", name)
 
 
 def labelled(name: str, **series: str) -> str:

@@ -48,23 +48,16 @@ _ANY_MEASURED = (
 
 def records() -> Iterator[Record]:
     """Yield what says whether speculation pays, each after what it is made of."""
-    for name, window, limit in (
-        (s.ENOUGH_5M, "5m", "advice_minimum_drafts"),
-        (s.ENOUGH_30M, "30m", "advice_minimum_drafts"),
-        (s.ENOUGH_1H, "1h", "comparison_minimum_drafts"),
-    ):
-        lasting = (
-            f"\n  and avg_over_time(({_DRAFTS} > bool 0)[30m:1m]) > 2 / 3"
-            f"\n  and last_over_time({_DRAFTS}[15m] offset 15m)\n"
-        )
-        yield Record(
-            name,
-            f"group by ({s.MODEL}) ({s.enough('model', window, limit)}{lasting if window == '30m' else ''})",
-            why="Enough drafts to judge by. In half an hour only if there were drafts in two thirds of it: a benchmark of ten "
-            "minutes, or a minute of traffic in an hour, is over before anybody could act."
-            if window == "30m"
-            else "",
-        )
+    yield Record(s.ENOUGH_5M, f"group by ({s.MODEL}) ({s.enough('5m')})", why="Enough drafts to judge by.")
+    yield Record(
+        s.ENOUGH_30M,
+        f"group by ({s.MODEL}) (\n  {s.enough('30m')}\n"
+        f"  and avg_over_time(({_DRAFTS} > bool 0)[30m:1m]) > 2 / 3\n"
+        f"  and last_over_time({_DRAFTS}[15m] offset 15m)\n)",
+        why="And in two thirds of half an hour: a benchmark of ten minutes, or a minute of traffic in an hour, is over before "
+        "anybody could act.",
+    )
+    yield Record(s.ENOUGH_1H, f"group by ({s.MODEL}) ({s.enough('1h', 'comparison_minimum_drafts')})")
     yield from _of_each_engine()
     yield from _of_models()
     yield from _by_method(_ENGINE)
@@ -155,9 +148,7 @@ def _over_hours() -> Iterator[Record]:
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
             f"avg_over_time({_TOKENS}[{window}]) / avg_over_time({_SPENT}[{window}])",
-            why="Both sides are means of rates over the same time, so this is a ratio of sums."
-            if window == "30m"
-            else "",
+            why="Both sides are means of rates over the same time, so this is a ratio of sums.",
         )
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
@@ -202,7 +193,7 @@ def _verdict() -> Iterator[Record]:
     )
     yield Record(
         s.DECISIVE,
-        f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}\nand on ({s.MODEL}) ({s.enough('model', '5m', 'minimum_drafts')})",
+        f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}\nand on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
         why="What says that speculation should be off if it is below its threshold, while there are enough drafts: the "
         "two measures of the published rule, and the speedup where no K pays on most engines.",
     )

@@ -86,7 +86,7 @@ def in_force(name: str, form: str, words: str = "{}") -> str:
 
 def drafts(window: str, more: str = "") -> str:
     """Return the template of the number of drafts that a model had in a window."""
-    return value(sample("model", window), COUNT, f"{{}} drafts in {window}{more}")
+    return value(sample(window), COUNT, f"{{}} drafts in {window}{more}")
 
 
 def each(query: str, label: str, form: str, before: str = "") -> str:
