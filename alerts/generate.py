@@ -32,8 +32,8 @@ from generated import bring_up_to_date
 HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
-#: What a person reads of each rule in a history of the tests, which hold it.
-RENDERED = HERE.parent / "tests" / "alerts" / "texts.yml"
+#: What a person reads of each rule in a history, and what each alert promises: the tests hold both.
+TEXTS, PROMISES = (HERE.parent / "tests" / "alerts" / name for name in ("texts.yml", "promises.yml"))
 CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
@@ -84,8 +84,8 @@ def main() -> int:
     )
     texts = {args.out / name: document(about, groups, names) for name, (about, groups) in FILES.items()}
     if args.out == RULES:
-        rendered = yaml.safe_load(RENDERED.read_text("utf-8"))
-        texts[CATALOGUE] = catalogue(FILES.values(), rendered)
+        held = (yaml.safe_load(path.read_text("utf-8")) for path in (TEXTS, PROMISES))
+        texts[CATALOGUE] = catalogue(FILES.values(), *held)
     if args.alertmanager:
         texts[args.alertmanager] = names.alertmanager(ALERTMANAGER.read_text("utf-8"))
     return bring_up_to_date(texts, check=args.check)

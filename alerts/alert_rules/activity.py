@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise
+from .rule import Alert, Group
 
 
 def groups() -> tuple[Group, ...]:
@@ -18,7 +18,6 @@ def groups() -> tuple[Group, ...]:
 def _bypassed() -> Alert:
     return Alert(
         name="Bypassed",
-        promise=Promise("Is anything drafted?", "drafting-stops", "bypassed-by-schedule"),
         subject="activity",
         level="engine",
         expr=(
@@ -54,9 +53,6 @@ def _bypassed() -> Alert:
 def _collapsed() -> Alert:
     return Alert(
         name="Collapsed",
-        promise=Promise(
-            "Is anything accepted?", "collapse-of-a-cheap-drafter", "acceptance-collapsed-and-beneficial"
-        ),
         subject="acceptance",
         expr=(
             f"{s.JUDGED_ACCEPTANCE} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"

@@ -10,7 +10,7 @@ from mixin import CLUSTER
 from . import configuration
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,6 @@ def _flaps(up: str, times: int) -> str:
 
 #: How many exporters a namespace had when last scraped, within a time.
 _HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
-
-_WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one-exporter-down-does-not-page")
 
 
 def groups() -> tuple[Group, ...]:
@@ -70,7 +68,6 @@ def _lost() -> tuple[Alert, ...]:
     return (
         _monitoring_lost(
             labels={"reason": "down"},
-            promise=_WATCHED,
             expr=(
                 f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
                 f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
@@ -162,9 +159,6 @@ def _lost() -> tuple[Alert, ...]:
 def _down() -> Alert:
     return Alert(
         name="ExporterDown",
-        promise=Promise(
-            "Does each exporter answer?", "one-exporter-dies", "pods-scaled-to-nothing-are-not-down"
-        ),
         subject="monitoring",
         level="instance",
         expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
@@ -216,9 +210,6 @@ def _unreachable() -> Iterator[Alert]:
         server = "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }}"
         yield Alert(
             name="UpstreamUnreachable",
-            promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads")
-            if reason == "no_answer"
-            else None,
             subject="monitoring",
             level="instance",
             expr=expr,
@@ -242,7 +233,6 @@ def _unreachable() -> Iterator[Alert]:
 def _watchdog() -> Alert:
     return Alert(
         name="Watchdog",
-        promise=Promise("Do notifications arrive?", "always", ""),
         severity="none",
         subject="monitoring",
         level="",

@@ -6,7 +6,7 @@ from . import harm, requests, speedup, tap
 from . import series as s
 from . import text as t
 from .recording import THRESHOLDS
-from .rule import Alert, Promise, Record
+from .rule import Alert, Record
 
 _NAMED = s.SPECULATIVE.replace("}", ',model_name!=""}')
 
@@ -37,11 +37,6 @@ def rules() -> tuple[Record | Alert, ...]:
 def _sidecar_missing() -> Alert:
     return Alert(
         name="SidecarMissing",
-        promise=Promise(
-            "Has each vLLM with speculation an exporter?",
-            "one-sidecar-missing",
-            "a-namespace-without-exporters",
-        ),
         subject="monitoring",
         level="",
         expr=(
@@ -95,9 +90,6 @@ def _lacks() -> Record:
 def _rules_blind() -> Alert:
     return Alert(
         name="RulesBlind",
-        promise=Promise(
-            "Have the rules what they compare with?", "thresholds-lost", "an-exporter-that-is-down-has-none"
-        ),
         subject="monitoring",
         level="instance",
         expr=_LACK,
@@ -116,7 +108,6 @@ def _rules_blind() -> Alert:
 def _reload_failed() -> Alert:
     return Alert(
         name="ConfigReloadFailed",
-        promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
         subject="monitoring",
         level="instance",
         expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0",

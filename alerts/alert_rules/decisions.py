@@ -6,7 +6,7 @@ from mixin import CRITICAL, WARNING
 
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record
+from .rule import Alert, Group, Record
 
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
@@ -16,7 +16,6 @@ _GUESS = "model:vllm_specdec_guessed_speedup:min"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 _SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
-_BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -60,11 +59,6 @@ def _disable_ticket() -> Alert:
     firing = _firing(', action="disable"')
     return Alert(
         name="Disable",
-        promise=Promise(
-            "Should speculation be off?",
-            "disable-by-the-rule",
-            "what-pays-by-day-is-not-switched-off-by-night",
-        ),
         subject="decision",
         expr=(
             f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
@@ -183,9 +177,6 @@ def _reenable() -> Alert:
     running = "model:vllm_specdec_requests_running:avg1h"
     return Alert(
         name="Reenable",
-        promise=Promise(
-            "Should speculation be on again?", "off-at-a-load-at-which-it-paid", "off-at-a-higher-load"
-        ),
         subject="decision",
         expr=(
             f'count_values by ({s.MODEL}) ("recommended_k", '
@@ -240,18 +231,12 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
             if action == "increase_k"
             else ""
         ),
-        promise=_BEST_K if action == "increase_k" else None,
     )
 
 
 def _switch() -> Alert:
     return Alert(
         name="MethodChangeAdvised",
-        promise=Promise(
-            "Is another method worth a try?",
-            "another-method-until-it-is-advised-no-more",
-            "another-method-on-one-of-two-engines",
-        ),
         subject="decision",
         expr=(f'{s.ADVICE}{{action="switch_method"}} > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
         hold="1h",
@@ -274,11 +259,6 @@ def _near_break_even() -> Alert:
     acceptance = "model:vllm_specdec_acceptance:ratio_rate30m"
     return Alert(
         name="NearBreakEven",
-        promise=Promise(
-            "Is it too close to tell?",
-            "near-break-even-until-it-is-beneficial",
-            "near-break-even-and-measured-already",
-        ),
         severity="info",
         subject="decision",
         expr=(

@@ -6,9 +6,8 @@ from mixin import CRITICAL
 
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record, Severity
+from .rule import Alert, Group, Record, Severity
 
-_HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
@@ -147,7 +146,6 @@ def _harmful(
         threshold=t.in_force(limit, t.TIMES),
         context=_KNOWN_BY + _LIKELY,
         why=why,
-        promise=_HARMLESS if severity == "critical" else None,
     )
 
 
@@ -164,9 +162,6 @@ def _regressed() -> Alert:
     now = "model:vllm_specdec_speedup:ratio_rate1h"
     return Alert(
         name="SpeedupRegressed",
-        promise=Promise(
-            "Does it gain as much as yesterday?", "erosion", "without-a-yesterday-there-is-no-fall"
-        ),
         subject="payoff",
         expr=(
             f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +57,6 @@ def _burning() -> Alert:
     )
     return Alert(
         name="ObjectiveBurning",
-        promise=Promise(
-            "Was it worth it, hour by hour?",
-            "losing-now-and-then",
-            "five-minutes-of-loss-are-within-the-budget",
-        ),
         subject="objective",
         expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nand {s.enough('6h', 'comparison_minimum_drafts')}",
         hold="30m",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import decay
 from . import series as s
 from . import text as t
-from .rule import Alert, Group, Promise, Record
+from .rule import Alert, Group, Record
 
 _FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
 _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
@@ -67,7 +67,6 @@ def _poor() -> Alert:
     shown = s.labelled("measure", **limits).replace("\n", " ")
     return Alert(
         name="AcceptanceLow",
-        promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
         subject="acceptance",
         expr=(
             f"count by ({s.MODEL}) ({_POOR})\n"
@@ -127,7 +126,6 @@ def _dropped() -> Alert:
     now = f"{s.LENGTH}:ratio_rate5m"
     return Alert(
         name="AcceptanceDropped",
-        promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
         subject="acceptance",
         expr=(
             f"{now} and {_FELL}\n"
@@ -164,9 +162,6 @@ def _dropped() -> Alert:
 def _high() -> Alert:
     return Alert(
         name="AcceptanceAbnormallyHigh",
-        promise=Promise(
-            "Do answers repeat themselves?", "repetition-loops", "two-thirds-accepted-repeat-nothing"
-        ),
         subject="acceptance",
         expr=(
             f"{s.compare(f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
@@ -204,7 +199,6 @@ def _outlier() -> Alert:
     own, peers = (f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_"))
     return Alert(
         name="EngineOutlier",
-        promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
         subject="acceptance",
         level="engine",
         expr=(

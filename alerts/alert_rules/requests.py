@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from . import series as s
 from . import tap
 from . import text as t
-from .rule import Alert, Group, Promise, Record
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,9 +66,6 @@ def _lose() -> Alert:
     of_model = f"{_BY_OUTCOME}{{MODEL}}"
     return Alert(
         name="RequestsLose",
-        promise=Promise(
-            "Who loses though the mean is good?", "requests-of-an-adapter-lose", "one-request-of-twenty-loses"
-        ),
         subject="acceptance",
         expr=(
             f"{_LOSING} >= {_TENTH}\n"

@@ -41,23 +41,6 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """What an alert promises, once for all rules of its name. Tests hold it.
-
-    Attributes:
-        question: which it answers.
-        finds: history in which it fires: a fault of `tests/replay`, or a case of `tests/alerts`.
-        silent: history in which it does not fire, likewise; empty for one that always fires.
-        false_alarms: how often it may fire in the healthy days of `tests/replay`.
-    """
-
-    question: str
-    finds: str
-    silent: str
-    false_alarms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Alert:
     """An alerting rule.
 
@@ -79,7 +62,6 @@ class Alert:
         context: what else a person should know at once, likewise.
         labels: further labels.
         why: a comment for the reader of the YAML.
-        promise: what alerts of this name promise; at the first rule of a name.
     """
 
     name: str
@@ -99,7 +81,6 @@ class Alert:
     context: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     why: str = ""
-    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import series as s
 from . import text as t
-from .rule import Alert, Promise, Record
+from .rule import Alert, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ _PAGED_SHARE = 0.5
 _LIMIT = "failed_request_ratio"
 #: The threshold of the share of requests that the tap may fail to read.
 UNRECORDED = "unrecorded_requests_ratio"
-_REACHED = Promise("Do requests get through the taps?", "most-taps-die", "one-tap-of-twenty-dies")
 _WHY = {
     "down": "The share of the replicas that clients are sent to: one of many is a ticket, and a removed target is none of them.",
     "not_listening": (
@@ -142,7 +141,6 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         value=t.this(t.PERCENT) + " of the taps",
         threshold=f"{_PAGED_SHARE:.0%}",
         sample=t.value(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
-        promise=_REACHED if reason == "down" else None,
         why=_WHY[reason],
     )
 
@@ -171,11 +169,6 @@ def _ticket(
 def _blind() -> Alert:
     return Alert(
         name="RequestsUnobserved",
-        promise=Promise(
-            "Are single requests observed?",
-            "one-request-of-four-is-compressed-or-too-large",
-            "most-requests-are-aborted-or-refused",
-        ),
         subject="monitoring",
         level="instance",
         expr=(
