@@ -215,15 +215,15 @@ def _verdict() -> Iterator[Record]:
     day = f"model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.WITHOUT_GUESSES}[1d])"
     known = (
         f"({s.SPEEDUP} unless {_GUESSED})\n"
-        f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless {s.ENOUGH_5M})"
+        f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless {_WITH_ENOUGH_DRAFTS})"
     )
     yield Record(
         s.NOT_LOSING,
         f"group by ({s.MODEL}) (\n  ({known}) >= {benefit}\n"
         f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
         f"  or (min by ({s.MODEL}) ({_MEASURED}) >= {harm} and {s.SPEEDUP} >= {harm})\n)",
-        why="Measured not to lose; or beneficial by more than a guess now or, while traffic is too thin to tell, over the last "
-        "hour or day.",
+        why="Measured not to lose; or beneficial by more than a guess now or, while there is no speedup of enough drafts, over the "
+        "last hour or day.",
     )
     yield Record(
         s.MAY_PAY,
