@@ -46,13 +46,13 @@ def _records() -> Iterator[Record]:
     yield Record(
         _READS,
         f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) > bool 0)\nor {up}",
-        why="Whether an exporter reads its vLLM: 0 also if its polls hang, so that the time of the last successful one has not "
+        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
         "changed for five minutes.",
     )
     yield Record(
         _REFUSED,
-        'sum without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])) > 0',
-        why="Connections that were refused within five minutes, or a name without an address.",
+        'group without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)',
+        why="Polls within five minutes whose connection was refused, or whose name has no address.",
     )
 
 
