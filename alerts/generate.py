@@ -49,7 +49,7 @@ FILES = {
     ),
     "harm.yml": ("Does speculation hurt users?", harm.groups()),
     "decisions.yml": (
-        "What should be changed? Alerts with the labels action and recommended_k.",
+        "What should be changed? Alerts with the label action, some with recommended_k.",
         (decisions.group(),),
     ),
     "objective.yml": (

@@ -96,9 +96,9 @@ def _measure() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.TO_BE_MEASURED}\n  or min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
+            f"({s.TO_BE_MEASURED}\n  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
-            + f" and on ({s.MODEL}) {s.MAY_PAY})\n{_ENDS}\n"
+            + f" and on ({s.MODEL}) {s.MAY_PAY}))\n{_ENDS}\n"
             f'unless on ({s.MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
         ),

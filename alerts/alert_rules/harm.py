@@ -66,9 +66,9 @@ def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
     page = _harmful(
         "critical",
-        f"{s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
+        f"({s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
         f"  and on ({s.MODEL}) {s.ENOUGH_30M}\n"
-        f"  unless on ({s.MODEL}, method) {_PAGED_LATELY}\n"
+        f"  unless on ({s.MODEL}, method) {_PAGED_LATELY})\n"
         f"or {_HELD} < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])",
         "severe_speedup",
         "5m",

@@ -228,7 +228,7 @@ def _verdict() -> Iterator[Record]:
     yield Record(
         s.MAY_PAY,
         f"group by ({s.MODEL}) (\n"
-        f"  ({_GUESSED} or last_over_time({_GUESSED}[1d]) unless last_over_time({s.WITHOUT_GUESSES}[1d])) >= {harm}\n"
+        f"  ({_GUESSED}\n    or (last_over_time({_GUESSED}[1d]) unless last_over_time({s.WITHOUT_GUESSES}[1d]))) >= {harm}\n"
         f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
         why="Nothing better than a guess is known now or, where traffic is too thin to tell, within the last day, and by "
         "it speculation may pay.",
