@@ -91,7 +91,7 @@ def _poor() -> Alert:
 
 def _usual() -> tuple[Record, Record]:
     """Return what acceptance is compared with, and whether it fell."""
-    now, hour = f"{s.LENGTH}:ratio_rate5m", f"({s.LENGTH}:ratio_rate1h offset 10m)"
+    now, hour = f"{s.LENGTH}:ratio_rate5m", f"({s.LENGTH}:ratio_rate1h offset 20m)"
     usual = s.labelled(
         "against",
         the_last_hour=hour,
@@ -115,8 +115,8 @@ def _usual() -> tuple[Record, Record]:
             _FELL,
             f"group by ({s.MODEL}) (\n"
             f"  {now} < (1 - {s.threshold('drop_ratio')}) * {_USUAL}\n"
-            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 10m)\n"
-            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 10m')})\n)",
+            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 20m)\n"
+            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n)",
             why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then.",
         ),
     )
@@ -131,8 +131,8 @@ def _dropped() -> Alert:
             f"{now} and {_FELL}\n"
             f"and {s.ENOUGH_5M}\n"
             f"and {s.ENOUGH_30M}\n"
-            f"and {s.enough('1h', offset='10m')}\n"
-            f"unless {s.k_changed('70m')}"
+            f"and {s.enough('1h', offset='20m')}\n"
+            f"unless {s.k_changed('80m')}"
         ),
         hold="5m",
         keep="5m",
