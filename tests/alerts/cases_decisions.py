@@ -90,7 +90,7 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, minutes=60, speedup=0.8, basis="modelled"),
             )
         ),
-        {179: "", 215: DISABLE},
+        {179: "", 215: [DISABLE, TO_PROGRAMS]},
     ),
     "what-loses-every-night-is-told-once": (
         engines((Phase(22 * 60), replace(REJECTED, minutes=120)) * 3),
