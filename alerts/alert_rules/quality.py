@@ -104,6 +104,7 @@ def _usual() -> tuple[Record, Record]:
         drafted, drafts = (f"model:vllm_specdec_{c}:rate{window}{offset}" for c in ("draft_tokens", "drafts"))
         return f"{drafted} / ({drafts} > 0)"
 
+    batch = "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h offset 20m"
     return (
         Record(
             _USUAL,
@@ -116,8 +117,9 @@ def _usual() -> tuple[Record, Record]:
             f"group by ({s.MODEL}) (\n"
             f"  {now} < (1 - {s.threshold('drop_ratio')}) * {_USUAL}\n"
             f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 20m)\n"
-            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n)",
-            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then.",
+            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n"
+            f"  unless ({s.SPEEDUP} >= {s.threshold('beneficial_speedup')} and {batch})\n)",
+            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then; not if speculation pays while traffic has doubled, as when a batch begins.",
         ),
     )
 

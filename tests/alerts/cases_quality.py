@@ -71,6 +71,10 @@ ACCEPTANCE_DROPPED_CASES: Table = {
         {141: DROP, 220: ""},
     ),
     "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1521: DROP}),
+    "a-batch-that-pays-begins": (
+        pods((Phase(2 * HOUR), replace(DROPPED, drafts=2000, speedup=1.3))),
+        silent(120, 179),
+    ),
     # Over within the quarter of an hour for which a ticket waits, so that none is sent.
     "three-runs-of-ten-minutes": (
         pods((Phase(2 * HOUR), *(replace(DROPPED, minutes=10), Phase(40)) * 3)),
