@@ -11,6 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 import mixin
 from alert_rules import (
     activity,
@@ -30,18 +32,14 @@ from generated import bring_up_to_date
 HERE = Path(__file__).parent
 RULES = HERE / "rules"
 ALERTMANAGER = HERE / "alertmanager.yml"
+#: What a person reads of each rule in a history, and what each alert promises: the tests hold both.
+TEXTS, PROMISES = (HERE.parent / "tests" / "alerts" / name for name in ("texts.yml", "promises.yml"))
 CATALOGUE = HERE.parent / "docs" / "reference" / "alerts.md"
 
 #: What each file holds.
 FILES = {
-    "recording.yml": (
-        "What alerts, panels and overviews of many clusters are computed from.",
-        tuple(recording.groups()),
-    ),
-    "availability.yml": (
-        "Does monitoring of speculation work?",
-        availability.groups(),
-    ),
+    "recording.yml": (recording.ABOUT, tuple(recording.groups())),
+    "availability.yml": ("Does monitoring of speculation work?", availability.groups()),
     "activity.yml": ("Does speculation run as configured?", activity.groups()),
     "quality.yml": ("Is acceptance good, and as good as before?", quality.groups()),
     "boards.yml": ("What only the dashboards read.", tuple(boards.groups())),
@@ -51,7 +49,7 @@ FILES = {
     ),
     "harm.yml": ("Does speculation hurt users?", harm.groups()),
     "decisions.yml": (
-        "What should be changed? Alerts with the labels action and recommended_k.",
+        "What should be changed? Alerts with the label action, some with recommended_k.",
         (decisions.group(),),
     ),
     "objective.yml": (
@@ -86,7 +84,8 @@ def main() -> int:
     )
     texts = {args.out / name: document(about, groups, names) for name, (about, groups) in FILES.items()}
     if args.out == RULES:
-        texts[CATALOGUE] = catalogue(FILES.values())
+        held = (yaml.safe_load(path.read_text("utf-8")) for path in (TEXTS, PROMISES))
+        texts[CATALOGUE] = catalogue(FILES.values(), *held)
     if args.alertmanager:
         texts[args.alertmanager] = names.alertmanager(ALERTMANAGER.read_text("utf-8"))
     return bring_up_to_date(texts, check=args.check)

@@ -265,7 +265,7 @@ def _counters() -> Iterator[_Family]:
 def _gauges() -> Iterator[_Family]:
     """Yield the gauges, only where a rule looks at them."""
     yield _Family("up", {"": (1, 1)}, of_target=True, window=HOUR)
-    thresholds = {f',name="{name}"': (value, value) for name, value in Thresholds().items()}
+    thresholds = {f',threshold="{name}"': (value, value) for name, value in Thresholds().items()}
     for name, of_exporter in (
         ("up", {"": (1, 1)}),
         ("config_last_reload_successful", {"": (1, 1)}),

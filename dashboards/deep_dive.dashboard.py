@@ -6,7 +6,7 @@ from grafana_panels import acceptance, annotations, choice_of_k, latency, links,
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
 from grafana_panels.promql import IDENTITY, Flow, metric, speedup, total, windowed
-from grafana_panels.table import WRAPPED, Column, joined_table
+from grafana_panels.table import Column, joined_table
 from mixin import CLUSTER
 
 NOW = Flow(IDENTITY, now=True)
@@ -20,15 +20,17 @@ def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int
 engines = joined_table(
     "Engines",
     "Worst first. One engine below its peers: compare K, version and traffic. Click an instance.",
-    {**variables.PLACES, "target": "Server", "model_name": "Model", "engine": "Engine"},
+    {
+        **variables.PLACES,
+        "target": "Server",
+        "model_name": "Model",
+        "engine": "Engine",
+        "interval": "Interval",
+    },
     [
-        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 130),
+        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 162),
         Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
-        *(
-            Column(word, total(metric("speedup_interval", bound=bound), IDENTITY), decimals=2, width=60)
-            for word, bound in (("From", "low"), ("To", "high"))
-        ),
-        code("Quality", verdict.quality(IDENTITY), verdict.QUALITIES, 85),
+        Column("Ends", verdict.interval(IDENTITY)),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
@@ -40,21 +42,17 @@ engines = joined_table(
     ],
     hidden=["job"],
     overrides=[
-        named("Cluster", custom__width=65),
-        named("Namespace", custom__width=95),
-        named("Pod", custom__width=100, custom__cellOptions=WRAPPED),
-        named("Engine", custom__width=65),
-        named("Model", custom__hidden=True),
+        named("Interval", custom__width=105),
+        *(named(name, custom__hidden=True) for name in ("Model", "Ends")),
         named(
             "Instance",
-            custom__width=125,
             links=[
                 links.only(
                     links.DEEP_DIVE,
                     "This instance",
                     "instance",
                     "Instance",
-                    ("datasource", CLUSTER, "namespace", "model_name", "window"),
+                    ("datasource", CLUSTER, "namespace", "model_name", "pod", "engine", "window"),
                 ),
                 {"targetBlank": True, "title": "Status page", "url": "http://${__data.fields.Instance}/"},
             ],
@@ -62,7 +60,7 @@ engines = joined_table(
     ],
     no_value="no engine, or no exporter",
     sort=("Verdict", False),
-    rows=8,
+    rows=7,
 )
 
 dashboard = Dashboard(
@@ -82,4 +80,5 @@ dashboard = Dashboard(
     folded=("Cost", "Latency", "Load"),
     variables=variables.of_one_model(verdict.harm),
     marks=annotations.marks(),
+    of_one_model=True,
 )

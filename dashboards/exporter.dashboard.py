@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from grafana_panels import annotations, variables
 from grafana_panels.dashboard import Dashboard
-from grafana_panels.field import A_MINUTE, COUNT, colored, fixed, named, word_mapping
+from grafana_panels.field import A_MINUTE, COUNT, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
-from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, WATCHDOG, metric, total
+from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
+from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, metric, total
 from grafana_panels.table import Column, joined_table
 from grafana_panels.variables import PLACES, TARGETS
 from grafana_panels.verdict import VERDICTS
@@ -24,13 +24,10 @@ def series(name: str) -> str:
     return metric(name, TARGETS)
 
 
-def process(name: str) -> str:
-    """Return what Prometheus or Python reports of the exporters, and of nothing else that is scraped."""
-    return f"{name}{{{TARGETS}}} and {KNOWN}"
+#: How long Prometheus takes to scrape the exporters, and nothing else.
+SCRAPE = f"scrape_duration_seconds{{{TARGETS}}} and {KNOWN}"
 
 
-#: Cores that each exporter uses.
-CPU = f"rate(process_cpu_seconds_total{{{TARGETS}}}[{INTERVAL}]) and {KNOWN}"
 POLL = total(series("poll_duration_seconds"), WHICH, "max")
 #: The servers with the longest polls within the range: the same ones all along, also while an exporter is down.
 SLOWEST = (
@@ -56,7 +53,7 @@ top: list[Panel] = [
         unit="short",
         decimals=0,
         no_value="none found",
-        width=8,
+        width=10,
     ),
     Stat(
         title="Oldest data",
@@ -66,7 +63,7 @@ top: list[Panel] = [
         decimals=0,
         least=0,
         no_value="no exporter answers",
-        width=5,
+        width=7,
     ),
     Stat(
         title="Configuration",
@@ -75,16 +72,7 @@ top: list[Panel] = [
         mappings=word_mapping({1: ("▲ in force", BLUE), 0: ("▼ OLD ONE", VERMILION)}),
         background=True,
         no_value="no exporter answers",
-        width=5,
-    ),
-    Stat(
-        title="Alert rules",
-        description="Whether the watchdog alert fires. Without the rules nothing pages: load alerts/rules.",
-        targets=[now(f"max({WATCHDOG})", "rules")],
-        mappings=word_mapping({1: ("▲ loaded", BLUE)}),
-        background=True,
-        no_value="NOT LOADED",
-        width=6,
+        width=7,
     ),
 ]
 
@@ -96,64 +84,47 @@ polls: list[Panel] = [
         mappings=STATES,
         no_value="no exporter is scraped",
     ),
-    TimeSeries(
-        title="Failed polls by reason",
-        description="refused: vLLM loads or is down; timeout: it is overloaded; malformed: an unsupported version.",
-        targets=[
-            over_time(
-                f"60 * (sum by (reason) (rate({series('poll_errors_total')}[{INTERVAL}])) > 0)", "{{reason}}"
-            )
-        ],
+    lines(
+        "Failed polls by reason",
+        "refused: vLLM loads or is down; timeout: it is overloaded; malformed: an unsupported version.",
+        {},
+        over_time(
+            f"60 * (sum by (reason) (rate({series('poll_errors_total')}[{INTERVAL}])) > 0)", "{{reason}}"
+        ),
         **A_MINUTE,
         no_value="none",
     ),
-    TimeSeries(
-        title="Poll duration",
-        description="The ten slowest servers. Near --poll.timeout polls begin to fail: vLLM's API server is overloaded.",
-        targets=[over_time(SLOWEST, LEGEND)],
+    lines(
+        "Poll duration",
+        "The ten slowest servers. Near --poll.timeout polls begin to fail: vLLM's API server is overloaded.",
+        {},
+        over_time(SLOWEST, LEGEND),
         unit="s",
         least=0,
         no_value="no poll within the range",
     ),
-    TimeSeries(
-        title="Scrape duration",
-        description="A scrape does not wait for vLLM: if it grows, the exporter lacks CPU.",
-        targets=[
-            over_time(f"max({process('scrape_duration_seconds')})", "slowest"),
-            over_time(f"avg({process('scrape_duration_seconds')})", "mean"),
-        ],
+    lines(
+        "Scrape duration",
+        "A scrape does not wait for vLLM: if it grows, the exporter lacks CPU.",
+        {
+            "slowest": (f"max({SCRAPE})", BLUE),
+            "mean": (f"avg({SCRAPE})", SKY),
+        },
         unit="s",
         least=0,
-        overrides=colored({"slowest": BLUE, "mean": SKY}),
         no_value="no exporter is scraped",
     ),
-    TimeSeries(
-        title="Engine restarts and inconsistent samples, 1 h",
-        description="Restarts: see vLLM's log. Inconsistent samples that continue: a proxy changes numbers.",
-        targets=[
-            over_time(f"sum(increase({series('engine_resets_total')}[1h]))", "restarts"),
-            over_time(f"sum(increase({series('inconsistent_samples_total')}[1h]))", "inconsistent"),
-        ],
+    lines(
+        "Engine restarts and inconsistent samples, 1 h",
+        "Restarts: see vLLM's log. Inconsistent samples that continue: a proxy changes numbers.",
+        {
+            "restarts": (f"sum(increase({series('engine_resets_total')}[1h]))", ORANGE),
+            "inconsistent": (f"sum(increase({series('inconsistent_samples_total')}[1h]))", GREY),
+        },
         **COUNT,
         soft_most=1,
-        overrides=colored({"restarts": ORANGE, "inconsistent": GREY}),
         no_value="none",
-    ),
-    TimeSeries(
-        title="CPU and memory of exporters",
-        description="Of all together; memory: right axis. If it grows over days: report a bug.",
-        targets=[
-            over_time(f"sum({CPU})", "cores"),
-            over_time(f"sum({process('process_resident_memory_bytes')})", "memory"),
-        ],
-        unit="short",
-        decimals=4,
-        least=0,
-        overrides=[
-            *colored({"cores": BLUE}),
-            named("memory", unit="bytes", decimals=0, color=fixed(GREY), custom__axisPlacement="right"),
-        ],
-        no_value="no exporter is scraped",
+        width=24,
     ),
 ]
 

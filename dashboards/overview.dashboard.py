@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from grafana_panels import annotations, links, variables, verdict
+from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import (
-    LENGTH,
     LIMIT,
     RATIO,
     TIMES,
@@ -14,13 +14,11 @@ from grafana_panels.field import (
     matching,
     named,
     threshold_lines,
-    unlisted,
     word_mapping,
 )
 from grafana_panels.palette import AMBER, BLUE, GREY, PALE_SKY, VERMILION
-from grafana_panels.panel import Panel, Stat, StateTimeline, TimeSeries, now, over_time
+from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
 from grafana_panels.promql import (
-    BREAK_EVEN,
     EXPORTERS,
     IDENTITY,
     MODEL,
@@ -28,6 +26,7 @@ from grafana_panels.promql import (
     WATCHDOG,
     Flow,
     agreed,
+    in_words,
     metric,
     or_without_rules,
     recorded,
@@ -73,8 +72,9 @@ MISSING = (
     missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
 )
 _ADVISED = "recommended_num_speculative_tokens"
-#: Heading of the hidden column whose query says what to do.
-_ASKED = "Asked"
+#: Headings of the hidden columns whose queries have words: what to do, the ends of an interval, and why.
+_ASKED, _INTERVAL, _CHANGE = "Asked", "Ends", "Change"
+_INTERVAL_TEXT = "Interval"
 SEE = "see What is missing"
 FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
@@ -88,27 +88,35 @@ def outcome(word: str, hours: str) -> str:
     return f'label_replace({hours}, "outcome", "{word}", "", "")'
 
 
-def won(record: str, by: str = "") -> str:
-    """Return the hours of engines that speculation has saved in a day; an engine without requests saves none."""
-    return total(f"sum_over_time({recorded(f'{record}:sum')}[1d:5m]) / 12", by)
+def won(by: str = "", bound: str = "") -> str:
+    """Return the hours of engines that speculation has saved in a day, or an end of the interval of that.
+
+    An engine without requests saves none.
+    """
+    select = f'{MODELS},bound="{bound}"'
+    return total(f"sum_over_time(model:vllm_specdec_saved_engines:sum{{{select}}}[1d:5m]) / 12", by)
 
 
-_WON = won("saved_engines")
+_WON = won()
 
 
 def todo() -> str:
     """Return the gain of the advised K where it is another, with a label that says what to do."""
     k, advised = (recorded(name) for name in ("num_speculative_tokens:max", f"{_ADVISED}:median"))
-    # The labels must come last in the alphabet: Prometheus 2.42 loses those behind them.
-    parts = (
-        f'count_values by ({MODEL}) ("x", {k} != {advised})',
-        f'count_values by ({MODEL}) ("y", {advised})',
-    )
-    joined = f'label_join({parts[0]} * on ({MODEL}) group_left (y) {parts[1]}, "do", " to ", "x", "y")'
+    joined = in_words(MODEL, "do", " to ", f"{k} != {advised}", advised)
     for word, pattern in (("off", ".* to 0"), ("K $1", "([0-9].*)")):
         joined = f'label_replace({joined}, "do", "{word}", "do", "{pattern}")'
     gain = recorded("advised_speedup:ratio")
-    return f"sum by ({MODEL}, do) ({joined}) * on ({MODEL}) group_left () ({gain} - 1)"
+    return f"{joined} * on ({MODEL}) group_left () ({gain} - 1)"
+
+
+def why() -> str:
+    """Return the change of the speedup against the day before, with a label that says by what."""
+    change = f"model:vllm_specdec_speedup_change:cause{{{MODELS}"
+    parts = (f'round({change},cause="{cause}"}}, 0.01)' for cause in ("drafts", "load"))
+    joined = in_words(MODEL, "why", ", load/K ", *parts)
+    total_change = f"sum by ({MODEL}) ({change}}})"
+    return f'label_replace({joined}, "why", "drafts $1", "why", "(.*)") * on ({MODEL}) group_left () {total_change}'
 
 
 def calibrate() -> str:
@@ -121,13 +129,14 @@ def calibrate() -> str:
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
-        description="Whether exporters, servers and rules answer, how old data is, and the weakest basis.",
+        description="Whether exporters answer and rules are loaded, how old data is, and the weakest basis.",
         targets=[
+            now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
             now(
-                f"min({EXPORTERS} or {metric('up', TARGETS)}) and on () {WATCHDOG}\nor on () vector(0)",
-                "monitoring",
+                f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} "
+                f"and {metric('up', TARGETS)} == 1))",
+                "oldest data",
             ),
-            now(f"max(time() - {metric('last_success_timestamp_seconds', TARGETS)})", "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
             now(f"min({verdict.basis(MODEL)})", "basis"),
         ],
@@ -161,25 +170,27 @@ first_line: list[Panel] = [
             {"id": "organize", "options": {"indexByName": {str(code): code for code in SUMS}}},
         ],
         no_value="NO MODEL",
-        width=9,
+        width=7,
     ),
     Stat(
         title="Time won or lost, 24 h",
-        description="Hours of busy engines, and the ends of the interval, also of unknown models.",
+        description="Hours of busy engines, their interval with unknown models, and at the price above.",
         targets=[
             now(
                 f"{outcome('won', f'{_WON} >= 0')}\nor {outcome('lost', f'-({_WON}) > 0')}\n"
                 f"or on () {outcome('nothing yet', _NOTHING_WON)}",
                 "{{outcome}}",
             ),
-            now(won("least_saved_engines"), "at least"),
-            now(won("most_saved_engines"), "at most"),
+            now(won(bound="low"), "at least"),
+            now(won(bound="high"), "at most"),
+            now(f"({_WON}) * $price", "worth"),
         ],
         text="value_and_name",
         unit="h",
         decimals=1,
+        overrides=[named("worth", unit="short")],
         no_value="needs the exporter",
-        width=6,
+        width=7,
     ),
     Stat(
         title="Error budget left (30 d)",
@@ -196,7 +207,7 @@ first_line: list[Panel] = [
         overrides=[matching("^Value", custom__hidden=True), named("What to do", custom__cellOptions=WRAPPED)],
         no_value="nothing",
         header=False,
-        width=5,
+        width=6,
         rows=4,
     ),
 ]
@@ -204,43 +215,39 @@ first_line: list[Panel] = [
 
 models = joined_table(
     "Models",
-    "Worst first, with the interval. Since: how long the verdict stands. Do: click.",
-    {**LABELS, "do": "Do"},
+    "Worst first. Why: the speedup's change against the day before. Do: click.",
+    {**LABELS, "do": "Do", "why": "Why", "interval": _INTERVAL_TEXT},
     [
         Column(
             "Verdict",
             verdict.of_models(),
             mappings=word_mapping(verdict.VERDICTS),
             filled=True,
-            width=165,
+            width=160,
         ),
-        Column("Speedup", FAST, "suffix:×", 2, 75),
-        *(
-            Column(word, total(metric("speedup_interval", bound=bound), MODEL, found), decimals=2, width=50)
-            for word, bound, found in (("From", "low", "min"), ("To", "high", "max"))
-        ),
-        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=85),
-        Column("Since", verdict.since(), "s", 1, 70),
-        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 90),
-        Column("Length", NOW.length(), decimals=2, width=65),
-        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 60, _K_WORDS),
-        Column("Gain", todo(), "percentunit", 0, 55),
+        Column("Speedup", FAST, "suffix:×", 2, 76),
+        Column(_INTERVAL, verdict.interval(MODEL)),
+        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=80),
+        Column("Since", verdict.since(), "s", 1, 78),
+        Column(_CHANGE, why()),
+        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 92),
+        Column("Length", NOW.length(), decimals=2, width=62),
+        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 55, _K_WORDS),
+        Column("Gain", todo(), "percentunit", 0, 50),
         Column(_ASKED, calibrate()),
-        Column("TPOT", recorded("time_per_output_token_seconds:rate5m") + " + 0", "s", 1, 65),
-        Column("Won, 24 h", won("saved_engines", MODEL), "h", 1, 80),
+        Column("Won, 24 h", won(MODEL), "h", 1, 80),
     ],
     hidden=links.CHOSEN,
     overrides=[
-        named("Cluster", custom__width=55),
-        named("Namespace", custom__width=92),
-        named("Model", custom__cellOptions=WRAPPED),
-        named("Do", custom__width=105),
-        named(_ASKED, custom__hidden=True),
+        named("Do", custom__width=98),
+        named("Why", custom__width=108, custom__cellOptions=WRAPPED),
+        named(_INTERVAL_TEXT, custom__width=98),
+        *(named(name, custom__hidden=True) for name in (_ASKED, _INTERVAL, _CHANGE)),
         *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do")),
     ],
     no_value=f"no model: {SEE}",
     ranked=links.named_or_any(f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"),
-    rows=12,
+    rows=10,
 )
 
 history: list[Panel] = [
@@ -279,8 +286,6 @@ history: list[Panel] = [
         ],
         overrides=[
             named("Severity", custom__width=80, **filled(word_mapping(SEVERITIES))),
-            named("Cluster", custom__width=65),
-            named("Model", custom__cellOptions=WRAPPED),
             named(
                 "Alert",
                 custom__width=275,
@@ -291,14 +296,13 @@ history: list[Panel] = [
         sort=("Severity", False),
         rows=7,
     ),
-    TimeSeries(
-        title="Speedup",
-        description="Of all output, over that without speculation. Harmful: lower K, or disable.",
-        targets=[
-            over_time(FAST, MODEL_LEGEND),
-            over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-            over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
-        ],
+    lines(
+        "Speedup",
+        "Of all output, over that without speculation. Harmful: lower K, or disable.",
+        {},
+        over_time(FAST, MODEL_LEGEND),
+        over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
+        over_time(agreed("beneficial_speedup"), f"{LIMIT}beneficial above {MODEL_LEGEND}"),
         **TIMES,
         overrides=[threshold_lines(), threshold_lines(VERMILION, "harmful")],
         no_value=f"no exporter, or no drafts: {SEE}",
@@ -306,20 +310,7 @@ history: list[Panel] = [
         width=24,
         rows=7,
     ),
-    TimeSeries(
-        title="Acceptance length and break-even",
-        description="Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
-        targets=[
-            over_time(RATES.length(), MODEL_LEGEND),
-            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-        ],
-        **LENGTH,
-        overrides=[threshold_lines(VERMILION), unlisted("break-even")],
-        no_value=f"no drafts: {SEE}",
-        listed=True,
-        width=24,
-        rows=7,
-    ),
+    length_and_break_even(RATES.length(), no_value=f"no drafts: {SEE}", listed=True, width=24, rows=7),
 ]
 
 dashboard = Dashboard(
@@ -328,6 +319,6 @@ dashboard = Dashboard(
     description="Which models gain or lose by speculative decoding, since when, and which K should be set?",
     page="payoff.md",
     sections=[("", [*first_line, models, *history])],
-    variables=variables.of_models(),
+    variables=[*variables.of_models(), variables.price()],
     marks=annotations.marks(),
 )

@@ -18,9 +18,9 @@ ABOUT = Text(
 FOLDED = {
     "Acceptance over time": request_outcomes.over_time_panels,
     "Positions": request_outcomes.positions,
-    "Latency and mix": request_outcomes.mix,
+    "Mix": request_outcomes.mix,
     "What is observed": request_observation.observed,
-    "By exporter and by tenant": [request_outcomes.verdicts, request_observation.tenants],
+    "By tenant": [request_observation.tenants],
 }
 
 dashboard = Dashboard(

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from .rule import (
-    BY_METHOD,
-    COUNT,
-    JUDGED_ACCEPTANCE,
-    JUDGED_SPEEDUP,
-    LONG_INTERVAL,
-    MODEL,
-    PERCENT,
-    WHO,
-    Alert,
-    Group,
-    Promise,
-    drafts,
-    in_force,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on activity: of minutes, and of half an hour."""
     return (
         Group("vllm-specdec.activity", (_collapsed(),)),
-        Group("vllm-specdec.activity.long", (_bypassed(),), LONG_INTERVAL),
+        Group("vllm-specdec.activity.long", (_bypassed(),), s.LONG_INTERVAL),
     )
 
 
 def _bypassed() -> Alert:
     return Alert(
         name="Bypassed",
-        promise=Promise("Is anything drafted?", "drafting-stops", "bypassed-by-schedule"),
-        severity="warning",
         subject="activity",
         level="engine",
         expr=(
@@ -44,23 +28,21 @@ def _bypassed() -> Alert:
             "unless min_over_time(vllm_specdec_scheduled_num_speculative_tokens[30m]) == 0\n"
             "unless (\n"
             "  (vllm_specdec_generation_tokens_total unless vllm_specdec_drafts_total)\n"
-            f"  and on ({MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
+            f"  and on ({s.MODEL}) (model:vllm_specdec_drafts:rate30m > 0)\n"
             ")"
         ),
         hold="5m",
         keep="15m",
         summary="Speculation is configured, but nothing is drafted.",
         description=(
-            WHO["engine"]
-            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: "
-            "a draft model uses memory without any gain."
+            t.WHO["engine"]
+            + " has generated tokens for 30 minutes without a draft, and no schedule sets K = 0: speculation gains nothing."
         ),
         action=(
             "Check vLLM's arguments: has a deployment lost --speculative-config? Then run vllm-specdec-exporter check against the "
             "server, and read vLLM's log."
         ),
-        dashboard="deep-dive",
-        value="0 drafts, " + this(COUNT) + " tokens in 30m",
+        value="0 drafts, " + t.this(t.COUNT) + " tokens in 30m",
         why=(
             "At least 1,000 tokens in half an hour, so that the rule is silent for a nearly idle server; pauses in the traffic do not "
             "matter. A server without counters of speculation, beside others of the model that draft, is one half of an A/B test."
@@ -71,31 +53,27 @@ def _bypassed() -> Alert:
 def _collapsed() -> Alert:
     return Alert(
         name="Collapsed",
-        promise=Promise(
-            "Is anything accepted?", "collapse-of-a-cheap-drafter", "acceptance-collapsed-and-beneficial"
-        ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
-            f"{JUDGED_ACCEPTANCE} < on ({MODEL}) group_left () {threshold('collapsed_acceptance_ratio')}\n"
-            f"unless ({JUDGED_SPEEDUP} >= on ({MODEL}) group_left () {threshold('beneficial_speedup')})"
+            f"{s.JUDGED_ACCEPTANCE} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
+            f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+            f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () {s.threshold('beneficial_speedup')})"
         ),
-        hold="13m",
-        keep="1h",
+        hold="5m",
+        keep="10m",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
-        description=WHO["model"]
-        + BY_METHOD
+        description=t.WHO["model"]
+        + t.BY_METHOD
         + " answers normally, but accepts "
-        + this(PERCENT)
+        + t.this(t.PERCENT)
         + " of its draft tokens.",
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
         ),
-        dashboard="deep-dive",
-        value=this(PERCENT) + " accepted",
-        threshold=in_force("collapsed_acceptance_ratio", PERCENT),
-        sample=drafts("5m"),
-        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe.",
+        value=t.this(t.PERCENT) + " accepted",
+        threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),
+        sample=t.drafts("5m"),
+        why="Speculation is lossless, so there is no other symptom. Harmful pages if the lost speed is severe. Kept for 10 minutes only: "
+        "a run of ten minutes is over before Alertmanager sends the ticket, so that it is not sent.",
     )

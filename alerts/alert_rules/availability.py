@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
 from . import configuration
-from .rule import (
-    COUNT,
-    EXPORTER_JOB,
-    IN,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    NAMESPACE,
-    PLACE,
-    SPECULATIVE,
-    UP,
-    Alert,
-    Group,
-    Promise,
-    Severity,
-    of_target,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Whether an exporter reads its vLLM.
-_READS = f"last_over_time(vllm_specdec_up[{LOOK_BACK}])"
-#: Zero if an exporter has not read it for five minutes, whatever its clock. Not changes(): VictoriaMetrics counts otherwise.
-#: One sample alone says nothing.
-_POLLED = (
-    "(stddev_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) "
-    "and count_over_time(vllm_specdec_last_success_timestamp_seconds[5m]) > 1)"
-)
+#: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
+_READS = "instance:vllm_specdec_reads_vllm:bool"
+#: Whether its connections are refused, as while a model loads.
+_REFUSED = "instance:vllm_specdec_is_refused:bool"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 
 
@@ -43,140 +27,131 @@ def _flaps(up: str, times: int) -> str:
     return f"(resets({up}[30m]) >= {times} and avg_over_time({up}[30m]) < 0.75)"
 
 
-def _which(query: str) -> str:
-    """Return the template of the address of one exporter of the alert's namespace, of which a query says the rest."""
-    asked = query.replace("NAMESPACE", f"{CLUSTER}=%[1]q,namespace=%[2]q")
-    labels = f"$labels.{CLUSTER} $labels.namespace"
-    return f'{{{{ with printf `{asked}` {labels} | query }}}}for example {{{{ . | first | label "instance" }}}}{{{{ end }}}}'
-
-
-#: How many exporters a namespace had when last scraped, within a day.
-_HAD = "last_over_time(namespace:vllm_specdec_exporters:count[1d])"
-
-_WATCHED = Promise("Is any exporter of a namespace left?", "exporters-die", "one-exporter-down-does-not-page")
+#: How many exporters a namespace had when last scraped, within a time.
+_HAD = "last_over_time(namespace:vllm_specdec_exporters:count"
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of availability alerts."""
     told = tuple(_unreachable())
     return (
-        Group(
-            "vllm-specdec.availability",
-            (*_lost(), told[0], _watchdog()),
-        ),
-        Group(
-            "vllm-specdec.configuration",
-            (
-                _down(),
-                *told[1:],
-                *configuration.rules(),
-            ),
-            LONG_INTERVAL,
-        ),
+        Group("vllm-specdec.availability", (*_records(), *_lost(), told[0], _watchdog())),
+        Group("vllm-specdec.configuration", (_down(), *told[1:], *configuration.rules()), s.LONG_INTERVAL),
     )
 
 
-def _lost_because(
-    reason: str,
-    expr: str,
-    hold: str,
-    summary: str,
-    description: str,
-    action: str,
-    why: str,
-    severity: Severity = "critical",
-    context: str = "",
-) -> Alert:
-    return Alert(
-        name="MonitoringLost",
-        severity=severity,
-        subject="monitoring",
-        level="",
-        expr=expr,
-        hold=hold,
-        keep="5m",
-        summary=summary,
-        description=description,
-        action=action,
-        dashboard="exporter",
-        context=context,
-        labels={"reason": reason},
-        why=why,
-        promise=_WATCHED if reason == "down" else None,
+def _records() -> Iterator[Record]:
+    success = "vllm_specdec_last_success_timestamp_seconds[5m]"
+    up = f"last_over_time(vllm_specdec_up[{s.LOOK_BACK}])"
+    yield Record(
+        _READS,
+        f"{up} * ((stddev_over_time({success}) and count_over_time({success}) > 1) > bool 0)\nor {up}",
+        why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
+        "changed for five minutes.",
     )
+    yield Record(
+        _REFUSED,
+        'group without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)',
+        why="Polls within five minutes whose connection was refused, or whose name has no address.",
+    )
+
+
+#: Of each rule that says that nobody watches: a page, unless it says otherwise.
+_monitoring_lost = partial(
+    Alert, name="MonitoringLost", subject="monitoring", severity="critical", level="", keep="5m"
+)
 
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    speculative = f"count by ({NAMESPACE}) ({SPECULATIVE})"
+    speculative = f"count by ({s.NAMESPACE}) ({s.SPECULATIVE})"
     return (
-        _lost_because(
-            "down",
-            f"(sum by ({NAMESPACE}) ({UP}) == 0\n"
-            f"or max by ({NAMESPACE}) (avg_over_time({UP}[30m]) and {UP}) < 0.5)\n"
-            f"and on ({NAMESPACE}) {SPECULATIVE}",
-            "5m",
-            "No exporter of a namespace answers, though its vLLM serves.",
-            "None of the exporters"
-            + IN
-            + " has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
-            "there: harm by speculation is not detected.",
-            _RESTART,
-            "Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
-            "nobody. Without them, ExporterDown is a ticket. Also by share of time, because an exporter that restarts again "
-            "and again answers now and then.",
-            context=_which(f"up{{{EXPORTER_JOB},NAMESPACE}} == 0"),
+        _monitoring_lost(
+            labels={"reason": "down"},
+            expr=(
+                f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
+                f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
+                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5))\n"
+                f"and on ({s.NAMESPACE}) {s.SPECULATIVE}"
+            ),
+            hold="5m",
+            summary="No exporter of a namespace answers, though its vLLM serves.",
+            description=(
+                f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
+                "there: harm by speculation is not detected."
+            ),
+            action=_RESTART,
+            why=(
+                "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
+                "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+                "nobody. Without them, ExporterDown is a ticket."
+            ),
+            context=t.first(
+                f"min_over_time(up{{{s.EXPORTER_JOB},NAMESPACE}}[5m]) == 0",
+                'label "instance"',
+                "for example the exporter {}",
+            ),
         ),
-        _lost_because(
-            "cluster",
-            f"count by ({CLUSTER}) (count by ({NAMESPACE}) ({UP})) > 1\n"
-            f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({UP}) == 0)\nand on ({CLUSTER}) {SPECULATIVE}",
-            "5m",
-            "No exporter of a whole cluster answers.",
-            f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
-            "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected.",
-            "Look at what they have in common: the scrape job, a network policy, the exporter's image.",
-            "One failure is one page: this one silences those of the namespaces.",
+        _monitoring_lost(
+            labels={"reason": "cluster"},
+            expr=(
+                f"count by ({CLUSTER}) (count by ({s.NAMESPACE}) ({s.UP})) > 1\n"
+                f"and on ({CLUSTER}) (sum by ({CLUSTER}) ({s.UP}) == 0)\nand on ({CLUSTER}) {s.SPECULATIVE}"
+            ),
+            hold="5m",
+            summary="No exporter of a whole cluster answers.",
+            description=(
+                f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
+                "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected."
+            ),
+            action="Look at what they have in common: the scrape job, a network policy, the exporter's image.",
+            why="Page: one failure is one page, and Alertmanager hides those of the namespaces.",
         ),
-        _lost_because(
-            "absent",
-            f"{speculative}\nunless on ({NAMESPACE}) {UP}\nand on ({NAMESPACE}) {_HAD}",
-            "10m",
-            "The exporters of a namespace are gone, but its vLLM still speculates.",
-            "vLLM is scraped and speculates"
-            + IN
-            + " (engines: {{ $value | humanize }}), but the exporters of the last "
-            "day are no longer scrape targets.",
-            restore,
-            "vLLM itself is still scraped, so the service was not scaled to zero: monitoring is lost.",
+        _monitoring_lost(
+            labels={"reason": "absent"},
+            expr=f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
+            hold="10m",
+            summary="The exporters of a namespace are gone, but its vLLM still speculates.",
+            description=(
+                f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
+                "which were scrape targets within the last week, are not any more."
+            ),
+            action=restore,
+            why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
         ),
-        _lost_because(
-            "absent",
-            f"{_HAD}\nunless on ({NAMESPACE}) {UP}\nunless on ({NAMESPACE}) {speculative}",
-            "1h",
-            "The exporters of a namespace are no longer scraped.",
-            "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
-            "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
-            "has another name.",
-            restore,
-            "Without vLLM's own series the reason is unknown: a ticket.",
-            "warning",
+        _monitoring_lost(
+            labels={"reason": "absent"},
+            expr=f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
+            hold="1h",
+            summary="The exporters of a namespace are no longer scraped.",
+            description=(
+                "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
+                "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
+                "has another name."
+            ),
+            action=restore,
+            why="Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
+            severity="warning",
         ),
-        _lost_because(
-            "unreachable",
-            f"max by ({NAMESPACE}) ({_READS}) == 0\n"
-            f"and on ({NAMESPACE}) ({_READS} unless sum without (reason) ({_REFUSED}) > 0)\n"
-            f"or (max by ({NAMESPACE}) ({_POLLED}) == 0 and max by ({NAMESPACE}) ({_READS}) == 1)",
-            "10m",
-            "No exporter of a namespace can read its vLLM.",
-            "Every exporter"
-            + IN
-            + " has failed to read its vLLM for 10 minutes, and at least one of them for another reason than a "
-            "refused connection: harm by speculation is not detected there.",
-            _LOOK,
-            "A refused port may be a loading model, and a name without an address a service scaled to zero: if all "
-            "servers of a namespace fail so, there may be nothing to watch. Other failures page, and polls that hang.",
-            context=_which("vllm_specdec_up{NAMESPACE}"),
+        _monitoring_lost(
+            labels={"reason": "unreachable"},
+            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
+            hold="10m",
+            summary="No exporter of a namespace can read its vLLM.",
+            description=(
+                f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
+                "refused connections: harm by speculation is not detected there."
+            ),
+            action=_LOOK,
+            why=(
+                "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
+                "address a service scaled to zero: if all servers of a namespace fail so, there may be nothing to watch."
+            ),
+            context=t.first(
+                f"{_READS}{{NAMESPACE}} == 0 unless {_REFUSED}{{NAMESPACE}}",
+                'label "instance"',
+                "for example the exporter {}",
+            ),
         ),
     )
 
@@ -184,30 +159,21 @@ def _lost() -> tuple[Alert, ...]:
 def _down() -> Alert:
     return Alert(
         name="ExporterDown",
-        promise=Promise(
-            "Does each exporter answer?", "one-exporter-dies", "pods-scaled-to-nothing-are-not-down"
-        ),
-        severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"{UP} == 0\nor {_flaps(UP, 2)} and {UP}",
+        expr=f"{s.UP} == 0\nor {_flaps(s.UP, 2)} and {s.UP}",
         hold="10m",
         keep="5m",
         summary="An exporter does not answer.",
         description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + " has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
+            f"The exporter at {t.PLACE}{t.IN} has not answered Prometheus for 10 minutes, or has been down again and again for half an hour."
         ),
         action=_RESTART,
-        dashboard="exporter",
         why="A ticket, also for one that is down for two minutes of five. MonitoringLost pages if nobody watches a namespace that serves, "
         "and silences this.",
     )
 
 
-_REFUSED = 'increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m])'
 _LOOK = (
     "Read vllm_specdec_poll_errors_total by reason and the exporter's log; check the address, TLS, "
     "credentials, that a name is resolved, and that vLLM answers /metrics in a supported dialect."
@@ -215,20 +181,19 @@ _LOOK = (
 
 
 def _unreachable() -> Iterator[Alert]:
-    found = f"last_over_time(vllm_specdec_discovery_up[{LOOK_BACK}])"
+    found = f"last_over_time(vllm_specdec_discovery_up[{s.LOOK_BACK}])"
     resolved = f'label_replace({found}, "target", "$1", "dns_name", "(.+)")'
-    refused = f"sum without (reason) ({_REFUSED}) > 0"
     cases = (
         (
             "no_answer",
-            f"({_READS} == 0 or {_POLLED} == 0)\nunless {refused}",
+            f"{_READS} == 0\nunless {_REFUSED}",
             "9m",
             "has not read SERVER for 10 minutes, and its connections are not refused",
             "The server is up and gives no answer that can be read, or polls hang: told within ten minutes.",
         ),
         (
             "refused",
-            f"({_READS} == 0 and {refused})\nor sum without (dns_name) ({resolved}) == 0",
+            f"{_READS} == 0 and {_REFUSED}\nor sum without (dns_name) ({resolved}) == 0",
             "45m",
             "has not read SERVER for 45 minutes: its connections are refused, or its name has no address",
             "Three quarters of an hour, so that a large model can load. A name that is not resolved has a series of its own.",
@@ -245,23 +210,18 @@ def _unreachable() -> Iterator[Alert]:
         server = "{{ with $labels.target }}{{ . }}{{ else }}its vLLM{{ end }}"
         yield Alert(
             name="UpstreamUnreachable",
-            promise=Promise("Does each exporter read its vLLM?", "one-server-refuses", "while-a-model-loads")
-            if reason == "no_answer"
-            else None,
-            severity="warning",
             subject="monitoring",
             level="instance",
             expr=expr,
             hold=hold,
             keep="5m",
             summary="An exporter cannot read its vLLM.",
-            description=f"The exporter at {PLACE}{IN} {what.replace('SERVER', server)}.",
+            description=f"The exporter at {t.PLACE}{t.IN} {what.replace('SERVER', server)}.",
             action=_LOOK,
-            dashboard="exporter",
             labels={"reason": reason},
-            context=of_target(
+            context=t.value(
                 'sum(increase(vllm_specdec_poll_errors_total{reason="unrecognized",TARGET}[30m])) > 0',
-                COUNT,
+                t.COUNT,
                 "{} answers in no supported dialect: after an upgrade of vLLM, upgrade the exporter",
             )
             if reason == "no_answer"
@@ -273,7 +233,6 @@ def _unreachable() -> Iterator[Alert]:
 def _watchdog() -> Alert:
     return Alert(
         name="Watchdog",
-        promise=Promise("Do notifications arrive?", "always", ""),
         severity="none",
         subject="monitoring",
         level="",
@@ -285,6 +244,5 @@ def _watchdog() -> Alert:
             "Prometheus, Alertmanager or the connection to the receiver is broken."
         ),
         action="Nothing while it fires. When it stops, look at Prometheus and Alertmanager.",
-        dashboard="exporter",
         why="A dead man's switch: alert on its absence.",
     )

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.judgement.payoff import LEAN
 
-from .rule import ENGINE, LOOK_BACK, MODEL, TARGET, Group, Record
+from . import series as s
+from .rule import Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,12 +19,13 @@ MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_E
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
 _K = "num_speculative_tokens"
 _ENGINES = "engine:vllm_specdec_state:code"
+_TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
 
 def _last(series: str, **matchers: str) -> str:
     own = ",".join(f'{label}="{value}"' for label, value in matchers.items())
-    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{LOOK_BACK}])"
+    return f"last_over_time(vllm_specdec_{series}{f'{{{own}}}' if own else ''}[{s.LOOK_BACK}])"
 
 
 def _code(code: int, condition: str) -> str:
@@ -31,23 +33,28 @@ def _code(code: int, condition: str) -> str:
 
 
 def groups() -> Iterator[Group]:
-    """Yield the group."""
+    """Yield the group of states, and that of what changes slowly."""
     yield Group(
         "vllm-specdec.boards",
+        (Record(_ENGINES, _of_engines()), Record("model:vllm_specdec_state:code", _of_models())),
+    )
+    yield Group(
+        "vllm-specdec.boards.long",
         (
-            Record(_ENGINES, _of_engines()),
-            Record("model:vllm_specdec_state:code", _of_models()),
             *_unwatched(),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
-            Record("model:vllm_specdec_time_per_output_token_seconds:rate5m", _time_per_output_token()),
-            *_saved(),
+            Record(_TPOT, _time_per_output_token()),
+            Record("model:vllm_specdec_set:tpot", _by_setting()),
+            Record("model:vllm_specdec_speedup_change:cause", _change_by_cause()),
+            Record("model:vllm_specdec_saved_engines:sum", _saved()),
         ),
+        s.LONG_INTERVAL,
     )
 
 
 def _of_engines() -> str:
     """Return the code of an engine: its verdict, else the way that leans, else what it does."""
-    by, loss = f"{ENGINE}, pod", _last("loss_probability")
+    by, loss = f"{s.ENGINE}, pod", _last("loss_probability")
     judged = (_code(code, f"{_last('payoff', verdict=word)} == 1") for word, code in _VERDICTS.items())
     leaning = (
         _code(LIKELY_HARMFUL, f"{loss} > {0.5 + LEAN}"),
@@ -64,23 +71,23 @@ def _of_engines() -> str:
 
 
 def _of_models() -> str:
-    """Return the code of a model: its verdict while an engine is active, else that of an engine, else it is down."""
-    active = f"and on ({MODEL}) ({_last('activity', state='active')} == 1)"
+    """Return the code of a model: down as soon as no exporter answers, else its verdict, else that of an engine."""
+    active = f"and on ({s.MODEL}) ({_last('activity', state='active')} == 1)"
     verdicts = " or ".join(
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
         for word, code in _VERDICTS.items()
     )
-    undecided = f'and on ({MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
-    place = f"{TARGET}, pod"
+    undecided = f'and on ({s.MODEL}) model:vllm_specdec_verdict:info{{verdict="unknown"}}'
+    place = f"{s.TARGET}, pod"
     server = f"{_SEEN} and on ({place}, target) ({_last('up')} == 0)"
-    exporter = f"{_SEEN} and on ({place}) (max by ({place}) (up) == 0)"
-    down = f"{_code(DOWN_SERVER, server)} or {_code(DOWN_EXPORTER, exporter)}"
-    alone = f"sum by ({MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
+    gone, there = (f"{_SEEN} and on ({place}) (max by ({place}) (up) == {up})" for up in (0, 1))
+    alone = f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
     return (
-        f"max by ({MODEL}) ({verdicts}) {active}\n"
-        f"or clamp_min(min by ({MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
-        f"or min by ({MODEL}) ({_ENGINES})\n"
-        f"or max by ({MODEL}) ({down})\n"
+        f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) ({there})\n"
+        f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
+        f"or clamp_min(min by ({s.MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
+        f"or min by ({s.MODEL}) ({_ENGINES})\n"
+        f"or max by ({s.MODEL}) ({_code(DOWN_SERVER, server)})\n"
         f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
     )
 
@@ -92,16 +99,16 @@ def _unwatched() -> Iterator[Record]:
     are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
     """
     accepted, drafted, drafts = (
-        f"sum by ({MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
+        f"sum by ({s.MODEL}) (rate(«vllm»spec_decode_num_{name}_total{{}}[5m]))"
         for name in ("accepted_tokens", "draft_tokens", "drafts")
     )
     calls, generated, requests = (
-        f"sum by ({MODEL}) (rate(sglang:{name}_total[5m]))"
+        f"sum by ({s.MODEL}) (rate(sglang:{name}_total[5m]))"
         for name in ("spec_verify_calls", "generation_tokens", "num_requests")
     )
     steps, tokens = (f"sglang:spec_num_{name}[5m]" for name in ("steps", "draft_tokens"))
     k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
-    same_k = f"(min by ({MODEL}) ({k}) == max by ({MODEL}) ({k}))"
+    same_k = f"(min by ({s.MODEL}) ({k}) == max by ({s.MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
     alone = f"unless on (model_name) {_last('info')}"
     yield Record(
@@ -116,12 +123,12 @@ def _unwatched() -> Iterator[Record]:
 
 def _at_each_k() -> str:
     """Return a model's estimated speedup at each K that all its engines have: others are of other traffic."""
-    by, generated = f"{MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
+    by, generated = f"{s.MODEL}, {_K}", "engine:vllm_specdec_generation_tokens:rate5m"
     estimates = _last("estimated_speedup_at")
-    made = f"sum by ({by}) (0 * {estimates} + on ({ENGINE}) group_left () {generated})"
-    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({ENGINE}) group_left () {generated})"
-    engines = f"count by ({MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
-    everywhere = f"count by ({by}) ({estimates}) == on ({MODEL}) group_left () {engines}"
+    made = f"sum by ({by}) (0 * {estimates} + on ({s.ENGINE}) group_left () {generated})"
+    spent = f"sum by ({by}) (1 / ({estimates} > 0) * on ({s.ENGINE}) group_left () {generated})"
+    engines = f"count by ({s.MODEL}) ({_last('estimated_speedup_at', **{_K: '0'})})"
+    everywhere = f"count by ({by}) ({estimates}) == on ({s.MODEL}) group_left () {engines}"
     return f"{made} / ({spent} > 0)\nand on ({by}) ({everywhere})"
 
 
@@ -133,25 +140,64 @@ def _time_per_output_token() -> str:
     )
     ratios = (
         " / ".join((spent, f"({made} > 0)"))
-        for spent, made in ([f"sum by ({MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
+        for spent, made in ([f"sum by ({s.MODEL}) (rate({name}{{}}[5m]))" for name in pair] for pair in parts)
     )
     return "\nor ".join(ratios)
 
 
-def _saved() -> Iterator[Record]:
-    """Yield how many engines' time speculation saves now, and the ends of the interval of that.
+def _by_setting() -> str:
+    """Return the time per output token by what a change changes: K, release, and number of restarts.
+
+    A label has the requests that run, as the nearest power of 2. Absent while engines differ, and for five
+    minutes after a change, because the rates behind it are of five minutes.
+    """
+    highest, lowest = (f"model:vllm_specdec_{_K}:{which}" for which in ("max", "min"))
+    (restarts, restarts_before), (release, release_before) = (
+        [f"{of} (last_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]{when}))" for when in ("", " offset 5m")]
+        for of, name in (
+            (f"max by ({s.MODEL})", "engine_resets_total"),
+            (f"count by ({s.MODEL}, upstream_version)", "info"),
+        )
+    )
+    load = "2 ^ round(log2(clamp_min(model:vllm_specdec_requests_running:avg5m, 1)))"
+    found = _TPOT
+    for label, value in (("was_k", highest), ("was_n", load), ("was_start", restarts)):
+        # These labels come last in the alphabet: Prometheus 2.42 loses those behind them.
+        found += f'\n* on ({s.MODEL}) group_left ({label}) count_values by ({s.MODEL}) ("{label}", {value})'
+    return (
+        f"{found}\n* on ({s.MODEL}) group_left (upstream_version) (topk by ({s.MODEL}) (1, {release}) ^ 0)\n"
+        f"and on ({s.MODEL}) ({highest} == {lowest} == {highest} offset 5m)\n"
+        f"and on ({s.MODEL}) ({restarts} == {restarts_before})\nand on ({s.MODEL}, upstream_version) {release_before}"
+    )
+
+
+def _change_by_cause() -> str:
+    """Return the change of the speedup against the mean of the day until six hours ago, by its cause.
+
+    By drafts: as if the break-even length were what it was. By the load, or another K: the rest. A young model is
+    compared with the hour until half an hour ago; a change below 3 % has no cause.
+    """
+    speedup, length = (
+        f"model:vllm_specdec_{name}:ratio_rate5m" for name in ("speedup", "mean_acceptance_length")
+    )
+    of_speedup, of_length = (
+        f"(avg_over_time({name}[18h:15m] offset 6h) or avg_over_time({name}[1h:5m] offset 30m))"
+        for name in (speedup, length)
+    )
+    as_before = f"{of_speedup} * {length} / {of_length}"
+    parts = {"drafts": f"{as_before} - {of_speedup}", "load": f"{speedup} - {as_before}"}
+    causes = "\nor ".join(
+        f'label_replace({expr}, "cause", "{cause}", "", "")' for cause, expr in parts.items()
+    )
+    return f"({causes})\nand on ({s.MODEL}) (abs({speedup} / {of_speedup} - 1) > 0.03)"
+
+
+def _saved() -> str:
+    """Return how many engines' time speculation saves now, and the ends of the interval of that, by `bound`.
 
     An engine counts by the share of the time in which it has requests.
     """
     busy = f"clamp_max({_last('requests_running')}, 1)"
-    ends = {
-        "saved": _last("speedup"),
-        "least_saved": _last("speedup_interval", bound="low"),
-        "most_saved": _last("speedup_interval", bound="high"),
-    }
-    for name, speedup in ends.items():
-        times = f"max by ({ENGINE}) ({speedup})"
-        yield Record(
-            f"model:vllm_specdec_{name}_engines:sum",
-            f"sum by ({MODEL}) (({times} - 1) * on ({ENGINE}) group_left () {busy})",
-        )
+    ends = (_last("speedup"), _last("speedup_interval", bound="low"), _last("speedup_interval", bound="high"))
+    times = " or ".join(f"max by ({s.ENGINE}, bound) ({end})" for end in ends)
+    return f"sum by ({s.MODEL}, bound) ((({times}) - 1) * on ({s.ENGINE}) group_left () {busy})"

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from . import requests, tap
+from . import harm, requests, speedup, tap
+from . import series as s
+from . import text as t
 from .recording import THRESHOLDS
-from .rule import (
-    IN,
-    LOOK_BACK,
-    NAMESPACE,
-    PLACE,
-    POD,
-    SPECULATIVE,
-    TARGET,
-    UP,
-    Alert,
-    Promise,
-    Record,
-    labelled,
-)
+from .rule import Alert, Record
 
-_NAMED = SPECULATIVE.replace("}", ',model_name!=""}')
+_NAMED = s.SPECULATIVE.replace("}", ',model_name!=""}')
 
 
 #: Thresholds that the rules read by exporter.
-_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED)
+_OF_TARGETS = (*requests.THRESHOLDS, tap.UNRECORDED, speedup.PROBABLE, harm.WIDENED)
 
 
 #: Series whose own label Prometheus renamed, because the scrape target has one of that name.
@@ -31,7 +20,7 @@ _OWN = ("threshold threshold", "window_drafts window", "payoff verdict", "info m
 
 
 _RENAMED = " or ".join(
-    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!=""}}[{LOOK_BACK}])'
+    f'last_over_time(vllm_specdec_{each.replace(" ", "{exported_")}!=""}}[{s.LOOK_BACK}])'
     for each in (*_OWN, "activity state", "activity model_name", "activity engine")
 )
 
@@ -48,32 +37,23 @@ def rules() -> tuple[Record | Alert, ...]:
 def _sidecar_missing() -> Alert:
     return Alert(
         name="SidecarMissing",
-        promise=Promise(
-            "Has each vLLM with speculation an exporter?",
-            "one-sidecar-missing",
-            "a-namespace-without-exporters",
-        ),
-        severity="warning",
         subject="monitoring",
         level="",
         expr=(
-            f"count by ({POD}, model_name) ({SPECULATIVE})\n"
-            f"unless on ({POD}) {UP}\n"
-            f"and on ({NAMESPACE}) (\n"
-            f"  {SPECULATIVE} and on ({POD}) {UP}\n"
+            f"count by ({s.POD}, model_name) ({s.SPECULATIVE})\n"
+            f"unless on ({s.POD}) {s.UP}\n"
+            f"and on ({s.NAMESPACE}) (\n"
+            f"  {s.SPECULATIVE} and on ({s.POD}) {s.UP}\n"
             ")"
         ),
         hold="15m",
         keep="5m",
         summary="A vLLM with speculation has no exporter.",
         description=(
-            "vLLM{{ with $labels.pod }} in pod {{ . }}{{ end }}"
-            + IN
-            + " serves {{ $labels.model_name }} with "
+            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} serves {{{{ $labels.model_name }}}} with "
             "speculation, but no exporter is scraped there, though other pods have one."
         ),
         action="Add the sidecar to the pod template, or its port to the scrape job.",
-        dashboard="exporter",
         why=(
             "Only if vLLM itself is scraped, series have the label pod, and another pod has both: one exporter for "
             "several servers is not a sidecar. Without any exporter, MonitoringLost fires."
@@ -83,26 +63,26 @@ def _sidecar_missing() -> Alert:
 
 def _lacks() -> Record:
     info, active = (
-        f"max by ({TARGET}) (last_over_time(vllm_specdec_{each}[{LOOK_BACK}]))"
+        f"max by ({s.TARGET}) (last_over_time(vllm_specdec_{each}[{s.LOOK_BACK}]))"
         for each in ("info", 'activity{state="active"}')
     )
     names = "|".join((*THRESHOLDS, *_OF_TARGETS))
-    there = (
-        f'count by ({TARGET}) (last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{LOOK_BACK}]))'
-    )
+    there = f'count by ({s.TARGET}) (last_over_time(vllm_specdec_threshold{{threshold=~"{names}"}}[{s.LOOK_BACK}]))'
     nameless = (
-        active.replace('"active"', '"active",model_name="",pod!=""').replace(f"max by ({TARGET})", "").strip()
+        active.replace('"active"', '"active",model_name="",pod!=""')
+        .replace(f"max by ({s.TARGET})", "")
+        .strip()
     )
     lack = {
         "thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
-        "vllm_specdec_info": f"({active} unless on ({TARGET}) {info})",
-        "the_name_of_the_model": f"max by ({TARGET}) ({nameless} and on ({POD}) {_NAMED})",
-        "labels_that_Prometheus_renamed_to_exported": f"count by ({TARGET}) ({_RENAMED})",
+        "vllm_specdec_info": f"({active} unless on ({s.TARGET}) {info})",
+        "the_name_of_the_model": f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})",
+        "labels_that_Prometheus_renamed_to_exported": f"count by ({s.TARGET}) ({_RENAMED})",
     }
-    values = labelled("lack", **lack)
+    values = s.labelled("lack", **lack)
     return Record(
         _LACK,
-        f"group by ({TARGET}, lack) (\n{values}\n)",
+        f"group by ({s.TARGET}, lack) (\n{values}\n)",
         why="What alerts need of an exporter that is scraped, and Prometheus has not.",
     )
 
@@ -110,12 +90,6 @@ def _lacks() -> Record:
 def _rules_blind() -> Alert:
     return Alert(
         name="RulesBlind",
-        promise=Promise(
-            "Have the rules what they compare with?",
-            "thresholds-lost",
-            "an-exporter-that-is-down-has-none",
-        ),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=_LACK,
@@ -123,13 +97,10 @@ def _rules_blind() -> Alert:
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
-            "The exporter at {{ $labels.instance }}"
-            + IN
-            + " is scraped, but Prometheus lacks some of its series or labels: "
+            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but Prometheus lacks some of its series or labels: "
             "{{ $labels.lack }}. Alerts that need them cannot fire, or name no model."
         ),
         action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
-        dashboard="exporter",
         why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",
     )
 
@@ -137,21 +108,15 @@ def _rules_blind() -> Alert:
 def _reload_failed() -> Alert:
     return Alert(
         name="ConfigReloadFailed",
-        promise=Promise("Is the newest configuration in force?", "bad-configuration", "reloads-succeed"),
-        severity="warning",
         subject="monitoring",
         level="instance",
-        expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{LOOK_BACK}]) == 0",
+        expr=f"last_over_time(vllm_specdec_config_last_reload_successful[{s.LOOK_BACK}]) == 0",
         hold="10m",
         keep="5m",
         summary="An exporter cannot use its newest configuration.",
         description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + " could not load its newest configuration and continues with the "
+            f"The exporter at {t.PLACE}{t.IN} could not load its newest configuration and continues with the "
             "previous one; a sidecar without a previous one polls nothing."
         ),
         action="Fix the error in the exporter's log, and reload; flags need a new pod.",
-        dashboard="exporter",
     )

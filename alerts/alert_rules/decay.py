@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from .rule import (
-    ACCEPTANCE,
-    COUNT,
-    ENOUGH_1H,
-    LENGTH,
-    LOOK_BACK,
-    MODEL,
-    NUMBER,
-    PERCENT,
-    RESTARTS,
-    WHO,
-    Alert,
-    Record,
-    cause,
-    drafts,
-    each,
-    enough,
-    in_force,
-    k_changed,
-    labelled,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Record
 
 _OF_BEST = "model:vllm_specdec_acceptance_of_best_day:ratio"
 
@@ -39,46 +19,43 @@ def rules() -> tuple[Record | Alert, ...]:
 
 
 def _steps() -> Record:
-    now = f"{ACCEPTANCE}:ratio_rate1h"
+    now = f"{s.ACCEPTANCE}:ratio_rate1h"
     accepted, drafted = (
         f"(model:vllm_specdec_{c}:rate6h offset 2h)" for c in ("accepted_tokens", "draft_tokens")
     )
     before = f"{accepted} / ({drafted} > 0) - {now}"
-    steps = labelled(
+    steps = s.labelled(
         "against",
         the_hours_before=f"({before})",
         yesterday=f"(({now} offset 1d) - {now})",
         a_week_ago=f"(({now} offset 7d) - {now})",
     )
-    return Record(_STEP, f"min by ({MODEL}) (\n{steps}\n) and ({before})")
+    return Record(_STEP, f"min by ({s.MODEL}) (\n{steps}\n) and ({before})")
 
 
 def _step() -> Alert:
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
-            f"{_STEP} > {threshold('step_acceptance_ratio')}\n"
-            f"and {RESTARTS}\n"
-            f"unless last_over_time({RESTARTS}[4h] offset 2h)\n"
-            f"and {ENOUGH_1H}\n"
-            f"and {enough('model', '6h', 'comparison_minimum_drafts', offset='2h')}\n"
-            f"unless {k_changed('8h')}"
+            f"{_STEP} > {s.threshold('step_acceptance_ratio')}\n"
+            f"and {s.RESTARTS}\n"
+            f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
+            f"and {s.ENOUGH_1H}\n"
+            f"and {s.enough('6h', 'comparison_minimum_drafts', offset='2h')}\n"
+            f"unless {s.k_changed('8h')}"
         ),
         hold="15m",
         keep="2h",
         summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
-            f"Since a restart within the last 2 hours, the acceptance rate of {WHO['model']} is {this(PERCENT)} (in "
+            f"Since a restart within the last 2 hours, the acceptance rate of {t.WHO['model']} is {t.this(t.PERCENT)} (in "
             "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
         ),
         action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
-        dashboard="deep-dive",
-        value=f"{this(PERCENT)} lower",
-        threshold=in_force("step_acceptance_ratio", PERCENT),
-        sample=drafts("1h"),
+        value=f"{t.this(t.PERCENT)} lower",
+        threshold=t.in_force("step_acceptance_ratio", t.PERCENT),
+        sample=t.drafts("1h"),
         labels={"against": "restart"},
         why=(
             "The published figure: 5 points against the unquantized baseline. Compared with the hours before the restart, "
@@ -89,20 +66,20 @@ def _step() -> Alert:
 
 
 def _of_best_day() -> Record:
-    day = f"{LENGTH}:ratio_rate1d"
-    parts = labelled(
+    day = f"{s.LENGTH}:ratio_rate1d"
+    parts = s.labelled(
         "of", best_day=f"({day} / max_over_time({day}[7d:3h]))", same_weekday=f"({day} / ({day} offset 7d))"
     )
     return Record(
         _OF_BEST,
-        f"max by ({MODEL}) (\n{parts}\n)",
+        f"max by ({s.MODEL}) (\n{parts}\n)",
         why="The mean acceptance length of the last day over that of the best day of a week, or of the same weekday. Means of days, "
         "so that no hour of the day matters.",
     )
 
 
 def _decayed() -> Alert:
-    day = f"{LENGTH}:ratio_rate1d"
+    day = f"{s.LENGTH}:ratio_rate1d"
     told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
 
     days = {
@@ -111,55 +88,53 @@ def _decayed() -> Alert:
     }
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
-            f"{_OF_BEST} < 1 - {threshold('drop_ratio')}\n"
-            f"unless on ({MODEL}) count_over_time({told}[7d])\n"
-            f"unless {k_changed('7d')}\n"
-            f"and {enough('model', '1d', 'comparison_minimum_drafts')}"
+            f"{_OF_BEST} < 1 - {s.threshold('drop_ratio')}\n"
+            f"unless on ({s.MODEL}) count_over_time({told}[7d])\n"
+            f"unless {s.k_changed('7d')}\n"
+            f"and {s.enough('1d', 'comparison_minimum_drafts')}"
         ),
         hold="1h",
         keep="6h",
         summary="Acceptance has decayed over days.",
         description=(
-            f"The mean acceptance length of {WHO['model']} over the last day is {this(PERCENT)} of that of the best day of the last week, "
+            f"The mean acceptance length of {t.WHO['model']} over the last day is {t.this(t.PERCENT)} of that of the best day of the last week, "
             "or of the same weekday if that is less of a fall: no moment stands out."
         ),
         action=(
             "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
             "choose the drafter for it, or take the K that the exporter advises now."
         ),
-        dashboard="deep-dive",
-        value=this(PERCENT),
-        threshold=in_force("drop_ratio", PERCENT, "{} below"),
-        sample=drafts("1d"),
-        context=each(labelled("day", **days).replace("\n", " "), "day", NUMBER, "mean acceptance length "),
+        value=t.this(t.PERCENT),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below"),
+        sample=t.drafts("1d"),
+        context=t.each(
+            s.labelled("day", **days).replace("\n", " "), "day", t.NUMBER, "mean acceptance length "
+        ),
         labels={"against": "days"},
         why=("Silent if another rule of this name has told of the fall."),
     )
 
 
 def _decayed_with_uptime() -> Alert:
-    lost = f"last_over_time(vllm_specdec_uptime_decay_ratio[{LOOK_BACK}])"
+    lost = f"last_over_time(vllm_specdec_uptime_decay_ratio[{s.LOOK_BACK}])"
     return Alert(
         name="AcceptanceDropped",
-        severity="warning",
         subject="acceptance",
-        level="model",
-        expr=f"max by ({MODEL}) ({lost}) > 0",
+        expr=f"max by ({s.MODEL}) ({lost}) > 0",
         hold="10m",
         keep="6h",
         summary="Acceptance decays with uptime.",
         description=(
-            f"Within hours, an engine of {WHO['model']} has lost {this(PERCENT)} of its mean acceptance length little by little, "
+            f"Within hours, an engine of {t.WHO['model']} has lost {t.this(t.PERCENT)} of its mean acceptance length little by little, "
             "at the same K, load and context."
         ),
         action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
-        dashboard="deep-dive",
-        value=this(PERCENT),
-        context=cause(f"count({lost.replace('[', '{MODEL}[')} > 0)", COUNT, "engines that have decayed: {}"),
+        value=t.this(t.PERCENT),
+        context=t.value(
+            f"count({lost.replace('[', '{MODEL}[')} > 0)", t.COUNT, "engines that have decayed: {}"
+        ),
         labels={"against": "uptime"},
         why=(
             "The exporter compares two hours of an engine with its first two, and reports a fall of 5 % or more that no single "

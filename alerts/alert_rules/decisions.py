@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from mixin import CRITICAL, WARNING
 
-from .rule import (
-    ADVICE,
-    COUNT,
-    DECISIVE,
-    DECISIVE_LIMIT,
-    DISABLE_RULE,
-    ENOUGH_30M,
-    KNOWN_TO_PAY,
-    LEAST_K,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    NUMBER,
-    PERCENT,
-    PUBLISHED_RULE,
-    SPEEDUP,
-    TIMES,
-    TO_BE_MEASURED,
-    UNDECIDED,
-    UNLESS_IT_PAYS,
-    WHO,
-    Alert,
-    Group,
-    K,
-    Promise,
-    Record,
-    compare,
-    drafts,
-    each,
-    in_force,
-    labelled,
-    of_model,
-    this,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Record
 
 _AS_LOADED = "model:vllm_specdec_load_is_as_when_it_paid:bool"
 _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
@@ -46,8 +15,7 @@ _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
-_SPEED = of_model(SPEEDUP, TIMES, "speedup {}")
-_BEST_K = Promise("Is another K better all day?", "k-too-large", "no-one-k-is-better-all-day")
+_SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
 #: A dead band: once it fires, it goes on until the value is this much above the threshold.
 _BAND = 1.05
 
@@ -61,20 +29,21 @@ def group() -> Group:
             _as_loaded(),
             _reenable(),
             _steady_advice(),
-            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {K}"),
-            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {K} > 0"),
+            _change_k("increase_k", "larger", f"floor(quantile_over_time(0.05, {_ADVISED}[1d])) > {s.K}"),
+            _change_k("decrease_k", "smaller", f"ceil(quantile_over_time(0.95, {_ADVISED}[1d])) < {s.K} > 0"),
             _switch(),
             _near_break_even(),
         ),
-        LONG_INTERVAL,
+        s.LONG_INTERVAL,
     )
 
 
 #: What the rule compared, each with its value, and then with its threshold; only what is too low.
-_FAILED = f"{DECISIVE}{{MODEL}} and on (measure) {DECISIVE}{{MODEL}} / on (measure) {DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
-_VALUES = each(_FAILED, "measure", NUMBER)
-_LIMITS = each(f"{DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", NUMBER)
-_ENDS = f"unless on ({MODEL}) {KNOWN_TO_PAY}"
+_LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
+_FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
+_VALUES = t.each(_FAILED, "measure", t.NUMBER)
+_LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
+_ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
 def _disable() -> tuple[Alert, Alert, Alert]:
@@ -83,68 +52,61 @@ def _disable() -> tuple[Alert, Alert, Alert]:
 
 
 def _firing(more: str = "") -> str:
-    return f'on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
+    return f'on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing"{more}}}'
 
 
 def _disable_ticket() -> Alert:
+    firing = _firing(', action="disable"')
     return Alert(
         name="Disable",
-        promise=Promise(
-            "Should speculation be off?",
-            "disable-by-the-rule",
-            "what-pays-by-day-is-not-switched-off-by-night",
-        ),
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
-            f"({DISABLE_RULE} < 1\n  or last_over_time({DISABLE_RULE}[1h]) < {_BAND} and {_firing()})\n"
-            f"{_ENDS}\nunless on ({MODEL}) {UNDECIDED}"
+            f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
+            f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
+            f"  and {firing}\n"
+            f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
         summary="Speculation should be disabled: it does not pay.",
         description=(
-            f"For 15 minutes a measure of {WHO['model']} has been below its threshold for disabling: the lowest is at {this(PERCENT)} "
-            "of it."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
+            f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
         threshold=_LIMITS,
-        sample=drafts("5m"),
+        sample=t.drafts("5m"),
         labels={"action": "disable", "recommended_k": "0"},
         why=(
-            "Below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by which it may pay. A dead "
-            "band instead of keep_firing_for, so that it ends at once when speculation pays again; while traffic is too thin to "
-            "judge, the decision stands for an hour."
+            "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
+            "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
+            "judge, for an hour. What held at this time yesterday for a quarter of an hour, as every night, is not told again."
         ),
     )
 
 
 def _measure() -> Alert:
     low, high = (
-        f'min(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{LOOK_BACK}]))'
-        for bound in ("low", "high")
+        f'{which}(last_over_time(vllm_specdec_speedup_interval{{bound="{bound}",MODEL}}[{s.LOOK_BACK}]))'
+        for which, bound in (("min", "low"), ("max", "high"))
     )
-    loss = f"max(last_over_time(vllm_specdec_loss_probability{{MODEL}}[{LOOK_BACK}]))"
-    values = {"speedup": f"{_GUESS}{{MODEL}}", "from": low, "to": high, "probability_of_a_loss": loss}
-    guess = each(labelled("value", **values).replace("\n", " "), "value", NUMBER)
+    values = {"lowest_estimate": f"{_GUESS}{{MODEL}}", "lowest_end": low, "highest_end": high}
+    guess = t.each(s.labelled("value", **values).replace("\n", " "), "value", t.NUMBER, ": ")
     return Alert(
         name="Disable",
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
-            f"({TO_BE_MEASURED}\n  or min_over_time({PUBLISHED_RULE}[3h]) < 1 and "
+            f"({s.TO_BE_MEASURED}\n  or (min_over_time({s.PUBLISHED_RULE}[3h]) < 1 and "
             + _firing(', action="measure"')
-            + f" and on ({MODEL}) {UNDECIDED})\n{_ENDS}\n"
-            f'unless on ({MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
+            + f" and on ({s.MODEL}) {s.MAY_PAY}))\n{_ENDS}\n"
+            f'unless on ({s.MODEL}) max_over_time(ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", '
             'action="measure"}[6d] offset 12h)'
         ),
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
-            f"For 15 minutes {WHO['model']} has accepted too few draft tokens by the published rule. The estimate says "
-            f"that it may pay, and is not certain: {guess}"
+            f"For 15 minutes within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule. By the "
+            f"estimates of its speedup it may pay, and none is certain{guess}."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
@@ -154,8 +116,9 @@ def _measure() -> Alert:
         threshold=_LIMITS,
         labels={"action": "measure", "reason": "estimate"},
         why=(
-            "A guess does not silence the published rule, and the published rule alone does not act against a guess. It stands for three "
-            "hours after acceptance was last too low. What was told within the last six days, as every night, is not told again."
+            "Ticket, action=measure: a guess does not silence the published rule, and the published rule alone does not act against a "
+            "guess. It stands for three hours after acceptance was last too low, ends after 12 hours, and is not told again within six "
+            "days: measuring is asked for once."
         ),
     )
 
@@ -165,24 +128,23 @@ def _disable_while_paged(disable: Alert) -> Alert:
         name="Disable",
         severity="none",
         subject="decision",
-        level="model",
         expr=(
-            f"max by ({MODEL}) (\n"
+            f"max by ({s.MODEL}) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
+            f'and on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"While a page on harm fires for {WHO['model']}, or for one of its methods, this tells programs what the "
+            f"While a page on harm fires for {t.WHO['model']}, or for one of its methods, this tells programs what the "
             "ticket says."
         ),
         action=disable.action,
         labels=disable.labels,
         why=(
-            "For programs: while Harmful pages it silences the ticket above, because one fault is one notification. Of severity none, "
-            "so it goes to no person."
+            "For programs, action=disable: while Harmful pages, Alertmanager hides the ticket above, because one fault is one "
+            "notification. Of severity none, so it goes to no person."
         ),
     )
 
@@ -191,7 +153,7 @@ def _as_loaded() -> Record:
     most = "max_over_time(model:vllm_specdec_requests_running:avg1h[1d])"
     return Record(
         _AS_LOADED,
-        f"group by ({MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
+        f"group by ({s.MODEL}) (\n  {most} <= max_over_time(model:vllm_specdec_beneficial_requests_running:avg5m[7d])\n"
         f"  unless {most} >= min_over_time(model:vllm_specdec_losing_requests_running:avg5m[7d])\n"
         "  and max_over_time(model:vllm_specdec_generation_tokens:rate5m[1h]) > 0\n)",
         why="It generates, and the load of the last day is one at which speculation was beneficial last week, and at which it never lost.",
@@ -201,32 +163,27 @@ def _as_loaded() -> Record:
 def _steady_advice() -> Record:
     return Record(
         _STEADY,
-        f"group by ({MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
+        f"group by ({s.MODEL}) (\n  {_GAIN} >= {_WORTH_A_TICKET}\n"
         f"  and last_over_time({_ADVISED}[2h] offset 22h)\n"
-        f"  unless max_over_time({K}[1d]) > min_over_time({LEAST_K}[1d])\n"
-        f'  unless ignoring (action) {ADVICE}{{action="switch_method"}} > 0.5\n'
-        f"  and {ENOUGH_30M}\n)",
+        f"  unless max_over_time({s.K}[1d]) > min_over_time({s.LEAST_K}[1d])\n"
+        f'  unless ignoring (action) {s.ADVICE}{{action="switch_method"}} > 0.5\n'
+        f"  and {s.ENOUGH_30M}\n)",
         why="There has been advice on K for a day in which K did not change, it is worth a restart, and no other method is advised.",
     )
 
 
 def _reenable() -> Alert:
-    off = f'min by ({MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{LOOK_BACK}])) == 1'
+    off = f'min by ({s.MODEL}) (last_over_time(vllm_specdec_activity{{state="off"}}[{s.LOOK_BACK}])) == 1'
     running = "model:vllm_specdec_requests_running:avg1h"
     return Alert(
         name="Reenable",
-        promise=Promise(
-            "Should speculation be on again?", "off-at-a-load-at-which-it-paid", "off-at-a-higher-load"
-        ),
-        severity="warning",
         subject="decision",
-        level="model",
         expr=(
-            f'count_values by ({MODEL}) ("recommended_k", '
+            f'count_values by ({s.MODEL}) ("recommended_k", '
             "last_over_time(model:vllm_specdec_beneficial_num_speculative_tokens:max[7d]))\n"
-            f"and on ({MODEL}) ({off})\n"
-            f"and on ({MODEL}) {_AS_LOADED}\n"
-            f"unless on ({MODEL}) count_over_time(\n"
+            f"and on ({s.MODEL}) ({off})\n"
+            f"and on ({s.MODEL}) {_AS_LOADED}\n"
+            f"unless on ({s.MODEL}) count_over_time(\n"
             '  ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing"}[1d]\n'
             ")"
         ),
@@ -234,11 +191,11 @@ def _reenable() -> Alert:
         keep="1h",
         summary="Speculation is off, though it was beneficial at this load.",
         description=(
-            f"{WHO['model']} runs without speculation. Within the last week speculation with K = "
+            f"{t.WHO['model']} runs without speculation. Within the last week speculation with K = "
             "{{ $labels.recommended_k }} was beneficial at the highest load of the last day or a higher one."
         ),
         action="Start vLLM with last week's speculative config, and check the payoff.",
-        value=of_model(running, COUNT, "{} requests run per engine"),
+        value=t.value(running, t.COUNT, "{} requests run per engine"),
         threshold="the highest load of the last 7 days at which it was beneficial",
         labels={"action": "enable"},
         why=(
@@ -251,23 +208,21 @@ def _reenable() -> Alert:
 def _change_k(action: str, size: str, advised: str) -> Alert:
     return Alert(
         name="KChangeAdvised",
-        severity="warning",
         subject="decision",
-        level="model",
-        expr=(f'count_values by ({MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({MODEL}) {_STEADY}'),
+        expr=(f'count_values by ({s.MODEL}) ("recommended_k",\n  {advised}\n)\nand on ({s.MODEL}) {_STEADY}'),
         hold="15m",
         keep="1h",
         summary=f"A {size} K would be faster all day.",
         description=(
-            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {WHO['model']} through the "
+            f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {t.WHO['model']} through the "
             "last day, at every load that it had."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
-        value=of_model(K, COUNT, "K = {}"),
+        value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
-        sample=drafts("30m"),
-        context=of_model(_GAIN, TIMES, "{} of the present speed with the K that is advised now"),
+        sample=t.drafts("30m"),
+        context=t.value(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -276,33 +231,25 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
             if action == "increase_k"
             else ""
         ),
-        promise=_BEST_K if action == "increase_k" else None,
     )
 
 
 def _switch() -> Alert:
     return Alert(
         name="MethodChangeAdvised",
-        promise=Promise(
-            "Is another method worth a try?",
-            "another-method-until-it-is-advised-no-more",
-            "another-method-on-one-of-two-engines",
-        ),
-        severity="warning",
         subject="decision",
-        level="model",
-        expr=(f'{ADVICE}{{action="switch_method"}} > 0.5\nand on ({MODEL}) {ENOUGH_30M}'),
+        expr=(f'{s.ADVICE}{{action="switch_method"}} > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
         description=(
-            f"For an hour, even the best K has gained little for most engines of {WHO['model']}, "
+            f"For an hour, even the best K has gained little for most engines of {t.WHO['model']}, "
             f"and acceptance is below what the method usually reaches."
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=of_model(SPEEDUP, TIMES),
-        sample=drafts("30m"),
+        value=t.value(s.SPEEDUP, t.TIMES),
+        sample=t.drafts("30m"),
         context=_SPEED,
         labels={"action": "switch_method"},
     )
@@ -312,33 +259,27 @@ def _near_break_even() -> Alert:
     acceptance = "model:vllm_specdec_acceptance:ratio_rate30m"
     return Alert(
         name="NearBreakEven",
-        promise=Promise(
-            "Is it too close to tell?",
-            "near-break-even-until-it-is-beneficial",
-            "near-break-even-and-measured-already",
-        ),
         severity="info",
         subject="decision",
-        level="model",
         expr=(
-            f"{compare('model', acceptance, '>=', 'disable_acceptance_ratio')}\n"
-            f"and ({compare('model', acceptance, '<', 'break_even_acceptance_ratio')})\n"
-            f"and {ENOUGH_30M}\n"
-            f"and {compare('model', 'model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
-            f"{UNLESS_IT_PAYS}\n"
-            "unless model:vllm_specdec_measured_speedup:min"
+            f"{s.compare(acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
+            f"and {s.ENOUGH_30M}\n"
+            f"and {s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"
+            f"{s.UNLESS_IT_PAYS}\n"
+            f'unless on ({s.MODEL}) model:vllm_specdec_basis:engines{{basis="measured"}}'
         ),
         hold="30m",
         keep="30m",
         summary="Acceptance is near break-even.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens: not below the threshold for disabling, "
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens: not below the threshold for disabling, "
             "and below break-even."
         ),
         action="Measure P99 under real load first: record a baseline with vllm-specdec-exporter baseline, and compare.",
-        value=this(PERCENT) + " accepted",
-        threshold=in_force("break_even_acceptance_ratio", PERCENT),
-        sample=drafts("30m"),
+        value=t.this(t.PERCENT) + " accepted",
+        threshold=t.in_force("break_even_acceptance_ratio", t.PERCENT),
+        sample=t.drafts("30m"),
         context=_SPEED,
         labels={"action": "measure"},
         why="The published range. Silent if speculation is beneficial or measured.",

@@ -4,47 +4,25 @@ from __future__ import annotations
 
 from mixin import CRITICAL
 
-from .rule import (
-    BY_METHOD,
-    COUNT,
-    ENOUGH_1H,
-    ENOUGH_30M,
-    JUDGED_ACCEPTANCE,
-    JUDGED_SPEEDUP,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    PERCENT,
-    SPEEDUP,
-    TIMES,
-    WHO,
-    Alert,
-    Group,
-    K,
-    Promise,
-    Record,
-    Severity,
-    compare,
-    drafts,
-    each,
-    enough,
-    in_force,
-    labelled,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Record, Severity
 
-_HARMLESS = Promise("Do users wait longer because of it?", "collapse", "harm-on-a-few-drafts-is-not-judged")
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
 _REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
-    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
-    f"unless on ({MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
-    f"unless on ({MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h]) unless count_over_time({_BASIS}[1h] offset 1d))\n"
+    f"unless on ({s.MODEL}) (count_over_time({_BASIS}[1h] offset 1d) unless count_over_time({_BASIS}[1h]))\n"
+    f"unless on ({s.MODEL}) ({_PROFILE} unless {_PROFILE} offset 1d)"
 )
 _COMPARABLE = "model:vllm_specdec_is_as_loaded_as_yesterday:bool"
+#: The threshold of the latency over that of the baseline.
+WIDENED = "widened_latency_ratio"
+_PAGED_LATELY = "method:vllm_specdec_paged_lately:bool"
+_HELD = "method:vllm_specdec_held_speedup:last1h"
+_FIRING = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
 _CAUSE = "model:vllm_specdec_likely_cause:ratio"
 
 
@@ -54,100 +32,128 @@ def _causes() -> Record:
         f"model:vllm_specdec_{counter}:rate5m" for counter in ("draft_tokens", "accepted_tokens", "drafts")
     )
 
-    def gauge(name: str, function: str = "last") -> str:
-        return f"max by ({MODEL}) ({function}_over_time(vllm_specdec_{name}[{LOOK_BACK}]))"
+    def gauge(name: str, function: str = "last", more: str = "") -> str:
+        return f"max by ({s.MODEL}) ({function}_over_time(vllm_specdec_{name}[{s.LOOK_BACK}]){more})"
 
     def requests(matcher: str = "") -> str:
-        return f"sum by ({MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
+        return f"sum by ({s.MODEL}) (increase(«vllm»request_success_total{{{matcher}}}[5m]))"
 
     failed = f"""{requests('finished_reason="error"')} / ({requests()} > 0)"""
-    ttft = gauge('latency_ratio{latency="time_to_first_token"}')
+    above = f" > on ({s.TARGET}) group_left () {s.threshold_of_targets(WIDENED)}"
+    ttft = gauge('latency_ratio{latency="time_to_first_token"}', more=above)
     causes = {
         "rejected_share_of_the_verified_tokens_while_requests_wait": (
-            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {threshold('wasted_verification_ratio')} "
+            f"(({drafted} - {accepted}) / (({drafted} + {drafts}) > 0) > {s.threshold('wasted_verification_ratio')} "
             f"and ({gauge('requests_waiting', 'min')} > 0))"
         ),
-        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {threshold('squeezed_kv_cache_usage_ratio')})",
-        "share_of_the_requests_that_end_in_an_error": f"({failed} > {threshold('failed_request_ratio')})",
-        "time_to_first_token_over_the_baseline's": f"({ttft} > {threshold('widened_latency_ratio')})",
+        "used_share_of_the_KV_cache": f"({gauge('kv_cache_usage_ratio')} > {s.threshold('squeezed_kv_cache_usage_ratio')})",
+        "share_of_the_requests_that_end_in_an_error": f"({failed} > {s.threshold('failed_request_ratio')})",
+        "time_to_first_token,_of_the_baseline's": ttft,
     }
     return Record(
         _CAUSE,
-        labelled("cause", **causes),
+        s.labelled("cause", **causes),
         why="What may be behind a loss, each only while it is above its threshold.",
     )
 
 
 #: What the speedup rests on, and likely causes.
-_KNOWN_BY = "engines by the basis of their speedup: " + each(f"{_BASIS}{{MODEL}}", "basis", COUNT)
-_LIKELY = each(f"{_CAUSE}{{MODEL}}", "cause", PERCENT, "; ")
+_KNOWN_BY = t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT, "engines by the basis of their speedup: ")
+_LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
 def groups() -> tuple[Group, ...]:
     """Return the groups of alerts on harm: the page, and tickets on half an hour and more."""
-    firing = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
     page = _harmful(
         "critical",
-        f"{JUDGED_SPEEDUP} < on ({MODEL}) group_left () {threshold('severe_speedup')}\n"
-        f"or last_over_time({JUDGED_SPEEDUP}[1h]) < on ({MODEL}) group_left () last_over_time({threshold('severe_speedup')}[1h])\n"
-        f"and on ({MODEL}, method) {firing}\n"
-        f"unless on ({MODEL}, method) {JUDGED_ACCEPTANCE}",
+        f"({s.JUDGED_SPEEDUP} < on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}\n"
+        f"  and on ({s.MODEL}) {s.ENOUGH_30M}\n"
+        f"  unless on ({s.MODEL}, method) {_PAGED_LATELY})\n"
+        f"or {_HELD} < on ({s.MODEL}) group_left () last_over_time({s.threshold('severe_speedup')}[1h])",
         "severe_speedup",
         "5m",
         "10m",
-        "Users get tokens far slower than without speculation: this pages. A speedup counts "
-        "if its whole interval is below 1, or a loss is at least as probable as probable_loss_probability: of twenty such "
-        "pages, at most one is wrong. While traffic is too thin to judge, a page stays for an hour, so "
-        "that one fault is one page.",
+        "Speculation makes users wait far longer than without it.",
+        "5 minutes; while traffic is thin, when it could last be judged",
+        "Page: users get tokens far slower than without speculation, by severe_speedup. The exporter gives a speedup only if "
+        "its whole interval is below or above 1, or a loss is at least as probable as probable_loss_probability. While "
+        "traffic is too thin to judge, a page stays for an hour, so that one fault is one page.",
     )
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{compare('model', half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({compare('model', f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
+        f"{s.compare(half_hour, '<', 'harmful_speedup')}\n"
+        f"and ({s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
         f"and ({half_hour} offset 12m)\n"
-        f"and ({compare('model', SPEEDUP, '<', 'harmful_speedup')})\n"
-        f"and {ENOUGH_30M}\nunless on ({MODEL}) {firing}",
+        f"and ({s.compare(s.SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",
         "1h",
-        "Over half an hour, for 15 minutes, and only while it loses: an idle server raises no ticket. Nor does what pages "
-        "already. 12 of the 15 minutes are in the data, so that they count while it pages: soon after a page gives way to a smaller loss "
-        "there is a ticket, and none after a gain.",
+        "Speculation has made users wait longer than without it for half an hour.",
+        "30 minutes",
+        "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and only while it loses. None begins while the page "
+        "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are in the data, so that they count while it pages: "
+        "soon after a page gives way to a smaller loss there is a ticket, and none after a gain.",
     )
     return (
-        Group("vllm-specdec.harm", (_causes(), page)),
-        Group("vllm-specdec.payoff", (ticket, _comparable(), _regressed()), LONG_INTERVAL),
+        Group("vllm-specdec.harm", (_paged_lately(), _held(), page)),
+        Group("vllm-specdec.payoff", (_causes(), ticket, _comparable(), _regressed()), s.LONG_INTERVAL),
     )
 
 
-def _harmful(severity: Severity, expr: str, limit: str, hold: str, keep: str, why: str) -> Alert:
+def _paged_lately() -> Record:
+    lasts = f"max_over_time({s.JUDGED_SPEEDUP}[15m]) >= on ({s.MODEL}) group_left () {s.threshold('severe_speedup')}"
+    return Record(
+        _PAGED_LATELY,
+        f"group by ({s.MODEL}, method) (\n"
+        f"  count_over_time({_FIRING}[4h]) unless {_FIRING}\n"
+        f"  and on ({s.MODEL}, method) ({lasts})\n)",
+        why="It paged within four hours and does not now: then it pages again only after a loss of a quarter of an hour, so that runs "
+        "of ten minutes page once.",
+    )
+
+
+def _held() -> Record:
+    return Record(
+        _HELD,
+        f"last_over_time({s.JUDGED_SPEEDUP}[1h])\n"
+        f"and on ({s.MODEL}, method) {_FIRING}\n"
+        f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
+        f"and on ({s.MODEL}) model:vllm_specdec_generation_tokens:rate5m\n"
+        f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
+        why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
+        "tokens, or no engines.",
+    )
+
+
+def _harmful(
+    severity: Severity, expr: str, limit: str, hold: str, keep: str, summary: str, over: str, why: str
+) -> Alert:
     return Alert(
         name="Harmful",
         severity=severity,
         subject="payoff",
-        level="model",
         expr=expr,
         hold=hold,
         keep=keep,
-        summary="Speculation makes users wait longer than without it.",
+        summary=summary,
         description=(
-            f"{WHO['model']}{BY_METHOD if severity == 'critical' else ''} generates at {this(TIMES)} the speed that it would have without speculation."
+            f"{t.WHO['model']}{t.BY_METHOD} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over {over}."
         ),
         action=_DISABLE,
-        value=this(TIMES),
-        threshold=in_force(limit, TIMES),
+        value=t.this(t.TIMES),
+        threshold=t.in_force(limit, t.TIMES),
         context=_KNOWN_BY + _LIKELY,
         why=why,
-        promise=_HARMLESS if severity == "critical" else None,
     )
 
 
 def _comparable() -> Record:
     return Record(
         _COMPARABLE,
-        f"group by ({MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
-        f"and ({K} == ({K} offset 1d))\n{_SAME_YARDSTICK}\n)",
+        f"group by ({s.MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
+        f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
         why="No higher load than a day ago, and the same K, basis and cost profile.",
     )
 
@@ -156,28 +162,23 @@ def _regressed() -> Alert:
     now = "model:vllm_specdec_speedup:ratio_rate1h"
     return Alert(
         name="SpeedupRegressed",
-        promise=Promise(
-            "Does it gain as much as yesterday?", "erosion", "without-a-yesterday-there-is-no-fall"
-        ),
-        severity="warning",
         subject="payoff",
-        level="model",
         expr=(
-            f"{now} < (1 - {threshold('drop_ratio')}) * ({now} offset 1d)\n"
+            f"{now} < (1 - {s.threshold('drop_ratio')}) * ({now} offset 1d)\n"
             f"and {_COMPARABLE}\n"
-            f"and {ENOUGH_1H}\n"
-            f"and {enough('model', '1h', 'comparison_minimum_drafts', offset='1d')}"
+            f"and {s.ENOUGH_1H}\n"
+            f"and {s.enough('1h', 'comparison_minimum_drafts', offset='1d')}"
         ),
         hold="30m",
         keep="1h",
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
-            f"{WHO['model']} generates at {this(TIMES)} the speed that it would have without speculation, over the last "
+            f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over the last "
             "hour. Yesterday at this time it was far faster with the same K and a similar load."
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
-        value=this(TIMES),
-        threshold=in_force("drop_ratio", PERCENT, "{} below yesterday"),
-        sample=drafts("1h"),
+        value=t.this(t.TIMES),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below yesterday"),
+        sample=t.drafts("1h"),
         context=_KNOWN_BY,
     )

@@ -7,30 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import (
-    LONG_INTERVAL,
-    PERCENT,
-    WHO,
-    Alert,
-    Group,
-    Promise,
-    Record,
-    drafts,
-    enough,
-    in_force,
-    of_model,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judged_drafts"
 _WINDOWS = ("30m", "6h")
-#: Made of hours: a month of minutes would be more samples than a query may load where there are many models.
-_LONG_WINDOWS = ("3d", "30d")
-_BUDGET = f"(1 - {threshold('worth_it_objective_ratio')})"
+_BUDGET = f"(1 - {s.threshold('worth_it_objective_ratio')})"
 
 #: Long window, short window, and how many times faster than allowed.
 _BURNS = (("6h", "30m", 6), ("3d", "6h", 1))
@@ -38,7 +24,7 @@ _BURNS = (("6h", "30m", 6), ("3d", "6h", 1))
 
 def groups() -> Iterator[Group]:
     """Yield the group of the objective's records, and that of its alerts."""
-    yield Group("vllm-specdec.objective.rates", tuple(_records()), LONG_INTERVAL)
+    yield Group("vllm-specdec.objective.rates", tuple(_records()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.objective", (_burning(),))
 
 
@@ -47,20 +33,21 @@ def _records() -> Iterator[Record]:
         yield _ratio(window, f":rate5m[{window}]")
     for name in (_LOSING, _JUDGED):
         yield Record(f"{name}:sum1h", f"sum_over_time({name}:rate5m[1h])")
-    for window in _LONG_WINDOWS:
-        yield _ratio(window, f":sum1h[{window}:1h]")
+    yield _ratio("3d", ":sum1h[3d:1h]")
     yield Record(
         "model:vllm_specdec_worth_it_error_budget:remaining30d",
-        f"1 - {_LOSING}:ratio_rate30d / {_BUDGET}",
-        why="1 is an untouched budget, 0 a spent one.",
+        f"1 - {_share(':sum1h[30d:1h]')} / {_BUDGET}",
+        why="1 is an untouched budget, 0 a spent one. Made of hours: a month of minutes would be more samples than a "
+        "query may load where there are many models.",
     )
 
 
 def _ratio(window: str, over: str) -> Record:
-    return Record(
-        f"{_LOSING}:ratio_rate{window}",
-        f"sum_over_time({_LOSING}{over}) / (sum_over_time({_JUDGED}{over}) > 0)",
-    )
+    return Record(f"{_LOSING}:ratio_rate{window}", _share(over))
+
+
+def _share(over: str) -> str:
+    return f"sum_over_time({_LOSING}{over}) / (sum_over_time({_JUDGED}{over}) > 0)"
 
 
 def _burning() -> Alert:
@@ -70,34 +57,25 @@ def _burning() -> Alert:
     )
     return Alert(
         name="ObjectiveBurning",
-        promise=Promise(
-            "Was it worth it, hour by hour?",
-            "losing-now-and-then",
-            "five-minutes-of-loss-are-within-the-budget",
-        ),
-        severity="warning",
         subject="objective",
-        level="model",
-        expr="(\n  "
-        + "\n  or\n  ".join(pairs)
-        + f"\n)\nand {enough('model', '6h', 'comparison_minimum_drafts')}",
+        expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nand {s.enough('6h', 'comparison_minimum_drafts')}",
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
-            f"{this(PERCENT)} of the drafts of {WHO['model']} over the last hours or days were made while speculation "
+            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} over the last hours or days were made while speculation "
             "lost. At this rate the error budget of 30 days is spent too early."
         ),
         action="Find the hours at which speculation loses; set a K schedule that drafts less then, or disable it.",
-        value=this(PERCENT) + " of the drafts",
-        threshold=in_force(
-            "worth_it_objective_ratio", PERCENT, "6 times (6h) or once (3d) what the objective of {} allows"
+        value=t.this(t.PERCENT) + " of the drafts",
+        threshold=t.in_force(
+            "worth_it_objective_ratio", t.PERCENT, "6 times (6h) or once (3d) what the objective of {} allows"
         ),
-        context=of_model(
+        context=t.value(
             "1 - model:vllm_specdec_worth_it_error_budget:remaining30d",
-            PERCENT,
+            t.PERCENT,
             "{} of the error budget of 30 days are spent",
         ),
-        sample=drafts("6h"),
+        sample=t.drafts("6h"),
         why="An objective on efficiency, so always a ticket. Harmful pages.",
     )

@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 from . import decay
-from .rule import (
-    ACCEPTANCE,
-    COUNT,
-    ENOUGH_5M,
-    ENOUGH_30M,
-    LEAST_K,
-    LENGTH,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    NUMBER,
-    PERCENT,
-    UNLESS_IT_PAYS,
-    WHO,
-    Alert,
-    Group,
-    K,
-    Promise,
-    Record,
-    cause,
-    compare,
-    drafts,
-    each,
-    enough,
-    in_force,
-    k_changed,
-    labelled,
-    of_model,
-    this,
-    threshold,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Group, Record
 
 _FIRST = 'sum without (position) (model:vllm_specdec_position_acceptance:ratio_rate30m{position="0"})'
 _DECAY = "model:vllm_specdec_position_decay:ratio_rate30m"
 #: What is poor, by the label `measure`: the series and the threshold of each.
 _POOR = "model:vllm_specdec_poor_acceptance:ratio"
 _MEASURES = {
-    "mean_acceptance_length": (f"{LENGTH}:ratio_rate30m", "poor_mean_acceptance_length"),
-    "acceptance_rate": (f"{ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
+    "mean_acceptance_length": (
+        "1 + model:vllm_specdec_accepted_tokens:rate30m / (model:vllm_specdec_drafts:rate30m > 0)",
+        "poor_mean_acceptance_length",
+    ),
+    "acceptance_rate": (f"{s.ACCEPTANCE}:ratio_rate30m", "poor_acceptance_ratio"),
     "acceptance_at_position_0": (_FIRST, "poor_position_0_acceptance_ratio"),
     "ratio_from_position_to_position": (_DECAY, "poor_position_decay_ratio"),
 }
@@ -61,15 +36,8 @@ def groups() -> tuple[Group, ...]:
         Group("vllm-specdec.quality", (*_usual(), _dropped())),
         Group(
             "vllm-specdec.quality.long",
-            (
-                _poor_measures(),
-                _poor(),
-                _high(),
-                _alike(),
-                _outlier(),
-                *decay.rules(),
-            ),
-            LONG_INTERVAL,
+            (_poor_measures(), _poor(), _high(), _alike(), _outlier(), *decay.rules()),
+            s.LONG_INTERVAL,
         ),
     )
 
@@ -78,14 +46,14 @@ def _poor_measures() -> Record:
     """Return the record of the measures that are poor, each by the published rubric and method."""
     full = (
         "model:vllm_specdec_draft_tokens:rate30m >= 0.95 * model:vllm_specdec_drafts:rate30m * "
-        f"{K} unless stddev_over_time({K}[30m]) > 0"
+        f"{s.K} unless stddev_over_time({s.K}[30m]) > 0"
     )
-    poor = {name: compare("model", series, "<", limit) for name, (series, limit) in _MEASURES.items()}
+    poor = {name: s.compare(series, "<", limit) for name, (series, limit) in _MEASURES.items()}
     poor["ratio_from_position_to_position"] += f" and {full}"
-    values = labelled("measure", **{name: f"({condition})" for name, condition in poor.items()})
+    values = s.labelled("measure", **{name: f"({condition})" for name, condition in poor.items()})
     return Record(
         _POOR,
-        f"({values})\nand on ({MODEL}) {ENOUGH_30M}",
+        f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}",
         why="The published rubric, by method: what is below its threshold over half an hour. The first position shows best how "
         "well drafter and target agree. The decline is left out if drafts are shorter than K, as with n-gram or a "
         "schedule, and while positions of another K are in the window.",
@@ -93,135 +61,127 @@ def _poor_measures() -> Record:
 
 
 def _poor() -> Alert:
-    limits = {name: f"{threshold(limit)}{{MODEL}}".replace("'", "") for name, (_, limit) in _MEASURES.items()}
-    shown = labelled("measure", **limits).replace("\n", " ")
+    limits = {
+        name: f"{s.threshold(limit)}{{MODEL}}".replace("'", "") for name, (_, limit) in _MEASURES.items()
+    }
+    shown = s.labelled("measure", **limits).replace("\n", " ")
     return Alert(
         name="AcceptanceLow",
-        promise=Promise("Is enough accepted?", "poor-draft-model", "poor-and-beneficial"),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
-            f"count by ({MODEL}) ({_POOR})\n"
-            f"{UNLESS_IT_PAYS}\n"
-            f"unless on ({MODEL}) max_over_time("
+            f"count by ({s.MODEL}) ({_POOR})\n"
+            f"{s.UNLESS_IT_PAYS}\n"
+            f"unless on ({s.MODEL}) max_over_time("
             'ALERTS{alertname="VLLMSpecDecodeAcceptanceLow", alertstate="firing"}[6d] offset 12h)'
         ),
         hold="15m",
         keep="1h",
         summary="Acceptance is poor.",
         description=(
-            f"Over 30 minutes few draft tokens of {WHO['model']} are accepted, and speculation is not known to be "
+            f"Over 30 minutes few draft tokens of {t.WHO['model']} are accepted, and speculation is not known to be "
             "beneficial."
         ),
         action=_RETUNE,
-        dashboard="deep-dive",
-        value=each(f"{_POOR}{{MODEL}}", "measure", NUMBER),
-        threshold=each(f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", NUMBER),
-        sample=drafts("30m"),
+        value=t.each(f"{_POOR}{{MODEL}}", "measure", t.NUMBER),
+        threshold=t.each(f"({shown}) and on (measure) {_POOR}{{MODEL}}", "measure", t.NUMBER),
+        sample=t.drafts("30m"),
         why="Silent if speculation pays nevertheless, or if it was told within the last six days, as every night.",
     )
 
 
 def _usual() -> tuple[Record, Record]:
     """Return what acceptance is compared with, and whether it fell."""
-    now, hour = f"{LENGTH}:ratio_rate5m", f"({LENGTH}:ratio_rate1h offset 10m)"
-    usual = labelled(
+    now, hour = f"{s.LENGTH}:ratio_rate5m", f"({s.LENGTH}:ratio_rate1h offset 20m)"
+    usual = s.labelled(
         "against",
         the_last_hour=hour,
-        yesterday=f"({LENGTH}:ratio_rate6h offset 21h)",
-        an_hour_later_yesterday=f"({LENGTH}:ratio_rate1h offset 23h)",
-        a_week_ago=f"({LENGTH}:ratio_rate6h offset 165h)",
+        yesterday=f"({s.LENGTH}:ratio_rate6h offset 21h)",
+        an_hour_later_yesterday=f"({s.LENGTH}:ratio_rate1h offset 23h)",
+        a_week_ago=f"({s.LENGTH}:ratio_rate6h offset 165h)",
     )
 
     def length(window: str, offset: str = "") -> str:
         drafted, drafts = (f"model:vllm_specdec_{c}:rate{window}{offset}" for c in ("draft_tokens", "drafts"))
         return f"{drafted} / ({drafts} > 0)"
 
+    batch = "model:vllm_specdec_drafts:rate5m > 2 * model:vllm_specdec_drafts:rate1h offset 20m"
     return (
         Record(
             _USUAL,
-            f"min by ({MODEL}) (\n{usual}\n) and {hour}",
+            f"min by ({s.MODEL}) (\n{usual}\n) and {hour}",
             why="The lowest of the hour before and, where there is data, of the same time yesterday and a week ago: a "
             "change every morning or every Monday is not a drop.",
         ),
         Record(
             _FELL,
-            f"group by ({MODEL}) (\n"
-            f"  {now} < (1 - {threshold('drop_ratio')}) * {_USUAL}\n"
-            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 10m)\n"
-            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 10m')})\n)",
-            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then.",
+            f"group by ({s.MODEL}) (\n"
+            f"  {now} < (1 - {s.threshold('drop_ratio')}) * {_USUAL}\n"
+            f"  and {now} < {hour} - 3 * stddev_over_time({now}[1h] offset 20m)\n"
+            f"  and {length('5m')} >= 0.95 * ({length('1h', ' offset 20m')})\n"
+            f"  unless ({s.SPEEDUP} >= {s.threshold('beneficial_speedup')} and {batch})\n)",
+            why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then; not if speculation pays while traffic has doubled, as when a batch begins.",
         ),
     )
 
 
 def _dropped() -> Alert:
-    now = f"{LENGTH}:ratio_rate5m"
+    now = f"{s.LENGTH}:ratio_rate5m"
     return Alert(
         name="AcceptanceDropped",
-        promise=Promise("Is as much accepted as before?", "sudden-drop", "swings-as-ever"),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{now} and {_FELL}\n"
-            f"and {ENOUGH_5M}\n"
-            f"and {enough('model', '1h', offset='10m')}\n"
-            f"unless {k_changed('70m')}"
+            f"and {s.ENOUGH_5M}\n"
+            f"and {s.ENOUGH_30M}\n"
+            f"and {s.enough('1h', offset='20m')}\n"
+            f"unless {s.k_changed('80m')}"
         ),
-        hold="13m",
-        keep="1h",
+        hold="5m",
+        keep="5m",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
-            f"The mean acceptance length of {WHO['model']} fell to {this(NUMBER)} within minutes: more than three "
+            f"The mean acceptance length of {t.WHO['model']} fell to {t.this(t.NUMBER)} within minutes: more than three "
             "deviations below the hour before."
         ),
         action=(
             "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
             "one replica. Then retune K or switch the method."
         ),
-        dashboard="deep-dive",
-        value=this(NUMBER),
-        threshold=in_force("drop_ratio", PERCENT, "{} below")
-        + of_model(
+        value=t.this(t.NUMBER),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
+        + t.value(
             _USUAL,
-            NUMBER,
+            t.NUMBER,
             " {}, the lowest of the last hour and, as far as known, of yesterday and a week ago",
         ),
-        sample=drafts("5m"),
+        sample=t.drafts("5m"),
         labels={"against": "hour"},
-        why="Silent after a change of K, if a schedule drafts less, and for a run of ten minutes, which is over before anybody reads of it.",
+        why="Silent after a change of K and if a schedule drafts less. Kept for 5 minutes only: a run of ten minutes is over before "
+        "Alertmanager sends the ticket, so that it is not sent.",
     )
 
 
 def _high() -> Alert:
     return Alert(
         name="AcceptanceAbnormallyHigh",
-        promise=Promise(
-            "Do answers repeat themselves?", "repetition-loops", "two-thirds-accepted-repeat-nothing"
-        ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
-            f"{compare('model', f'{ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
-            f"and {ENOUGH_30M}"
+            f"{s.compare(f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
+            f"and {s.ENOUGH_30M}"
         ),
         hold="10m",
         keep="30m",
         summary="Acceptance is abnormally high: answers may repeat themselves.",
         description=(
-            f"{WHO['model']} accepts {this(PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
+            f"{t.WHO['model']} accepts {t.this(t.PERCENT)} of its draft tokens. Text is rarely that predictable; repetition is."
         ),
         action="Read some answers. If they loop, check sampling penalties and the chat template; K is not the cause.",
-        dashboard="deep-dive",
-        value=this(PERCENT) + " accepted",
-        threshold=in_force("abnormal_acceptance_ratio", PERCENT),
-        sample=drafts("30m"),
-        context=cause(
+        value=t.this(t.PERCENT) + " accepted",
+        threshold=t.in_force("abnormal_acceptance_ratio", t.PERCENT),
+        sample=t.drafts("30m"),
+        context=t.value(
             'sum(increase(«vllm»request_success_total{finished_reason="repetition",MODEL}[30m])) > 0',
-            COUNT,
+            t.COUNT,
             "vLLM ended {} answers in 30m because they repeat themselves",
         ),
         why="Very high acceptance is a sign of repetition.",
@@ -229,10 +189,10 @@ def _high() -> Alert:
 
 
 def _alike() -> Record:
-    methods = f"count by ({MODEL}) (count by ({MODEL}, method) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))) == 1"
+    methods = f"count by ({s.MODEL}) (count by ({s.MODEL}, method) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))) == 1"
     return Record(
         _ALIKE,
-        f"group by ({MODEL}) ({K} == {LEAST_K} and on ({MODEL}) ({methods}) unless {k_changed('70m')})",
+        f"group by ({s.MODEL}) ({s.K} == {s.LEAST_K} and on ({s.MODEL}) ({methods}) unless {s.k_changed('70m')})",
         why="All engines of a model have had the same K for an hour, and have the same method.",
     )
 
@@ -241,28 +201,25 @@ def _outlier() -> Alert:
     own, peers = (f"engine:vllm_specdec_{who}accepted_per_draft:rate1h" for who in ("", "peers_"))
     return Alert(
         name="EngineOutlier",
-        promise=Promise("Is one engine worse than its peers?", "one-replica-worse", "an-outlier-by-its-k"),
-        severity="warning",
         subject="acceptance",
         level="engine",
         expr=(
-            f"{own} < {peers} * on ({MODEL}) group_left () (1 - {threshold('outlier_ratio')})\n"
-            f"and on ({MODEL}) {_ALIKE}"
+            f"{own} < {peers} * on ({s.MODEL}) group_left () (1 - {s.threshold('outlier_ratio')})\n"
+            f"and on ({s.MODEL}) {_ALIKE}"
         ),
         hold="30m",
         keep="15m",
         summary="One engine accepts far less than its peers.",
         description=(
-            f"{WHO['engine']} has {this(NUMBER)} tokens accepted per draft over the last hour, far fewer than the "
+            f"{t.WHO['engine']} has {t.this(t.NUMBER)} tokens accepted per draft over the last hour, far fewer than the "
             "model's other engines."
         ),
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with the others'; drain and restart it."
         ),
-        dashboard="deep-dive",
-        value=this(NUMBER) + " accepted per draft",
-        threshold=in_force("outlier_ratio", PERCENT, "{} below its peers"),
-        sample=drafts("1h", " of the model"),
+        value=t.this(t.NUMBER) + " accepted per draft",
+        threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below its peers"),
+        sample=t.drafts("1h", " of the model"),
         why="Compared with the sum of the others that are there now, which also works for two engines. All must have the same K and "
         "method.",
     )

@@ -6,24 +6,19 @@ from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
+from . import series as s
 from . import speedup
-from .rule import (
-    ADVICE,
-    ENGINE,
-    EXPORTER_JOB,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    METHOD,
-    MODEL,
-    RESTARTS,
-    Group,
-    Record,
-    threshold,
-    thresholds_of_models,
-)
+from .rule import Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+#: The words that the names of records use.
+ABOUT = (
+    "What alerts, panels and overviews of many clusters are computed from. A series that ends in :bool is 1 or absent. "
+    "A guess is an estimate that is neither measured nor calibrated, or whose interval includes 1. Judged is what has a known "
+    "speedup and enough drafts. By default severe_speedup is 0.9, harmful_speedup 1 and beneficial_speedup 1.2."
+)
 
 #: Mimir's default limit of rules in a group (ruler_max_rules_per_rule_group).
 MAX_GROUP_RULES = 20
@@ -36,7 +31,7 @@ RATES = {
 }
 #: The same of windows that are computed from rates of half an hour, and how many of those they have.
 LONG_RATES = {"6h": 12, "1d": 48}
-LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts", "accepted_tokens")}
+LONG_COUNTERS = {"6h": ("drafts", "draft_tokens", "accepted_tokens"), "1d": ("drafts",)}
 
 #: Thresholds that the rules compare with.
 THRESHOLDS = (
@@ -56,12 +51,10 @@ THRESHOLDS = (
     "disable_acceptance_ratio",
     "break_even_acceptance_ratio",
     "severe_speedup",
-    "probable_loss_probability",
     "harmful_speedup",
     "beneficial_speedup",
     "wasted_verification_ratio",
     "squeezed_kv_cache_usage_ratio",
-    "widened_latency_ratio",
     "failed_request_ratio",
     "worth_it_objective_ratio",
 )
@@ -69,18 +62,17 @@ THRESHOLDS = (
 
 def groups() -> Iterator[Group]:
     """Yield the groups of recording rules, each after those that it needs."""
-    yield from _split("thresholds", _thresholds(), LONG_INTERVAL)
+    yield from _split("thresholds", _thresholds(), s.LONG_INTERVAL)
     for window in RATES:
-        interval = "" if window == "5m" else LONG_INTERVAL
+        interval = "" if window == "5m" else s.LONG_INTERVAL
         yield Group(f"vllm-specdec.rates.{window}", (*_rates(window), *_ratios(window)), interval)
     for window in LONG_RATES:
         more = (_restarts(),) if window == "6h" else ()
         yield Group(
-            f"vllm-specdec.rates.{window}", (*_long_rates(window), *_ratios(window), *more), LONG_INTERVAL
+            f"vllm-specdec.rates.{window}", (*_long_rates(window), *_ratios(window), *more), s.LONG_INTERVAL
         )
-    yield Group("vllm-specdec.instances", tuple(_instances()), LONG_INTERVAL)
-    yield Group("vllm-specdec.engines", tuple(_engines()), LONG_INTERVAL)
-    yield Group("vllm-specdec.advice", tuple(_advice()), LONG_INTERVAL)
+    yield Group("vllm-specdec.engines", tuple(_engines()), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.advice", tuple(_advice()), s.LONG_INTERVAL)
     yield from _split("speedup", speedup.records())
 
 
@@ -96,7 +88,7 @@ def _thresholds() -> Iterator[Record]:
         "A threshold for every model, whatever exporter watches it. Where exporters of one model disagree, "
         "the lowest counts. No series, no alert: VLLMSpecDecodeRulesBlind reports that."
     )
-    yield from thresholds_of_models(THRESHOLDS, f"last_over_time(vllm_specdec_info[{LOOK_BACK}])", why)
+    yield from s.thresholds_of_models(THRESHOLDS, f"last_over_time(vllm_specdec_info[{s.LOOK_BACK}])", why)
 
 
 def _rate(counter: str, window: str) -> str:
@@ -110,7 +102,7 @@ _OF_ENGINES = {*((counter, "5m") for counter in RATES["5m"]), ("drafts", "1h"), 
 
 def _rates(window: str) -> Iterator[Record]:
     for counter in RATES[window]:
-        labels = f"{MODEL}, position" if counter.endswith("_per_position") else MODEL
+        labels = f"{s.MODEL}, position" if counter.endswith("_per_position") else s.MODEL
         rate = _rate(counter, window)
         if (counter, window) in _OF_ENGINES:
             yield Record(f"engine:vllm_specdec_{counter}:rate{window}", rate)
@@ -125,18 +117,16 @@ def _long_rates(window: str) -> Iterator[Record]:
         yield Record(
             f"{name}:rate{window}",
             f"sum_over_time({name}:rate30m[{window}:30m]) / {count}",
-            why="A mean of the rates of half hours, which costs far less than a rate of every engine."
-            if counter == "drafts"
-            else "",
+            why="A mean of the rates of half hours, which costs far less than a rate of every engine.",
         )
 
 
 def _restarts() -> Record:
     return Record(
-        RESTARTS,
-        f"count by ({MODEL}) (last_over_time(vllm_specdec_info[{LOOK_BACK}]) unless (vllm_specdec_info offset 2h))\n"
-        f"and count by ({MODEL}) (vllm_specdec_info offset 2h)\n"
-        f"or sum by ({MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
+        s.RESTARTS,
+        f"count by ({s.MODEL}) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]) unless (vllm_specdec_info offset 2h))\n"
+        f"and count by ({s.MODEL}) (vllm_specdec_info offset 2h)\n"
+        f"or sum by ({s.MODEL}) (resets(vllm_specdec_generation_tokens_total[2h])) > 0",
         why="Engines that were started within two hours, of a model that was there before.",
     )
 
@@ -151,57 +141,44 @@ def _ratios(window: str) -> Iterator[Record]:
     accepted, drafted, drafts = rate("accepted_tokens"), rate("draft_tokens"), rate("drafts")
     if window not in LONG_RATES:
         yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
-    yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
-    if window == "5m":
-        yield ratio("coverage", f"clamp_max(({accepted} + {drafts}) / ({rate('generation_tokens')} > 0), 1)")
+    if window == "1d":
+        accepted = f"sum_over_time(model:vllm_specdec_accepted_tokens:rate30m[1d:30m]) / {LONG_RATES['1d']}"
+    if window != "30m":
+        yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "30m":
         position = rate("accepted_tokens_per_position")
         # SGLang's engines count no positions, so their drafts do not count here.
         first = _rate("accepted_tokens_per_position", window).replace("[", '{position="0"}[')
-        counted = f"sum by ({MODEL}) ({_rate('drafts', window)} and ignoring (position) {first})"
+        counted = f"sum by ({s.MODEL}) ({_rate('drafts', window)} and ignoring (position) {first})"
         yield ratio("position_acceptance", f"{position} / ignoring (position) group_left () ({counted} > 0)")
 
 
-def _instances() -> Iterator[Record]:
-    """Yield what an overview of many clusters shows of each exporter."""
-
-    def of(counter: str) -> str:
-        return f"sum without (engine) (engine:vllm_specdec_{counter}:rate5m)"
-
-    name, drafts = "instance:vllm_specdec", "instance:vllm_specdec_drafts:rate5m"
-    yield Record(drafts, of("drafts"), why="For overviews of many clusters: what is federated of each pod.")
-    yield Record(f"{name}_acceptance:ratio_rate5m", f"{of('accepted_tokens')} / ({of('draft_tokens')} > 0)")
-    yield Record(
-        f"{name}_mean_acceptance_length:ratio_rate5m", f"1 + {of('accepted_tokens')} / ({drafts} > 0)"
-    )
+def _engines() -> Iterator[Record]:
+    look = s.LOOK_BACK
     yield Record(
         "namespace:vllm_specdec_exporters:count",
-        f"count by ({CLUSTER}, namespace) (up{{{EXPORTER_JOB}}})",
+        f"count by ({CLUSTER}, namespace) (up{{{s.EXPORTER_JOB}}})",
         why="Scrape targets of a namespace: how MonitoringLost finds that they are gone.",
     )
-
-
-def _engines() -> Iterator[Record]:
-    look = LOOK_BACK
     k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
-    yield Record("model:vllm_specdec_num_speculative_tokens:max", f"max by ({MODEL}) ({k})")
-    yield Record("model:vllm_specdec_num_speculative_tokens:min", f"min by ({MODEL}) ({k})")
+    yield Record("model:vllm_specdec_num_speculative_tokens:max", f"max by ({s.MODEL}) ({k})")
+    yield Record("model:vllm_specdec_num_speculative_tokens:min", f"min by ({s.MODEL}) ({k})")
     for window in ("5m", "1h"):
         yield Record(
             f"model:vllm_specdec_requests_running:avg{window}",
-            f"avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
+            f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
     yield Record(
         "model:vllm_specdec_requests:avg1h",
-        f"model:vllm_specdec_requests_running:avg1h + avg by ({MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
+        f"model:vllm_specdec_requests_running:avg1h + avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
         why="Including waiting requests, because a full batch does not grow.",
     )
     position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
-    first = f'sum by ({MODEL}) ({position}{{position="0"}})'
+    first = f'sum by ({s.MODEL}) ({position}{{position="0"}})'
     yield Record(
         "model:vllm_specdec_position_decay:ratio_rate30m",
-        f"(min by ({MODEL}) ({position}) / ({first} > 0)) "
+        f"(min by ({s.MODEL}) ({position}) / ({first} > 0)) "
         "^ (1 / ((model:vllm_specdec_num_speculative_tokens:max > 1) - 1))",
         why="Geometric mean of the conditional acceptance after position 0: the root of the last position's rate over "
         "the first's. Rates never rise with the position, so the lowest is the last.",
@@ -211,62 +188,62 @@ def _engines() -> Iterator[Record]:
         f"(engine:vllm_specdec_{counter}:rate1h and engine:vllm_specdec_drafts:rate5m)"
         for counter in ("accepted_tokens", "drafts")
     )
-    least = threshold("comparison_minimum_drafts")
+    least = s.threshold("comparison_minimum_drafts")
 
     def peers(rate: str) -> str:
-        return f"({rate} - on ({MODEL}) group_left () sum by ({MODEL}) ({rate}))"
+        return f"({rate} - on ({s.MODEL}) group_left () sum by ({s.MODEL}) ({rate}))"
 
     yield Record(
         "engine:vllm_specdec_accepted_per_draft:rate1h",
-        f"{accepted} / ({drafts} >= on ({MODEL}) group_left () ({least} / 3600))",
+        f"{accepted} / ({drafts} >= on ({s.MODEL}) group_left () ({least} / 3600))",
         why="Accepted tokens per draft of an engine, and of the model's other engines; only engines that are there now, "
         "with enough drafts.",
     )
     yield Record(
         "engine:vllm_specdec_peers_accepted_per_draft:rate1h",
-        f"{peers(accepted)} / ({peers(drafts)} <= on ({MODEL}) group_left () ({least} / -3600))",
+        f"{peers(accepted)} / ({peers(drafts)} <= on ({s.MODEL}) group_left () ({least} / -3600))",
     )
     info = f"last_over_time(vllm_specdec_info[{look}])"
     yield Record(
-        METHOD,
-        f"topk by ({ENGINE}) (1, group by ({ENGINE}, method) ({info}))\n"
-        f"and on ({MODEL}) (count by ({MODEL}) (count by ({MODEL}, method) ({info})) > 1)",
+        s.METHOD,
+        f"topk by ({s.ENGINE}) (1, group by ({s.ENGINE}, method) ({info}))\n"
+        f"and on ({s.MODEL}) (count by ({s.MODEL}) (count by ({s.MODEL}, method) ({info})) > 1)",
         why="The method of each engine, only of models with several: an A/B test, or replicas without speculation.",
     )
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
-        ADVICE,
-        f"count by ({MODEL}, action) (\n"
+        s.ADVICE,
+        f"count by ({s.MODEL}, action) (\n"
         f'  (last_over_time(vllm_specdec_recommendation{{action=~"disable|switch_method"}}[{look}]) == 1)\n'
         f"  and ignoring (action) {advised}\n"
-        f")\n/ on ({MODEL}) group_left () count by ({MODEL}) ({advised})",
+        f")\n/ on ({s.MODEL}) group_left () count by ({s.MODEL}) ({advised})",
         why="The share of the engines with advice, by the exporter's advice, where an alert asks for it.",
     )
 
 
 def _advice() -> Iterator[Record]:
     """Yield what is judged over hours or a day."""
-    look = LOOK_BACK
+    look = s.LOOK_BACK
     k = f"last_over_time(vllm_specdec_num_speculative_tokens[{look}])"
     advised = f"last_over_time(vllm_specdec_recommended_num_speculative_tokens[{look}])"
     yield Record(
         "model:vllm_specdec_recommended_num_speculative_tokens:median",
-        f"quantile by ({MODEL}) (0.5, {advised})",
+        f"quantile by ({s.MODEL}) (0.5, {advised})",
         why="The advised K of a typical engine, and how much faster engines would be with theirs.",
     )
     at = f"last_over_time(vllm_specdec_estimated_speedup_at[{look}])"
     chosen, present = (
-        f"avg by ({MODEL}) ({at}\n  and on ({ENGINE}, num_speculative_tokens) "
-        f'count_values by ({ENGINE}) ("num_speculative_tokens", {value}))'
+        f"avg by ({s.MODEL}) ({at}\n  and on ({s.ENGINE}, num_speculative_tokens) "
+        f'count_values by ({s.ENGINE}) ("num_speculative_tokens", {value}))'
         for value in (advised, k)
     )
     yield Record("model:vllm_specdec_advised_speedup:ratio", f"{chosen}\n/\n{present}")
     yield Record(
         "model:vllm_specdec_cost_profile:engines",
-        f"count by ({MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
+        f"count by ({s.MODEL}, cost_profile) (last_over_time(vllm_specdec_info[{look}]))",
         why="Engines by the cost profile of their estimate, and by the basis of their speedup.",
     )
     yield Record(
         "model:vllm_specdec_basis:engines",
-        f"count by ({MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
+        f"count by ({s.MODEL}, basis) (last_over_time(vllm_specdec_speedup[{look}]))",
     )

@@ -8,28 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import series as s
 from . import tap
-from .rule import (
-    COUNT,
-    IN,
-    LONG_INTERVAL,
-    LOOK_BACK,
-    MODEL,
-    PERCENT,
-    PLACE,
-    TARGET,
-    WHO,
-    Alert,
-    Group,
-    Promise,
-    Record,
-    compare,
-    of_model,
-    of_target,
-    this,
-    threshold_of_targets,
-    thresholds_of_models,
-)
+from . import text as t
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,22 +23,18 @@ _OUTCOMES = "vllm_specdec_request_outcomes_total"
 _P10 = 'vllm_specdec_request_acceptance_ratio_percentile{percentile="10"}'
 #: From this share of losing requests on, P10 is of one that loses.
 _TENTH = 0.1
-#: Requests for which something was drafted, by outcome, and their number.
+#: Requests for which something was drafted, by outcome.
 _BY_OUTCOME = "model:vllm_specdec_request_outcomes:rate30m"
-_COUNT = "model:vllm_specdec_request_outcomes:increase30m"
-_LOSING, _GAINING = (f"model:vllm_specdec_{which}_requests:ratio_rate30m" for which in ("losing", "gaining"))
-
-_ENOUGH = compare("model", _COUNT, ">=", "minimum_requests")
-_SAMPLE = of_model(_COUNT, COUNT, "{} requests in 30m")
+_LOSING = "model:vllm_specdec_losing_requests:ratio_rate30m"
 
 
 def groups() -> Iterator[Group]:
     """Yield the groups of the records, and those of the alerts."""
-    yield Group("vllm-specdec.requests.thresholds", tuple(_thresholds()), LONG_INTERVAL)
+    yield Group("vllm-specdec.requests.thresholds", tuple(_thresholds()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.requests.rates", tuple(_records()))
     yield Group("vllm-specdec.requests", (_lose(), *tap.alerts()))
     yield Group(
-        "vllm-specdec.requests.observed", (*tap.observed(), _unrecorded(), _rejected()), LONG_INTERVAL
+        "vllm-specdec.requests.observed", (*tap.observed(), _unrecorded(), _rejected()), s.LONG_INTERVAL
     )
 
 
@@ -65,45 +43,40 @@ def _thresholds() -> Iterator[Record]:
         "As the other thresholds, but for every model that requests name: an alias or an adapter has no "
         "vllm_specdec_info."
     )
-    seen = f"group by ({TARGET}, model_name) (present_over_time({_OUTCOMES}[{LOOK_BACK}]))"
-    yield from thresholds_of_models(THRESHOLDS, seen, why)
+    seen = f"group by ({s.TARGET}, model_name) (present_over_time({_OUTCOMES}[{s.LOOK_BACK}]))"
+    yield from s.thresholds_of_models(THRESHOLDS, seen, why)
 
 
 def _records() -> Iterator[Record]:
     yield Record(
         _BY_OUTCOME,
-        f"sum by ({MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
+        f"sum by ({s.MODEL}, outcome) (rate({_OUTCOMES}[30m]))",
         why="Requests with drafts, by outcome.",
     )
-    yield Record(_COUNT, f"sum by ({MODEL}) (increase({_OUTCOMES}[30m]))", why="The sample of the shares.")
-    for series, outcome in ((_LOSING, "loses"), (_GAINING, "gains")):
-        yield Record(
-            series,
-            f'sum by ({MODEL}) ({_BY_OUTCOME}{{outcome="{outcome}"}}) / (sum by ({MODEL}) ({_BY_OUTCOME}) > 0)',
-        )
+    yield Record(
+        _LOSING,
+        f'sum by ({s.MODEL}) ({_BY_OUTCOME}{{outcome="loses"}}) / (sum by ({s.MODEL}) ({_BY_OUTCOME}) > 0)',
+    )
     yield from tap.records()
 
 
 def _lose() -> Alert:
-    own = f"min by ({MODEL}) (last_over_time({_P10}[{LOOK_BACK}]))"
+    own = f"min by ({s.MODEL}) (last_over_time({_P10}[{s.LOOK_BACK}]))"
+    enough = f"1800 * sum by ({s.MODEL}) ({_BY_OUTCOME})"
+    of_model = f"{_BY_OUTCOME}{{MODEL}}"
     return Alert(
         name="RequestsLose",
-        promise=Promise(
-            "Who loses though the mean is good?", "requests-of-an-adapter-lose", "one-request-of-twenty-loses"
-        ),
-        severity="warning",
         subject="acceptance",
-        level="model",
         expr=(
             f"{_LOSING} >= {_TENTH}\n"
-            f"and {_ENOUGH}\n"
-            f"unless {compare('model', own, '>=', 'poor_request_acceptance_ratio')}"
+            f"and ({s.compare(enough, '>=', 'minimum_requests')})\n"
+            f"unless {s.compare(own, '>=', 'poor_request_acceptance_ratio')}"
         ),
         hold="15m",
         keep="30m",
         summary="Some requests lose by speculation.",
         description=(
-            f"{this(PERCENT)} of the requests of {WHO['model']} have lost by speculation over 30 minutes: too few of "
+            f"{t.this(t.PERCENT)} of the requests of {t.WHO['model']} have lost by speculation over 30 minutes: too few of "
             "their draft tokens were accepted for it to pay, even if the mean is good."
         ),
         action=(
@@ -111,12 +84,16 @@ def _lose() -> Alert:
             "speculation. Do not tune K by the mean if many requests gain: it describes neither."
         ),
         dashboard="requests",
-        value=this(PERCENT) + " lose",
+        value=t.this(t.PERCENT) + " lose",
         threshold=f"{_TENTH:.0%} of the requests",
-        sample=_SAMPLE,
-        context=of_model(_GAINING, PERCENT, "{} of the requests gain")
-        + of_model(
-            "model:vllm_specdec_acceptance:ratio_rate30m", PERCENT, ", {} of all draft tokens are accepted"
+        sample=t.value(f"1800 * sum({of_model})", t.COUNT, "{} requests in 30m"),
+        context=t.value(
+            f'sum({_BY_OUTCOME}{{outcome="gains",MODEL}}) / sum({of_model})',
+            t.PERCENT,
+            "{} of the requests gain",
+        )
+        + t.value(
+            "model:vllm_specdec_acceptance:ratio_rate30m", t.PERCENT, ", {} of all draft tokens are accepted"
         ),
         why=(
             "The share of losing requests is exact; a P10 from histogram buckets would be an approximation. Over all replicas "
@@ -138,18 +115,15 @@ def _unrecorded() -> Alert:
         level="instance",
         expr=(
             f"sum without (source, record) ({without})\n"
-            f">= on ({TARGET}) group_left () {threshold_of_targets('minimum_requests')}\n"
-            f"unless on ({TARGET}) (sum by ({TARGET}) ({readable}) > 0)\n"
-            f"and on ({TARGET}) (sum by ({TARGET}) (increase(vllm_specdec_drafts_total[1h])) > 0)"
+            f">= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')}\n"
+            f"unless on ({s.TARGET}) (sum by ({s.TARGET}) ({readable}) > 0)\n"
+            f"and on ({s.TARGET}) (sum by ({s.TARGET}) (increase(vllm_specdec_drafts_total[1h])) > 0)"
         ),
         hold="30m",
         keep="1h",
         summary="Requests are observed, but no answer has a record of speculation.",
         description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + f" has observed {this(COUNT)} requests within an hour, and no answer had a usable record of speculation, "
+            f"The exporter at {t.PLACE}{t.IN} has observed {t.this(t.COUNT)} requests within an hour, and no answer had a usable record of speculation, "
             "though vLLM drafts. There is no data on single requests."
         ),
         action=(
@@ -158,10 +132,10 @@ def _unrecorded() -> Alert:
         ),
         dashboard="requests",
         labels={"reason": "no_record"},
-        value=this(COUNT) + " requests in 1h, none with a record",
-        threshold=of_target(
+        value=t.this(t.COUNT) + " requests in 1h, none with a record",
+        threshold=t.value(
             'vllm_specdec_threshold{threshold="minimum_requests",TARGET}',
-            COUNT,
+            t.COUNT,
             "none of {} requests or more",
         ),
     )
@@ -179,15 +153,12 @@ def _rejected() -> Alert:
         keep="30m",
         summary="The exporter keeps rejecting pushed requests.",
         description=(
-            "The exporter at "
-            + PLACE
-            + IN
-            + f" has rejected {this(COUNT)} pushed requests within an hour, and continues: they are missing from the data "
+            f"The exporter at {t.PLACE}{t.IN} has rejected {t.this(t.COUNT)} pushed requests within an hour, and continues: they are missing from the data "
             "on single requests."
         ),
         action="Read the reason in the responses to the pushing program, and fix its requests.",
         dashboard="requests",
         labels={"reason": "push_rejected"},
-        value=this(COUNT) + " rejected in 1h",
+        value=t.this(t.COUNT) + " rejected in 1h",
         why="In every 10 minutes for half an hour, so one bad batch does not fire.",
     )

@@ -4,83 +4,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import (
-    ADVICE,
-    DECISIVE,
-    DECISIVE_LIMIT,
-    DISABLE_RULE,
-    ENGINE,
-    ENOUGH_1H,
-    ENOUGH_5M,
-    ENOUGH_30M,
-    JUDGED_ACCEPTANCE,
-    JUDGED_SPEEDUP,
-    KNOWN_SPEEDUP,
-    KNOWN_TO_PAY,
-    LOOK_BACK,
-    METHOD,
-    MODEL,
-    PROVEN_SPEEDUP,
-    PUBLISHED_RULE,
-    SPEEDUP,
-    TO_BE_MEASURED,
-    UNDECIDED,
-    Record,
-    enough,
-    labelled,
-    threshold,
-)
+from . import series as s
+from .rule import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_DRAFTS = "model:vllm_specdec_drafts:rate5m"
 #: What is known of a model, by the label `verdict`.
 VERDICT = "model:vllm_specdec_verdict:info"
 #: The same where there are enough drafts to judge by.
-CERTAIN_SPEEDUP = "model:vllm_specdec_certain_speedup:ratio_rate5m"
-#: The same of each method of a model that has several, as in an A/B test.
-METHOD_SPEEDUP = "method:vllm_specdec_certain_speedup:ratio_rate5m"
+_WITH_ENOUGH_DRAFTS = "model:vllm_specdec_speedup_of_enough_drafts:ratio_rate5m"
+#: The threshold of the probability from which on a loss counts as one.
+PROBABLE = "probable_loss_probability"
 #: The speedup of each engine, against replicas without speculation and by the best basis, and a guess of it by model.
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
+_REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
+_PLAIN_STEP = "model:vllm_specdec_plain_step_seconds:avg"
 #: The speedup of each engine that is unknown, but in all probability a loss.
 _PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
 _TOKENS, _SPENT = "model:vllm_specdec_judged_tokens:rate5m", "model:vllm_specdec_plain_token_times:rate5m"
 _MEASURED, _CALIBRATED, _OBSERVED, _MODELLED = (
-    f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{LOOK_BACK}]))'
+    f'sum without (basis) (last_over_time(vllm_specdec_speedup{{basis="{basis}"}}[{s.LOOK_BACK}]))'
     for basis in ("measured", "calibrated", "observed", "modelled")
 )
 #: Whether an interval includes 1, and what a measurement says, decided or not.
 _MAY_BE = (
-    f'(sum without (bound) (last_over_time(vllm_specdec_speedup_interval{{bound="high"}}[{LOOK_BACK}])) '
-    f'and ignoring (verdict) (last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1))'
+    f'(sum without (bound) (last_over_time(vllm_specdec_speedup_interval{{bound="high"}}[{s.LOOK_BACK}])) '
+    f'and ignoring (verdict) (last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{s.LOOK_BACK}]) == 1))'
 )
 _BENEFICIAL = (
-    f'min by ({MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{LOOK_BACK}])) == 1'
+    f'min by ({s.MODEL}) (last_over_time(vllm_specdec_payoff{{verdict="beneficial"}}[{s.LOOK_BACK}])) == 1'
 )
-_UNKNOWN = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{LOOK_BACK}]) == 1'
+_UNKNOWN = f'last_over_time(vllm_specdec_payoff{{verdict="unknown"}}[{s.LOOK_BACK}]) == 1'
 _ANY_MEASURED = (
-    f'sum without (window) (last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{LOOK_BACK}]))'
+    f'sum without (window) (last_over_time(vllm_specdec_measured_speedup{{window="5m"}}[{s.LOOK_BACK}]))'
     " or sum without (basis, window) "
-    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", window="5m"}}[{LOOK_BACK}]))'
+    f'(last_over_time(vllm_specdec_estimated_speedup{{basis="measured", window="5m"}}[{s.LOOK_BACK}]))'
 )
 
 
 def records() -> Iterator[Record]:
     """Yield what says whether speculation pays, each after what it is made of."""
-    for name, window, limit in (
-        (ENOUGH_5M, "5m", "advice_minimum_drafts"),
-        (ENOUGH_30M, "30m", "advice_minimum_drafts"),
-        (ENOUGH_1H, "1h", "comparison_minimum_drafts"),
-    ):
-        yield Record(
-            name,
-            f"group by ({MODEL}) ({enough('model', window, limit)})",
-            why="Conditions that several rules share: 1 where they hold, absent where not."
-            if window == "5m"
-            else "",
-        )
+    yield Record(s.ENOUGH_5M, f"group by ({s.MODEL}) ({s.enough('5m')})", why="Enough drafts to judge by.")
+    yield Record(
+        s.ENOUGH_30M,
+        f"group by ({s.MODEL}) (\n  {s.enough('30m')}\n"
+        f"  and avg_over_time(({_DRAFTS} > bool 0)[30m:1m]) > 2 / 3\n"
+        f"  and last_over_time({_DRAFTS}[15m] offset 15m)\n)",
+        why="And in two thirds of half an hour: a benchmark of ten minutes, or a minute of traffic in an hour, is over before "
+        "anybody could act.",
+    )
+    yield Record(s.ENOUGH_1H, f"group by ({s.MODEL}) ({s.enough('1h', 'comparison_minimum_drafts')})")
     yield from _of_each_engine()
     yield from _of_models()
     yield from _by_method(_ENGINE)
@@ -91,43 +68,43 @@ def records() -> Iterator[Record]:
 
 
 def _of_each_engine() -> Iterator[Record]:
-    look = LOOK_BACK
-    for term in ("fixed", "per_request"):
-        learned = (
-            f'sum without (term) (last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}]))'
-        )
-        off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
-        yield Record(
-            f"model:vllm_specdec_plain_step_{term}_seconds:avg",
-            f"avg by ({MODEL}) ({learned} and ignoring (state) ({off}))",
-            why="The learned time of a step on replicas of the model without speculation."
-            if term == "fixed"
-            else "",
-        )
+    look = s.LOOK_BACK
+    off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
+    yield Record(
+        _PLAIN_STEP,
+        f"avg by ({s.MODEL}, term) (last_over_time(vllm_specdec_step_fit_seconds[{look}]) and ignoring (state, term) ({off}))",
+        why="The learned time of a step on replicas of the model without speculation: fixed, and per request.",
+    )
 
     def last(name: str) -> str:
         return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
 
     covered = last("coverage_ratio")
     plain = (
-        f"({last('mean_batch_size')} * on ({MODEL}) group_left () "
-        f"model:vllm_specdec_plain_step_per_request_seconds:avg + on ({MODEL}) group_left () "
-        "model:vllm_specdec_plain_step_fixed_seconds:avg)"
+        f'({last("mean_batch_size")} * on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="per_request"}}'
+        f' + on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="fixed"}})'
     )
     yield Record(
-        _REPLICA,
+        _REPLICA_ESTIMATE,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
         f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
         why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
         "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
     )
+    error = f"last_over_time(vllm_specdec_step_fit_error_ratio[{look}]) and ignoring (state) ({off})"
+    yield Record(
+        _REPLICA,
+        f"{_REPLICA_ESTIMATE} and abs(ln({_REPLICA_ESTIMATE}))\n"
+        f"> on ({s.MODEL}) group_left () ln(1 + max by ({s.MODEL}) ({error}))",
+        why="The same where its interval, which is the error of the replicas' learned line, leaves out 1.",
+    )
     yield Record(
         _PROBABLE,
         f"exp(avg without (bound) (ln(last_over_time(vllm_specdec_speedup_interval[{look}]))))\n"
         f"and ignoring (verdict) ({_UNKNOWN})\n"
-        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({MODEL}) group_left () "
-        f"{threshold('probable_loss_probability')})",
+        f"and (last_over_time(vllm_specdec_loss_probability[{look}]) >= on ({s.TARGET}) group_left () "
+        f"{s.threshold_of_targets(PROBABLE)})",
         why="The middle of an interval that includes 1, where speculation loses in all probability.",
     )
     yield Record(
@@ -143,25 +120,25 @@ def _of_models() -> Iterator[Record]:
     generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         _TOKENS,
-        f"sum by ({MODEL}) (({generated} and {_ENGINE}) > 0)",
+        f"sum by ({s.MODEL}) (({generated} and {_ENGINE}) > 0)",
         why="Tokens of engines with a known speedup, and their time in plain tokens: the quotient "
         "is the speedup of any number of engines.",
     )
-    yield Record(_SPENT, f"sum by ({MODEL}) (({generated} > 0) / {_ENGINE})")
+    yield Record(_SPENT, f"sum by ({s.MODEL}) (({generated} > 0) / {_ENGINE})")
     yield Record(
         judged,
-        f"sum by ({MODEL}) ({drafts} and {_ENGINE})",
+        f"sum by ({s.MODEL}) ({drafts} and {_ENGINE})",
         why="Drafts of engines with a known speedup, and those made while speculation lost.",
     )
     yield Record(
         losing,
-        f"sum by ({MODEL}) ({drafts} * ({_ENGINE} < bool on ({MODEL}) group_left () "
-        f"{threshold('harmful_speedup')}))",
+        f"sum by ({s.MODEL}) ({drafts} * ({_ENGINE} < bool on ({s.MODEL}) group_left () "
+        f"{s.threshold('harmful_speedup')}))",
     )
-    yield Record(SPEEDUP, f"{_TOKENS} / {_SPENT}")
+    yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
-        CERTAIN_SPEEDUP,
-        f"{SPEEDUP}\nand {ENOUGH_5M}",
+        _WITH_ENOUGH_DRAFTS,
+        f"{s.SPEEDUP}\nand {s.ENOUGH_5M}",
         why="The speedup while there are enough drafts to judge by.",
     )
 
@@ -171,9 +148,7 @@ def _over_hours() -> Iterator[Record]:
         yield Record(
             f"model:vllm_specdec_speedup:ratio_rate{window}",
             f"avg_over_time({_TOKENS}[{window}]) / avg_over_time({_SPENT}[{window}])",
-            why="Both sides are means of rates over the same time, so this is a ratio of sums."
-            if window == "30m"
-            else "",
+            why="Both sides are means of rates over the same time, so this is a ratio of sums.",
         )
     yield Record(
         "model:vllm_specdec_speedup:ratio_rate1d",
@@ -183,105 +158,110 @@ def _over_hours() -> Iterator[Record]:
 
 
 def _guesses() -> Iterator[Record]:
-    look = LOOK_BACK
+    look = s.LOOK_BACK
     estimated = f'last_over_time(vllm_specdec_estimated_speedup{{window="5m"}}[{look}])'
     yield Record(
         _GUESSED,
-        f"min by ({MODEL}) ((\n"
+        f"min by ({s.MODEL}) ((\n"
         f"  ({_ANY_MEASURED} or max without (basis, window) ({estimated})) and ignoring (verdict) ({_UNKNOWN})\n"
         f"  or {_OBSERVED} or {_MODELLED}\n"
         f") unless {_REPLICA})",
-        why="A guess: an estimate that is neither measured nor calibrated, whatever its interval, or any speedup whose interval "
-        "includes 1. It disables nothing and does not silence the published rule.",
+        why="A guess: the lowest estimate that is neither measured nor calibrated, whatever its interval, or of a speedup whose "
+        "interval includes 1. A guess that it pays turns Disable into a ticket that asks to measure; it never silences it.",
     )
     yield Record(
-        PROVEN_SPEEDUP,
-        f"{CERTAIN_SPEEDUP}\nunless {_GUESSED}",
+        s.WITHOUT_GUESSES,
+        f"{_WITH_ENOUGH_DRAFTS}\nunless {_GUESSED}",
         why="The speedup while no engine has but a guess.",
     )
     yield Record(
-        KNOWN_SPEEDUP,
-        f"{SPEEDUP}\nor\n"
-        f"(last_over_time({CERTAIN_SPEEDUP}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
+        s.KNOWN_SPEEDUP,
+        f"{s.SPEEDUP}\nor\n"
+        f"(last_over_time({_WITH_ENOUGH_DRAFTS}[1h]) or model:vllm_specdec_speedup:ratio_rate1d) unless {_GUESSED}",
         why="The speedup now, or the last one where nothing is said of now: an earlier gain proves nothing once it is unknown.",
     )
-    yield Record("model:vllm_specdec_measured_speedup:min", f"min by ({MODEL}) ({_MEASURED})")
 
 
 def _verdict() -> Iterator[Record]:
     """Yield what decides whether speculation should be off, and the verdict that boards and alerts share."""
-    no_k_pays = f'{ADVICE}{{action="disable"}} > 0.5'
-    values = labelled(
+    no_k_pays = f'{s.ADVICE}{{action="disable"}} > 0.5'
+    values = s.labelled(
         "measure",
         mean_acceptance_length="model:vllm_specdec_mean_acceptance_length:ratio_rate5m",
         acceptance_rate="model:vllm_specdec_acceptance:ratio_rate5m",
-        speedup=f"(model:vllm_specdec_speedup:ratio_rate30m and on ({MODEL}) ({no_k_pays}))",
+        speedup=f"(model:vllm_specdec_speedup:ratio_rate30m and on ({s.MODEL}) ({no_k_pays}))",
     )
     yield Record(
-        DECISIVE,
-        f"({values})\nand on ({MODEL}) {ENOUGH_30M}\nand on ({MODEL}) ({enough('model', '5m', 'minimum_drafts')})",
+        s.DECISIVE,
+        f"({values})\nand on ({s.MODEL}) {s.ENOUGH_30M}\nand on ({s.MODEL}) ({s.enough('5m', 'minimum_drafts')})",
         why="What says that speculation should be off if it is below its threshold, while there are enough drafts: the "
         "two measures of the published rule, and the speedup where no K pays on most engines.",
     )
-    limits = labelled(
+    limits = s.labelled(
         "measure",
-        mean_acceptance_length=threshold("disable_mean_acceptance_length"),
-        acceptance_rate=threshold("disable_acceptance_ratio"),
-        speedup=threshold("harmful_speedup"),
+        mean_acceptance_length=s.threshold("disable_mean_acceptance_length"),
+        acceptance_rate=s.threshold("disable_acceptance_ratio"),
+        speedup=s.threshold("harmful_speedup"),
     )
-    yield Record(DECISIVE_LIMIT, limits)
-    for name, which in ((PUBLISHED_RULE, '{measure!="speedup"}'), (DISABLE_RULE, "")):
-        yield Record(
-            name,
-            f"min by ({MODEL}) ({DECISIVE}{which} / on ({MODEL}, measure) {DECISIVE_LIMIT})",
-            why="The smallest of these over its threshold. Below 1, speculation should be off."
-            if which
-            else "",
-        )
-    benefit, harm = threshold("beneficial_speedup"), threshold("harmful_speedup")
+    yield Record(s.DECISIVE_LIMIT, limits)
+    published = f'{s.DECISIVE}{{measure!="speedup"}} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT}'
+    yield Record(
+        s.PUBLISHED_RULE,
+        f"min by ({s.MODEL}) ({published})",
+        why="Below 1, speculation should be off by the published rule: by default, a mean acceptance length below 1.2 or an "
+        "acceptance below 0.50, for draft models.",
+    )
+    benefit, harm = s.threshold("beneficial_speedup"), s.threshold("harmful_speedup")
+    day = f"model:vllm_specdec_speedup:ratio_rate1d and last_over_time({s.WITHOUT_GUESSES}[1d])"
     known = (
-        f"({SPEEDUP} unless {_GUESSED})\n  or last_over_time({PROVEN_SPEEDUP}[1h])\n"
-        f"  or (model:vllm_specdec_speedup:ratio_rate1d and last_over_time({PROVEN_SPEEDUP}[1d]))"
+        f"({s.SPEEDUP} unless {_GUESSED})\n"
+        f"  or ((last_over_time({s.WITHOUT_GUESSES}[1h]) or ({day})) unless {_WITH_ENOUGH_DRAFTS})"
     )
     yield Record(
-        KNOWN_TO_PAY,
-        f"group by ({MODEL}) (\n  ({known}) >= {benefit}\n"
+        s.NOT_LOSING,
+        f"group by ({s.MODEL}) (\n  ({known}) >= {benefit}\n"
         f"  or ({_BENEFICIAL} unless {_GUESSED})\n"
-        f"  or (model:vllm_specdec_measured_speedup:min >= {harm} and {SPEEDUP} >= {harm})\n)",
-        why="Measured not to lose; or measured or calibrated to be beneficial now or, where traffic is too thin to tell, "
-        "over the last day.",
+        f"  or (min by ({s.MODEL}) ({_MEASURED}) >= {harm} and {s.SPEEDUP} >= {harm})\n)",
+        why="Measured not to lose; or beneficial by more than a guess now or, while there is no speedup of enough drafts, over the "
+        "last hour or day.",
     )
     yield Record(
-        UNDECIDED,
-        f"group by ({MODEL}) (\n"
-        f"  ({_GUESSED} or last_over_time({_GUESSED}[1d]) unless last_over_time({PROVEN_SPEEDUP}[1d])) >= {harm}\n"
-        f"  or max by ({MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
+        s.MAY_PAY,
+        f"group by ({s.MODEL}) (\n"
+        f"  ({_GUESSED}\n    or (last_over_time({_GUESSED}[1d]) unless last_over_time({s.WITHOUT_GUESSES}[1d]))) >= {harm}\n"
+        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
         why="Nothing better than a guess is known now or, where traffic is too thin to tell, within the last day, and by "
         "it speculation may pay.",
     )
     yield Record(
-        TO_BE_MEASURED,
-        f"group by ({MODEL}) ({PUBLISHED_RULE} < 1 and {UNDECIDED} unless {KNOWN_TO_PAY})",
+        s.DISABLE_RULE,
+        f"min by ({s.MODEL}) ({s.DECISIVE} / on ({s.MODEL}, measure) {s.DECISIVE_LIMIT})\n"
+        f"unless {s.NOT_LOSING}\nunless {s.MAY_PAY}",
+        why="Below 1, speculation should be off: by the published rule or by the speedup, and nothing says that it pays.",
+    )
+    yield Record(
+        s.TO_BE_MEASURED,
+        f"group by ({s.MODEL}) ({s.PUBLISHED_RULE} < 1 and {s.MAY_PAY} unless {s.NOT_LOSING})",
         why="The published rule and a guess contradict each other.",
     )
-    unknown = f"group by ({MODEL}) ({_UNKNOWN} unless on ({MODEL}) {SPEEDUP})"
-    known_verdicts = labelled(
+    unknown = f"group by ({s.MODEL}) ({_UNKNOWN} unless on ({s.MODEL}) {s.SPEEDUP})"
+    known_verdicts = s.labelled(
         "verdict",
-        harmful=f"({SPEEDUP} < {harm})",
-        marginal=f"({SPEEDUP} >= {harm} < {benefit} unless {TO_BE_MEASURED})",
-        beneficial=f"({SPEEDUP} >= {benefit} unless {TO_BE_MEASURED})",
-        unknown=f"(({SPEEDUP} >= {harm} and {TO_BE_MEASURED}) or {unknown})",
+        harmful=f"({s.SPEEDUP} < {harm})",
+        marginal=f"({s.SPEEDUP} >= {harm} < {benefit} unless {s.TO_BE_MEASURED})",
+        beneficial=f"({s.SPEEDUP} >= {benefit} unless {s.TO_BE_MEASURED})",
+        unknown=f"(({s.SPEEDUP} >= {harm} and {s.TO_BE_MEASURED}) or {unknown})",
     )
     yield Record(
         VERDICT,
-        f"group by ({MODEL}, verdict) (\n{known_verdicts}\n)",
+        f"group by ({s.MODEL}, verdict) (\n{known_verdicts}\n)",
         why="One series for each model that is judged. Unknown also while it is to be measured.",
     )
 
 
 def _by_load() -> Iterator[Record]:
     running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = f"and {SPEEDUP} >= {threshold('beneficial_speedup')}\nand {ENOUGH_30M}"
+    beneficial = f"and {s.SPEEDUP} >= {s.threshold('beneficial_speedup')}\nand {s.ENOUGH_30M}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
         f"{running}\n{beneficial}",
@@ -293,7 +273,7 @@ def _by_load() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand {SPEEDUP} < {threshold('harmful_speedup')}\nand {ENOUGH_30M}",
+        f"{running}\nand {s.SPEEDUP} < {s.threshold('harmful_speedup')}\nand {s.ENOUGH_30M}",
     )
 
 
@@ -305,26 +285,27 @@ def _by_method(speedup: str) -> Iterator[Record]:
     """
 
     def total(expr: str) -> str:
-        return f"sum by ({MODEL}, method) ({expr} * on ({ENGINE}) group_left (method) {METHOD})"
+        return f"sum by ({s.MODEL}, method) ({expr} * on ({s.ENGINE}) group_left (method) {s.METHOD})"
 
     accepted, drafted, drafts = (
         f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = f"300 * {total(drafts)} >= on ({MODEL}) group_left () {threshold('advice_minimum_drafts')}"
-    by_method = "method:vllm_specdec_certain_acceptance:ratio_rate5m"
+    enough = f"300 * {total(drafts)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
+    by_method = "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m"
     yield Record(
         by_method,
         f"{total(accepted)} / ({total(drafted)} > 0)\nand ({enough})",
+        why="Of each method of a model that has several, as in an A/B test, while it has enough drafts.",
     )
     judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
-    yield Record(METHOD_SPEEDUP, f"{total(judged)}\n/ {total(spent)}\nand ({enough})")
     yield Record(
-        JUDGED_SPEEDUP,
-        f"{METHOD_SPEEDUP}\nor ({CERTAIN_SPEEDUP} unless on ({MODEL}) {METHOD_SPEEDUP})",
-        why="What is judged: each method of a model that has several, else the model; only while there are enough drafts.",
+        s.JUDGED_SPEEDUP,
+        f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
+        f"or ({_WITH_ENOUGH_DRAFTS} unless on ({s.MODEL}) {by_method})",
+        why="What is judged: each method of a model that has several; else, and while none of them has enough drafts, the model.",
     )
     yield Record(
-        JUDGED_ACCEPTANCE,
-        f"{by_method}\nor (model:vllm_specdec_acceptance:ratio_rate5m and {ENOUGH_5M} unless on ({MODEL}) {by_method})",
+        s.JUDGED_ACCEPTANCE,
+        f"{by_method}\nor (model:vllm_specdec_acceptance:ratio_rate5m and {s.ENOUGH_5M} unless on ({s.MODEL}) {by_method})",
     )

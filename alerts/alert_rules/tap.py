@@ -7,24 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .rule import (
-    COUNT,
-    EXPORTER_JOB,
-    IN,
-    LOOK_BACK,
-    MODEL,
-    PERCENT,
-    PLACE,
-    TARGET,
-    WHO,
-    Alert,
-    Promise,
-    Record,
-    cause,
-    of_target,
-    this,
-    threshold_of_targets,
-)
+from . import series as s
+from . import text as t
+from .rule import Alert, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +32,6 @@ _PAGED_SHARE = 0.5
 _LIMIT = "failed_request_ratio"
 #: The threshold of the share of requests that the tap may fail to read.
 UNRECORDED = "unrecorded_requests_ratio"
-_REACHED = Promise("Do requests get through the taps?", "most-taps-die", "one-tap-of-twenty-dies")
 _WHY = {
     "down": "The share of the replicas that clients are sent to: one of many is a ticket, and a removed target is none of them.",
     "not_listening": (
@@ -65,13 +49,13 @@ def records() -> Iterator[Record]:
     """Yield the records of the alerts."""
     yield Record(
         _TAP,
-        f"group by ({TARGET}, model_name) (last_over_time(vllm_specdec_info[{LOOK_BACK}]))\n"
-        f"and on ({TARGET}) last_over_time(vllm_specdec_tap_listening[{LOOK_BACK}])",
+        f"group by ({s.TARGET}, model_name) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        f"and on ({s.TARGET}) last_over_time(vllm_specdec_tap_listening[{s.LOOK_BACK}])",
         why="Which exporters have a tap, and for which model.",
     )
     yield Record(
         _TAPS,
-        f"last_over_time({_TAP}[6h]) and on ({TARGET}) up{{{EXPORTER_JOB}}}",
+        f"last_over_time({_TAP}[6h]) and on ({s.TARGET}) up{{{s.EXPORTER_JOB}}}",
         why="Also one that has failed since. A removed target has no up.",
     )
     yield Record(
@@ -94,29 +78,26 @@ def alerts() -> tuple[Alert, ...]:
     """Return the alerts on the tap."""
     deaf = "max_over_time(vllm_specdec_tap_listening[2m]) == 0"
     return (
-        _page("down", f"up{{{EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
+        _page("down", f"up{{{s.EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
         _page("not_listening", deaf, "5m", "5m", "do not listen"),
         _page("upstream", _UNCONNECTED, "5m", "10m", "cannot connect to a vLLM that is up"),
         _ticket(
             "not_listening",
             deaf,
-            "The tap of the exporter at " + PLACE + IN + " does not listen: its clients are refused.",
+            "The tap of the exporter at " + t.PLACE + t.IN + " does not listen: its clients are refused.",
             "Free the tap's port, or give --tap.listen-address another one.",
             value="not listening",
         ),
         _ticket(
             "upstream",
             _UNCONNECTED,
-            "The tap of the exporter at "
-            + PLACE
-            + IN
-            + f" has failed to connect to vLLM for {this(PERCENT)} of its requests over 5 "
+            f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
-            value=this(PERCENT) + " of the requests",
-            threshold=of_target(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', PERCENT),
-            sample=of_target(
-                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", COUNT, "{} failed to connect in 5m"
+            value=t.this(t.PERCENT) + " of the requests",
+            threshold=t.value(f'vllm_specdec_threshold{{threshold="{_LIMIT}",TARGET}}', t.PERCENT),
+            sample=t.value(
+                f"sum(increase({_NOT_CONNECTED}{{TARGET}}[5m]))", t.COUNT, "{} failed to connect in 5m"
             ),
         ),
     )
@@ -132,8 +113,8 @@ def _unconnected() -> str:
     failed = f"sum without (reason) (increase({_NOT_CONNECTED}[5m]))"
     return (
         f"({failed} / (({failed} + increase(vllm_specdec_tap_requests_total[5m])) > 0))\n"
-        f"> on ({TARGET}) group_left () {threshold_of_targets(_LIMIT)}\n"
-        f"and on ({TARGET}) (min by ({TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
+        f"> on ({s.TARGET}) group_left () {s.threshold_of_targets(_LIMIT)}\n"
+        f"and on ({s.TARGET}) (min by ({s.TARGET}) (min_over_time(vllm_specdec_up[5m])) == 1)"
     )
 
 
@@ -142,27 +123,24 @@ def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
         name="TapFailing",
         severity="critical",
         subject="errors",
-        level="model",
         expr=(
-            f"count by ({MODEL}) ({_TAPS} and on ({TARGET}) (\n{failing}\n))\n"
-            f"/ count by ({MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
+            f"count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
+            f"/ count by ({s.MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
         ),
         hold=hold,
         keep=keep,
         summary=f"Most taps of a model {what}: clients are refused.",
         description=(
-            f"{this(PERCENT)} of the taps of {WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
+            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
             "healthy and its pods ready."
         ),
         action=(
             "Send the traffic to vLLM's own port; then look at the exporters' log, --tap.listen-address and --tap.upstream."
         ),
         labels={"reason": reason},
-        dashboard="requests",
-        value=this(PERCENT) + " of the taps",
+        value=t.this(t.PERCENT) + " of the taps",
         threshold=f"{_PAGED_SHARE:.0%}",
-        sample=cause(f"count({_TAPS}{{MODEL}})", COUNT, "taps: {}"),
-        promise=_REACHED if reason == "down" else None,
+        sample=t.value(f"count({_TAPS}{{MODEL}})", t.COUNT, "taps: {}"),
         why=_WHY[reason],
     )
 
@@ -172,7 +150,6 @@ def _ticket(
 ) -> Alert:
     return Alert(
         name="TapFailing",
-        severity="warning",
         subject="errors",
         level="instance",
         expr=expr,
@@ -182,7 +159,6 @@ def _ticket(
         description=description,
         action=f"Take the pod out of service, or send its traffic to vLLM's own port. {action}",
         labels={"reason": reason},
-        dashboard="requests",
         value=value,
         threshold=threshold,
         sample=sample,
@@ -193,35 +169,26 @@ def _ticket(
 def _blind() -> Alert:
     return Alert(
         name="RequestsUnobserved",
-        promise=Promise(
-            "Are single requests observed?",
-            "one-request-of-four-is-compressed-or-too-large",
-            "most-requests-are-aborted-or-refused",
-        ),
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=(
             f"{_LOST} / ({_ALL} > 0)\n"
-            f">= on ({TARGET}) group_left () {threshold_of_targets(UNRECORDED)}\n"
-            f"and ({_ALL} >= on ({TARGET}) group_left () {threshold_of_targets('minimum_requests')})"
+            f">= on ({s.TARGET}) group_left () {s.threshold_of_targets(UNRECORDED)}\n"
+            f"and ({_ALL} >= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')})"
         ),
         hold="30m",
         keep="1h",
         summary="The tap cannot read many of the requests that it relays.",
         description=(
-            "The tap of the exporter at "
-            + PLACE
-            + IN
-            + f" could not read {this(PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
+            f"The tap of the exporter at {t.PLACE}{t.IN} could not read {t.this(t.PERCENT)} of the text requests over 30 minutes. They reached vLLM and were "
             "answered, but they are missing from the data on single requests."
         ),
         action="Follow the runbook for the label reason; most causes are client settings or proxies.",
         labels={"reason": "not_read"},
         dashboard="requests",
-        value=this(PERCENT) + " of the requests",
-        threshold=of_target(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', PERCENT),
-        sample=of_target(f"{_ALL}{{TARGET}}", COUNT, "{} requests for text in 30m"),
+        value=t.this(t.PERCENT) + " of the requests",
+        threshold=t.value(f'vllm_specdec_threshold{{threshold="{UNRECORDED}",TARGET}}', t.PERCENT),
+        sample=t.value(f"{_ALL}{{TARGET}}", t.COUNT, "{} requests for text in 30m"),
         why="The reason no_record does not cover this: it counts only observed requests.",
     )
 
@@ -229,7 +196,6 @@ def _blind() -> Alert:
 def _defect() -> Alert:
     return Alert(
         name="RequestsUnobserved",
-        severity="warning",
         subject="monitoring",
         level="instance",
         expr=f'sum without (reason) (increase({_UNOBSERVED}{{reason="internal"}}[1h])) > 0',
@@ -237,15 +203,12 @@ def _defect() -> Alert:
         keep="1h",
         summary="A bug in the tap prevents it from reading some requests.",
         description=(
-            "The tap of the exporter at "
-            + PLACE
-            + IN
-            + " could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
-            f"{this(COUNT)}."
+            f"The tap of the exporter at {t.PLACE}{t.IN} could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
+            f"{t.this(t.COUNT)}."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',
         labels={"reason": "defect"},
         dashboard="requests",
-        value=this(COUNT) + " in 1h",
+        value=t.this(t.COUNT) + " in 1h",
         why="One is enough: this should never happen, whatever clients and servers send.",
     )

@@ -13,11 +13,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, FoldedScalarStrin
 
 from mixin import CLUSTER, COMMITTED_GRAFANA, GRAFANA, RUNBOOKS, Mixin
 
-from .rule import (
-    Alert,
-    Group,
-    Record,
-)
+from .rule import Alert, Group, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +43,15 @@ _PAGES = {
     "instance": _INSTANCE,
     "model": _MODEL_PAGE,
     "engine": _MODEL_PAGE + _INSTANCE,
+}
+
+
+#: The dashboard of a subject, where it is another than the overview.
+_DASHBOARDS = {
+    "monitoring": "exporter",
+    "acceptance": "deep-dive",
+    "activity": "deep-dive",
+    "errors": "requests",
 }
 
 
@@ -90,7 +95,8 @@ def _record(rule: Record) -> dict[str, Any]:
 def _alert(rule: Alert) -> dict[str, Any]:
     name = PREFIX + rule.name
     severity = rule.severity if rule.severity == "none" else f"«{rule.severity}»"
-    page = f"{GRAFANA}/d/vllm-specdec-{rule.dashboard}?from=now-6h{_PAGES[rule.level]}"
+    dashboard = rule.dashboard or _DASHBOARDS.get(rule.subject, "overview")
+    page = f"{GRAFANA}/d/vllm-specdec-{dashboard}?from=now-6h{_PAGES[rule.level]}"
     annotations = {
         "summary": rule.summary,
         "description": rule.description,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .field import (
     A_THIRD,
     LENGTH,
@@ -9,15 +11,15 @@ from .field import (
     NOTHING,
     RATIO,
     band,
-    colored,
     fixed,
+    matching,
     named,
     positions,
     threshold_lines,
     unlisted,
 )
 from .palette import BLUE, GREY, POSITIONS, VERMILION
-from .panel import Heatmap, Panel, PromTarget, TimeSeries, buckets, over_time
+from .panel import Heatmap, Panel, PromTarget, TimeSeries, buckets, lines, over_time
 from .promql import (
     BREAK_EVEN,
     INTERVAL,
@@ -30,8 +32,15 @@ from .promql import (
     metric,
     recorded,
     survival,
+    threshold,
     total,
 )
+from .variables import MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .field import Json
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.
 CALM = 0.02
@@ -56,21 +65,21 @@ def in_order(shares: str) -> str:
 
 
 by_position: list[Panel] = [
-    TimeSeries(
-        title="Acceptance by position",
-        description="Share of drafts that had each position accepted. Late lines near 0: lower K.",
-        targets=[
-            over_time(in_order(survival()), "position {{position}}"),
-            threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
-        ],
+    lines(
+        "Acceptance by position",
+        "Share of drafts that had each position accepted. Late lines near 0: lower K.",
+        {},
+        over_time(in_order(survival()), "position {{position}}"),
+        threshold_line("poor_position_0_acceptance_ratio", "position 0 below"),
         **RATIO,
         overrides=[*HUES, threshold_lines(VERMILION)],
         **A_THIRD,
     ),
-    TimeSeries(
-        title="Conditional acceptance by position",
-        description="Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
-        targets=[over_time(in_order(conditional()), "position {{position}}")],
+    lines(
+        "Conditional acceptance by position",
+        "Among drafts that reached the position. A sudden drop: the drafter lacks that depth.",
+        {},
+        over_time(in_order(conditional()), "position {{position}}"),
         **RATIO,
         overrides=HUES,
         **A_THIRD,
@@ -87,6 +96,23 @@ by_position: list[Panel] = [
 ]
 
 
+def length_and_break_even(
+    length: str, *others: PromTarget, overrides: Sequence[Json] = (), **more: Any
+) -> TimeSeries:
+    """Return the panel of the length of each model and what it must be."""
+    return lines(
+        "Acceptance length and break-even",
+        "Tokens per draft. Dashed: below it speculation loses; more requests raise it.",
+        {},
+        over_time(length, MODEL_LEGEND),
+        over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
+        *others,
+        **LENGTH,
+        overrides=[*overrides, threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
+        **more,
+    )
+
+
 def day_before() -> TimeSeries:
     """Return the panel of the length beside the day before, with its band."""
     series = f"{recorded('mean_acceptance_length:ratio_rate5m')}[1d] offset 6h"
@@ -96,19 +122,18 @@ def day_before() -> TimeSeries:
         f"sum(rate({metric(name)}[{INTERVAL}] offset 1d))"
         for name in ("accepted_tokens_total", "drafts_total")
     ]
-    return TimeSeries(
-        title="Acceptance length, compared with the day before",
-        description="Band: usual until 6 h ago. Below it: look for a release.",
-        targets=[
-            over_time(Flow().length(), "now"),
-            over_time(f"1 + {before[0]} / ({before[1]} > 0)", "a day ago"),
-            over_time(f"{middle} + {width}", "usual, at most"),
-            over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
-        ],
+    return lines(
+        "Acceptance length, compared with the day before",
+        "Band: usual until 6 h ago. Below it: look for a release.",
+        {
+            "now": (Flow().length(), BLUE),
+            "a day ago": (f"1 + {before[0]} / ({before[1]} > 0)", GREY),
+        },
+        over_time(f"{middle} + {width}", "usual, at most"),
+        over_time(f"clamp_min({middle} - {width}, 1)", "usual, at least"),
         **LENGTH,
         overrides=[
-            *colored({"now": BLUE}),
-            named("a day ago", color=fixed(GREY), custom__lineWidth=1),
+            named("a day ago", custom__lineWidth=1),
             *band("usual, at most", "usual, at least"),
         ],
         no_value="no drafts, or no history yet",
@@ -117,19 +142,28 @@ def day_before() -> TimeSeries:
     )
 
 
-by_pod = TimeSeries(
-    title="Acceptance by pod",
-    description="One pod below its peers: compare K, version and traffic. Least first: the outlier.",
-    targets=[
-        over_time(
-            f"{total(rates('accepted_tokens'), 'pod, instance, engine')} / ({total(rates('draft_tokens'), 'pod, instance, engine')} > 0)",
-            "{{pod}} {{instance}} {{engine}}",
-        ),
-        over_time(BY_MODEL.acceptance(), "all"),
-    ],
+_EACH = "pod, instance, engine"
+_ENGINE = f"engine:vllm_specdec_{{}}_tokens:rate5m{{{{{MODELS}}}}}"
+
+by_pod = lines(
+    "Acceptance by pod",
+    "One pod below its peers: compare K, version and traffic. Outlier: below outlier_ratio of all.",
+    {"all": (BY_MODEL.acceptance(), GREY)},
+    over_time(
+        f"{total(rates('accepted_tokens'), _EACH)} / ({total(rates('draft_tokens'), _EACH)} > 0)",
+        "{{pod}} {{instance}} {{engine}}",
+    ),
+    over_time(
+        f"{_ENGINE.format('accepted')} / ({_ENGINE.format('draft')} > 0) < on ({MODEL}) group_left () "
+        f"({recorded('acceptance:ratio_rate5m')} * (1 - {threshold('outlier_ratio')}))",
+        "outlier {{instance}} {{engine}}",
+    ),
     **RATIO,
     color={"mode": "palette-classic"},
-    overrides=[named("all", color=fixed(GREY), custom__lineWidth=4)],
+    overrides=[
+        named("all", custom__lineWidth=4),
+        matching("^outlier ", color=fixed(VERMILION), custom__lineWidth=5),
+    ],
     no_value=NOTHING,
     listed=True,
     rows=9,
@@ -137,28 +171,21 @@ by_pod = TimeSeries(
 
 
 changes: list[Panel] = [
-    TimeSeries(
-        title="Acceptance rate",
-        description="Accepted over draft tokens. A step at a restart: look for another build.",
-        targets=[
-            over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
-            threshold_line("disable_acceptance_ratio", "disable below"),
-            threshold_line("poor_acceptance_ratio", "poor below"),
-        ],
+    lines(
+        "Acceptance rate",
+        "Accepted over draft tokens. A step at a restart: look for another build.",
+        {},
+        over_time(BY_MODEL.acceptance(), MODEL_LEGEND),
+        threshold_line("disable_acceptance_ratio", "disable below"),
+        threshold_line("poor_acceptance_ratio", "poor below"),
         **RATIO,
-        overrides=[threshold_lines(), threshold_lines(VERMILION, "disable", "poor")],
+        overrides=[threshold_lines(VERMILION, "disable", "poor")],
         **A_THIRD,
     ),
-    TimeSeries(
-        title="Acceptance length and break-even",
-        description="Tokens per draft. Below break-even, which rises with the load, speculation loses: lower K.",
-        targets=[
-            over_time(BY_MODEL.length(), MODEL_LEGEND),
-            over_time(BREAK_EVEN, f"{LIMIT}break-even {MODEL_LEGEND}"),
-            threshold_line("disable_mean_acceptance_length", "disable below"),
-        ],
-        **LENGTH,
-        overrides=[threshold_lines(), threshold_lines(VERMILION, "break-even"), unlisted("break-even")],
+    length_and_break_even(
+        BY_MODEL.length(),
+        threshold_line("disable_mean_acceptance_length", "disable below"),
+        overrides=[threshold_lines()],
         **A_THIRD,
     ),
     day_before(),

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from .field import (
-    A_THIRD,
     LIMIT,
     NOTHING,
     RATIO,
     TIMES,
     Json,
     band,
-    colored,
-    fixed,
     named,
     threshold_lines,
+    word_mapping,
 )
-from .palette import BLUE, GREY, ORANGE, PALE_SKY, SKY, VERMILION
-from .panel import Panel, TimeSeries, over_time
+from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
+from .panel import Panel, lines, over_time
 from .promql import (
-    DRAFTS,
     GENERATED,
     MODEL,
     MODEL_LEGEND,
@@ -34,13 +31,9 @@ from .promql import (
 from .table import WRAPPED, Column, joined_table
 from .variables import LABELS
 
-FLOW, BY_MODEL = Flow(), Flow(MODEL)
+BY_MODEL = Flow(MODEL)
 K = "num_speculative_tokens"
-#: Label of a K that was in use; it must come last in the alphabet: Prometheus 2.42 loses those behind it.
-_CHOSEN = "was_k"
 BY_K = f"{MODEL}, {K}"
-#: Tokens that drafts emit: those accepted, and one more of each.
-EMITTED = f"({DRAFTS} + {windowed('accepted_tokens_per_second')})"
 ADVISED_AT = f"max by ({MODEL}, batch_size) ({metric('recommended_num_speculative_tokens_at')})"
 DEPLOYMENT = f"{MODEL}, method, draft_model, cost_profile, dialect, upstream_version"
 
@@ -63,12 +56,8 @@ def _present_batch() -> str:
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
 
-#: Overrides of the columns that name a model.
-_OF_MODEL = [
-    named("Cluster", custom__width=65),
-    named("Namespace", custom__width=90),
-    named("Model", custom__hidden=True),
-]
+#: The model is chosen at the top.
+_OF_MODEL = [named("Model", custom__hidden=True)]
 
 
 def _marked(word: str, color: str) -> Json:
@@ -78,38 +67,59 @@ def _marked(word: str, color: str) -> Json:
     }
 
 
-#: What K is or should be: a color and a series each.
-_KS = {
-    "in use": (BLUE, K),
-    "advised": (ORANGE, f"recommended_{K}"),
-    "scheduled": (GREY, f"scheduled_{K}"),
-}
+#: What a change sets, by label.
+SETTING = {"was_k": "K", "upstream_version": "vLLM", "was_start": "Restarts", "was_n": "Requests"}
+_LOAD = "was_n"
+_TPOT = recorded("set:tpot")
+_TPOTS = f"{_TPOT}[$__range:1m]"
+_UNTIL = f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])"
+_HELPED = {2: ("▲ helped", BLUE), 0: ("no difference", GREY), -2: ("▼ worse", VERMILION)}
+_HELPED |= {1: _HELPED[2], -1: _HELPED[-2]}
 
 
-def _while_k_was(record: str, over: str = "avg_over_time") -> str:
-    """Return the mean of a record in the time range at each K, at about the requests that run at its end."""
-    k = f'count_values by ({MODEL}) ("{_CHOSEN}", max by ({MODEL}) ({metric(K)}))'
-    load = recorded("requests_running:avg5m")
-    alike = f"({load} > 0.75 * {load} @ end() < 1.33 * {load} @ end())"
-    return f"{over}(({recorded(record)} * on ({MODEL}) group_left ({_CHOSEN}) {k} and on ({MODEL}) {alike})[$__range:1m])"
+def _at_present_load(expr: str) -> str:
+    return f"{expr} and on ({_LOAD}) {_TPOT}"
+
+
+def _since_then() -> str:
+    """Return 2 where the present mean is below nine in ten minutes of an earlier setting, -2 above as many, else 0."""
+    present = f"on ({_LOAD}) group_left () (avg_over_time({_TPOTS}) and {_TPOT})"
+    ends = (f"sgn(quantile_over_time({share}, {_TPOTS}) - {present})" for share in (".1", ".9"))
+    return f"{' + '.join(ends)} unless {_TPOT}"
+
+
+def _while_set(record: str) -> str:
+    """Return the mean of a record in the time range with each setting."""
+    own = f"{recorded(record)} * on ({MODEL}) group_left ({', '.join(SETTING)}) ({_TPOT} ^ 0)"
+    return _at_present_load(f"avg_over_time(({own})[$__range:1m])")
 
 
 which_k: list[Panel] = [
     joined_table(
-        "What each K gave",
-        "In this time range, at about the present requests: did a change of K help?",
-        {**LABELS, _CHOSEN: "K"},
+        "Before and after each change",
+        "Did K, release or restart help, at the present load? For intervals: vllm-specdec-exporter history.",
+        {**LABELS, **SETTING},
         [
-            Column("Speedup", _while_k_was("speedup:ratio_rate5m"), "suffix:×", 2, 80),
-            Column("Spread", _while_k_was("speedup:ratio_rate5m", "stddev_over_time"), decimals=2, width=80),
-            Column("Length", _while_k_was("mean_acceptance_length:ratio_rate5m"), decimals=2, width=80),
-            Column("TPOT", _while_k_was("time_per_output_token_seconds:rate5m"), "s", 2, 90),
-            Column("Requests", _while_k_was("requests_running:avg5m"), decimals=1, width=90),
-            Column("Minutes", _while_k_was("speedup:ratio_rate5m", "count_over_time"), decimals=0, width=80),
+            Column("Until", _at_present_load(_UNTIL), "s", 0, 90),
+            Column("The change since", _since_then(), width=140, mappings=word_mapping(_HELPED), filled=True),
+            *(
+                Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
+                for title, of in (
+                    ("TPOT", "avg_over_time("),
+                    ("From", "quantile_over_time(0.1, "),
+                    ("To", "quantile_over_time(0.9, "),
+                )
+            ),
+            Column("Speedup", _while_set("speedup:ratio_rate5m"), "suffix:×", 2, 80),
+            Column("Length", _while_set("mean_acceptance_length:ratio_rate5m"), decimals=2, width=70),
+            Column("Minutes", _at_present_load(f"count_over_time({_TPOTS})"), decimals=0, width=75),
         ],
-        overrides=[*_OF_MODEL, named("K", custom__width=50)],
-        numbered="K",
-        no_value="no K at the present load, or no rules",
+        overrides=[
+            *_OF_MODEL,
+            *(named(name, custom__width=85) for name in SETTING.values() if name != "K"),
+        ],
+        numbered="Until",
+        no_value="no change at the present load, or vLLM itself is not scraped",
         rows=6,
     ),
     joined_table(
@@ -146,7 +156,7 @@ which_k: list[Panel] = [
                 filled=True,
             ),
         ],
-        overrides=[*_OF_MODEL, named("K", custom__width=50)],
+        overrides=_OF_MODEL,
         numbered="K",
         no_value=NOTHING,
         width=15,
@@ -157,96 +167,51 @@ which_k: list[Panel] = [
         "0 is no speculation. The exporter's status page has the schedule to paste.",
         {**LABELS, "batch_size": "Batch"},
         [
-            Column(
-                "K",
-                ADVISED_AT,
-                decimals=0,
-                width=50,
-            ),
+            Column("K", ADVISED_AT, decimals=0, width=50),
             Column("Now", _present_batch(), width=60, mappings=[_marked("now", GREY)], filled=True),
         ],
-        overrides=[
-            *_OF_MODEL,
-            named("Batch", custom__width=65),
-        ],
+        overrides=[*_OF_MODEL, named("Batch", custom__width=65)],
         numbered="Batch",
         no_value="no schedule",
         width=9,
         rows=11,
     ),
-    TimeSeries(
-        title="K in use and advised",
-        description="0 is no speculation. Drafted far below K: late positions read too low.",
-        targets=[
-            over_time(BY_MODEL.draft_length(), "drafted"),
-            *(over_time(total(metric(series), MODEL, "max"), word) for word, (_, series) in _KS.items()),
-        ],
-        unit="short",
-        least=0,
-        steps=True,
-        overrides=[
-            *(named(word, color=fixed(color)) for word, (color, _) in _KS.items()),
-            named("drafted", color=fixed(SKY), custom__lineInterpolation="linear"),
-        ],
-        no_value="K is not known",
-        width=24,
-        rows=7,
-    ),
 ]
 
 cost: list[Panel] = [
-    TimeSeries(
-        title="Draft tokens accepted and rejected",
-        description="Rejected tokens cost compute. If requests wait: lower K.",
-        targets=[
-            over_time(FLOW.of("accepted_tokens"), "accepted"),
-            over_time(FLOW.rejected(), "rejected"),
-        ],
-        unit="suffix:tokens/s",
-        decimals=0,
-        least=0,
-        fill=25,
-        stack=True,
-        overrides=colored({"accepted": BLUE, "rejected": ORANGE}),
-        **A_THIRD,
-    ),
-    TimeSeries(
-        title="Coverage and wasted verification",
-        description="Share of output that came from drafts; share of verified tokens that was rejected.",
-        targets=[
-            over_time(BY_MODEL.coverage(), "coverage"),
-            over_time(BY_MODEL.waste(), "wasted"),
-        ],
+    lines(
+        "Coverage and wasted verification",
+        "Share of output that came from drafts; share of verified tokens that was rejected.",
+        {"coverage": (BY_MODEL.coverage(), BLUE), "wasted": (BY_MODEL.waste(), ORANGE)},
         **RATIO,
-        overrides=colored({"coverage": BLUE, "wasted": ORANGE}),
-        **A_THIRD,
+        no_value=NOTHING,
+        listed=True,
+        rows=9,
     ),
-    TimeSeries(
-        title="Speedup, estimated and measured",
-        description="Estimated: of drafts, by the cost profile. Measured: of all output. Band: interval.",
-        targets=[
-            over_time(
-                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", EMITTED, MODEL),
-                "estimated",
+    lines(
+        "Speedup, estimated and measured",
+        "Estimated: of drafts, by the cost profile. Measured: of all output. Band: interval.",
+        {
+            "estimated": (
+                harmonic(f"sum without (basis) ({windowed('estimated_speedup')})", GENERATED, MODEL),
+                ORANGE,
             ),
-            over_time(harmonic(windowed("measured_speedup"), GENERATED, MODEL), "measured"),
-            *(
-                over_time(total(metric("speedup_interval", bound=bound), MODEL, found), word)
-                for word, bound, found in (("at most", "high", "max"), ("at least", "low", "min"))
-            ),
-            over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
-        ],
+            "measured": (harmonic(windowed("measured_speedup"), GENERATED, MODEL), BLUE),
+        },
+        *(
+            over_time(total(metric("speedup_interval", bound=bound), MODEL, found), word)
+            for word, bound, found in (("at most", "high", "max"), ("at least", "low", "min"))
+        ),
+        over_time(agreed("harmful_speedup"), f"{LIMIT}harmful below {MODEL_LEGEND}"),
         **TIMES,
-        overrides=[
-            *colored({"measured": BLUE, "estimated": ORANGE}),
-            *band("at most", "at least"),
-            threshold_lines(VERMILION),
-        ],
-        **A_THIRD,
+        overrides=[*band("at most", "at least"), threshold_lines(VERMILION)],
+        no_value=NOTHING,
+        listed=True,
+        rows=9,
     ),
     joined_table(
         "Deployment",
-        "Profile unknown: set --spec.config. Return below 1: the memory is better used as KV cache.",
+        "Profile unknown: set --spec.config. Several versions: finish the rollout.",
         {
             **LABELS,
             "method": "Method",
@@ -257,21 +222,12 @@ cost: list[Panel] = [
         },
         [
             Column("Engines", f"count by ({DEPLOYMENT}) ({metric('info')})", decimals=0, width=80),
-            Column(
-                "Return",
-                f"({harmonic(windowed('return_on_speculation_ratio'), windowed('accepted_tokens_per_second'), MODEL)})"
-                f" * on ({MODEL}) group_right () count by ({DEPLOYMENT}) ({metric('info')}) ^ 0",
-                decimals=1,
-                width=80,
-            ),
         ],
         overrides=[
-            named("Cluster", custom__width=65),
-            named("Namespace", custom__width=95),
             named("Method", custom__width=120),
             named("Dialect", custom__width=100),
             named("vLLM", custom__width=90),
-            *(named(name, custom__cellOptions=WRAPPED) for name in ("Model", "Draft model")),
+            named("Draft model", custom__cellOptions=WRAPPED),
         ],
         no_value=NOTHING,
         rows=5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import attr
@@ -28,6 +29,10 @@ COLUMNS = 24
 #: Where the documentation is: beside the runbooks that alerts link to.
 DOCS = COMMITTED_RUNBOOKS.replace("alerts/runbooks", "docs/")
 
+#: Series of engines, up to the matcher of their model, and the matchers that choose among them.
+_ENGINES = re.compile(r'(?<![\w:])((?:engine:)?vllm_specdec_[\w:]+\{[^{}]*model_name=\\"\$model_name\\")')
+_CHOSEN = r'\1,pod=~\\"$pod\\",engine=~\\"$engine\\"'
+
 _DROPPED = ("gnetId", "hideControls", "id", "rows", "sharedCrosshair", "style", "version")
 
 
@@ -45,6 +50,7 @@ class Dashboard(core.Dashboard):
         variables: what can be chosen.
         marks: annotations.
         names: those of a Prometheus and a Grafana.
+        of_one_model: whether one model is shown, by its exact name, and a choice of its pods and engines.
     """
 
     uid: str = ""
@@ -56,6 +62,7 @@ class Dashboard(core.Dashboard):
     variables: Sequence[Json] = ()
     marks: Sequence[Json] = ()
     names: Mixin = Mixin()
+    of_one_model: bool = False
 
     def to_json_data(self) -> Json:
         """Return Grafana's JSON."""
@@ -118,7 +125,16 @@ class Dashboard(core.Dashboard):
 def encode(dashboard: Dashboard, names: Mixin) -> str:
     """Return the text of the JSON file: sorted, without nulls but where Grafana means one."""
     document = names.fill(_plain(attr.evolve(dashboard, names=names)))
+    if dashboard.of_one_model:
+        document = json.loads(_of_one_model(json.dumps(document)))
+        document["panels"] = json.loads(_ENGINES.sub(_CHOSEN, json.dumps(document["panels"])))
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _of_one_model(text: str) -> str:
+    """Return a document without regular expressions of the model: Grafana does not escape a single value."""
+    exact = text.replace('model_name=~\\"$model_name\\"', 'model_name=\\"$model_name\\"')
+    return exact.replace("$model_name|", "${model_name:regex}|")
 
 
 def _input() -> Json:

@@ -43,8 +43,8 @@ def to_model(title: str) -> Json:
     The columns that `named_or_any` adds choose the variables; they are there in every row.
     """
     chosen = (f"var-{label}=${{__data.fields.{_chosen(label)}:percentencode}}" for label in LABELS)
-    parts = ("${__url_time_range}", "${datasource:queryparam}", "${window:queryparam}", *chosen)
-    return {"targetBlank": False, "title": title, "url": f"/d/{DEEP_DIVE}?{'&'.join(parts)}"}
+    every = ("var-pod=%24__all", "var-engine=%24__all")
+    return _link(DEEP_DIVE, title, "${datasource:queryparam}", "${window:queryparam}", *chosen, *every)
 
 
 def only(uid: str, title: str, label: str, column: str, variables: tuple[str, ...]) -> Json:
@@ -58,9 +58,12 @@ def only(uid: str, title: str, label: str, column: str, variables: tuple[str, ..
         variables: that keep their values.
     """
     kept = (f"${{{name}:queryparam}}" for name in variables)
-    filtered = f"var-filters={label}%7C%3D%7C${{__data.fields.{column}:percentencode}}"
-    parts = ("${__url_time_range}", *kept, filtered)
-    return {"targetBlank": False, "title": title, "url": f"/d/{uid}?{'&'.join(parts)}"}
+    return _link(uid, title, *kept, f"var-filters={label}%7C%3D%7C${{__data.fields.{column}:percentencode}}")
+
+
+def _link(uid: str, title: str, *parts: str) -> Json:
+    url = f"/d/{uid}?{'&'.join(('${__url_time_range}', *parts))}"
+    return {"targetBlank": False, "title": title, "url": url}
 
 
 def _chosen(label: str) -> str:
@@ -72,8 +75,12 @@ CHOSEN = tuple(_chosen(label) for label in LABELS)
 
 
 def named_or_any(expr: str) -> str:
-    """Return an expression with a further label for each variable: the value of its label, or `.*` without one."""
+    """Return an expression with a further label for each variable: the value of its label, or `.*` without one.
+
+    A model without a name has none: its variable is no regular expression.
+    """
     for label in LABELS:
         expr = f'label_replace({expr}, "{_chosen(label)}", "$1", "{label}", "(.+)")'
-        expr = f'label_replace({expr}, "{_chosen(label)}", ".*", "{_chosen(label)}", "")'
+        if label != "model_name":
+            expr = f'label_replace({expr}, "{_chosen(label)}", ".*", "{_chosen(label)}", "")'
     return expr

@@ -6,13 +6,16 @@ limit of 100 points, and for gauges, tables and heatmaps the options of removed 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attr
 from grafanalib import core
 
-from .field import Json, fixed
+from .field import Json, colored, fixed
 from .palette import NEUTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 #: The data source that the variable of this name holds.
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -52,6 +55,24 @@ class PromTarget(core.Target):
 def over_time(expr: str, legend: str) -> PromTarget:
     """Return a query over the time range."""
     return PromTarget(expr=expr, legendFormat=legend)
+
+
+def lines(
+    title: str,
+    description: str,
+    series: Mapping[str, tuple[str, str]],
+    *others: PromTarget,
+    overrides: Sequence[Json] = (),
+    **more: Any,
+) -> TimeSeries:
+    """Return a panel of lines with names: `series` has the query and the colour of each; `others` have no colour."""
+    return TimeSeries(
+        title=title,
+        description=description,
+        targets=[*(over_time(expr, name) for name, (expr, _) in series.items()), *others],
+        overrides=[*colored({name: color for name, (_, color) in series.items()}), *overrides],
+        **more,
+    )
 
 
 def now(expr: str, legend: str = "") -> PromTarget:
@@ -106,7 +127,6 @@ class Panel(core.Panel):
         mappings: from values to words.
         overrides: for single fields.
         color: how values are coloured.
-        links: data links.
         reshape: transformations.
     """
 
@@ -129,7 +149,6 @@ class Panel(core.Panel):
     mappings: list[Json] = attr.ib(factory=list)
     overrides: list[Json] = attr.ib(factory=list)
     color: Json = attr.ib(factory=lambda: {"mode": "palette-classic-by-name"})
-    links: list[Json] = attr.ib(factory=list)
     reshape: list[Json] = attr.ib(factory=list)
 
     def options(self) -> Json:
@@ -145,7 +164,6 @@ class Panel(core.Panel):
         defaults: Json = {
             "color": self.color,
             "decimals": self.decimals,
-            "links": self.links or None,
             "mappings": self.mappings or None,
             "max": self.most,
             "min": self.least,
@@ -211,9 +229,7 @@ class TimeSeries(Panel):
 
     Attributes:
         fill: opacity of the area below, in percent.
-        steps: draw values as they stood until the next, rather than sloping.
         stack: one series upon the other.
-        label: of the axis.
         soft_most: what the axis reaches at least, so that a line at 0 lies at the bottom.
         listed: whether the legend is a table on the right, with the last and the least value.
     """
@@ -221,9 +237,7 @@ class TimeSeries(Panel):
     KIND = "timeseries"
 
     fill: int = 0
-    steps: bool = False
     stack: bool = False
-    label: str = ""
     soft_most: float | None = None
     listed: bool = False
 
@@ -250,12 +264,11 @@ class TimeSeries(Panel):
     def custom(self) -> Json:
         """Return the field options of a time series panel."""
         return {
-            "axisLabel": self.label or None,
             "axisPlacement": "auto",
             "axisSoftMax": self.soft_most,
             "drawStyle": "line",
             "fillOpacity": self.fill,
-            "lineInterpolation": "stepAfter" if self.steps else "linear",
+            "lineInterpolation": "linear",
             "lineWidth": 2,
             "showPoints": "auto",
             "spanNulls": False,

@@ -220,8 +220,7 @@ def accepted_buckets() -> str:
     bucket = f"increase({metric('accepted_tokens_per_draft_bucket', finite)}[{INTERVAL}])"
     count = f"increase({metric('accepted_tokens_per_draft_count')}[{INTERVAL}])"
     within = f"sum by (le) (0 * {bucket} + ignoring (le) group_left () {count})"
-    drafts = f"sum by (le) ({bucket}) - {within} + on () group_left () sum({count})"
-    return f"({drafts}) / on () group_left () (sum({count}) > 0)"
+    return f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) > 0)"
 
 
 def coded(series: str, label: str, codes: Mapping[str, int]) -> str:
@@ -241,3 +240,15 @@ def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
         if code != word:
             expr = f'label_replace({expr}, "{label}", "{word}", "{label}", "{code}")'
     return expr
+
+
+def in_words(by: str, label: str, between: str, one: str, other: str) -> str:
+    """Return 1 for each row, with a label that has two numbers and the words between them.
+
+    The labels come last in the alphabet: Prometheus 2.42 loses those behind them.
+    """
+    first, second = (
+        f'count_values by ({by}) ("{own}", {value})' for own, value in (("x", one), ("y", other))
+    )
+    both = f"{first} * on ({by}) group_left (y) {second}"
+    return f'sum by ({by}, {label}) (label_join({both}, "{label}", "{between}", "x", "y"))'

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from . import promql, vllm
-from .field import A_MINUTE, RATIO, colored, fixed, named
+from .field import A_MINUTE, RATIO, colored
 from .palette import BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Panel, TimeSeries, over_time
+from .panel import Panel, lines, over_time
 from .promql import renamed
 from .request_series import (
     ABSENT,
@@ -22,7 +22,6 @@ from .request_series import (
 )
 from .table import Column, joined_table
 from .variables import TARGETS
-from .vllm import UNSEEN
 
 UNOBSERVED = "no tap and no push"
 #: What answers have, in words, and a colour each.
@@ -33,42 +32,37 @@ RECORDS = {
     "none": ("no record", ORANGE),
     "malformed": ("malformed", VERMILION),
 }
-#: Why requests end, and a colour each.
-ENDINGS = {"stop": BLUE, "length": SKY, "abort": GREY, "error": VERMILION, "repetition": ORANGE}
 
 
-def _of_exporter(name: str, by: str = "") -> str:
-    """Return the rate of one of the exporter's own counters."""
-    return promql.summed_rate(PREFIX + name, TARGETS, by)
+#: Of the observed requests, by what their answers have.
+_SHARES = f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)"
+
+
+def _a_minute(name: str, by: str = "") -> str:
+    """Return the rate of one of the exporter's own counters, by the minute."""
+    return f"60 * ({promql.summed_rate(PREFIX + name, TARGETS, by)} > 0)"
 
 
 observed: list[Panel] = [
-    TimeSeries(
-        title="Observed and finished requests",
-        description="If vLLM finishes more, clients bypass the tap: make its Service the only one.",
-        targets=[
-            over_time(promql.summed_rate(OBSERVED, TARGETS), "observed"),
-            over_time(vllm.summed_rate("request_success_total"), "finished by vLLM"),
-        ],
+    lines(
+        "Observed and finished requests",
+        "If vLLM finishes more, clients bypass the tap: make its Service the only one.",
+        {
+            "observed": (promql.summed_rate(OBSERVED, TARGETS), BLUE),
+            "finished by vLLM": (vllm.summed_rate("request_success_total"), GREY),
+        },
         unit="reqps",
         least=0,
-        overrides=colored({"observed": BLUE, "finished by vLLM": GREY}),
         no_value=f"{UNOBSERVED}; vLLM itself is not scraped",
         width=8,
     ),
-    TimeSeries(
-        title="Records in answers",
-        description="No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
-        targets=[
-            over_time(
-                renamed(
-                    f"{summed_rate(OBSERVED, 'record', TARGETS)} / on () group_left () ({summed_rate(OBSERVED, '', TARGETS)} > 0)",
-                    "record",
-                    {record: word for record, (word, _) in RECORDS.items()},
-                ),
-                "{{record}}",
-            )
-        ],
+    lines(
+        "Records in answers",
+        "No record: --per-request-spec-decode-metrics is missing, or streams lack include_usage. Summaries have no positions.",
+        {},
+        over_time(
+            renamed(_SHARES, "record", {key: word for key, (word, _) in RECORDS.items()}), "{{record}}"
+        ),
         **RATIO,
         stack=True,
         fill=25,
@@ -76,55 +70,16 @@ observed: list[Panel] = [
         no_value=UNOBSERVED,
         width=8,
     ),
-    TimeSeries(
-        title="Finished requests by reason",
-        description="Of vLLM. If many end by repetition, high acceptance means little.",
-        targets=[
-            over_time(vllm.summed_rate("request_success_total", "finished_reason"), "{{finished_reason}}")
-        ],
-        unit="reqps",
-        least=0,
-        overrides=colored(ENDINGS),
-        no_value=UNSEEN,
-        width=8,
-    ),
-    TimeSeries(
-        title="Unobserved requests and failed connections",
-        description="By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
-        targets=[
-            over_time(f"60 * ({_of_exporter('tap_unobserved_total', 'reason')} > 0)", "not read: {{reason}}"),
-            over_time(f"60 * ({_of_exporter('push_rejected_total')} > 0)", "push rejected"),
-            over_time(
-                f"60 * ({_of_exporter('tap_upstream_errors_total', 'reason')} > 0)",
-                "no connection: {{reason}}",
-            ),
-        ],
+    lines(
+        "Unobserved requests and failed connections",
+        "By reason, as the metrics reference has them. Rejected pushes: see the gateway's log.",
+        {},
+        over_time(_a_minute("tap_unobserved_total", "reason"), "not read: {{reason}}"),
+        over_time(_a_minute("push_rejected_total"), "push rejected"),
+        over_time(_a_minute("tap_upstream_errors_total", "reason"), "no connection: {{reason}}"),
         **A_MINUTE,
         no_value="none, or there is no tap",
-    ),
-    TimeSeries(
-        title="Requests and connections of the tap",
-        description="Open ones: right axis. As many new connections as requests: use keep-alive.",
-        targets=[
-            over_time(f"60 * {_of_exporter('tap_requests_total')}", "requests"),
-            over_time(f"60 * {_of_exporter('tap_connections_total')}", "new connections"),
-            over_time(f"sum({PREFIX}tap_open_connections{{{TARGETS}}})", "open connections"),
-        ],
-        unit="suffix:/min",
-        decimals=0,
-        least=0,
-        overrides=[
-            *colored({"requests": BLUE, "new connections": ORANGE}),
-            named(
-                "open connections",
-                unit="short",
-                color=fixed(GREY),
-                custom__axisPlacement="right",
-                custom__fillOpacity=15,
-                custom__lineWidth=1,
-            ),
-        ],
-        no_value="no tap",
+        width=8,
     ),
 ]
 

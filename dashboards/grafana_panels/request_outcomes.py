@@ -7,8 +7,8 @@ from mixin import CLUSTER
 from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_mapping
 from .links import only
 from .palette import AMBER, BLUE, GREY, ORANGE, SKY, VERMILION
-from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, now, over_time
-from .promql import MODEL_LEGEND, PLACE, metric, renamed, survival, threshold
+from .panel import Heatmap, Panel, Stat, TimeSeries, buckets, lines, now, over_time
+from .promql import MODEL_LEGEND, metric, renamed, survival, threshold
 from .promql import summed_rate as rate_of
 from .request_series import (
     ABSENT,
@@ -20,7 +20,6 @@ from .request_series import (
     OBSERVED,
     OUTCOMES,
     OVER,
-    PER_DRAFT,
     REQUESTS,
     TEMPERATURE,
     TOKENS,
@@ -29,7 +28,6 @@ from .request_series import (
     UID,
     acceptance,
     buckets_of,
-    judged,
     losing,
     quantile,
     summed_rate,
@@ -41,8 +39,6 @@ from .variables import TARGETS
 #: Quantiles of acceptance, best first.
 QUANTILES = {"P90": (0.9, SKY), "P50": (0.5, BLUE), "P10": (0.1, ORANGE)}
 KIND = f"{TYPE}, {TEMPERATURE}"
-#: Labels of what the exporter judges: itself, and the model.
-JUDGED = f"{PLACE}, model_name"
 #: Requests of each kind for which something was drafted.
 JUDGEABLE = f"({summed_rate(REQUESTS, KIND)} > 0)"
 MIXED = word_mapping({1: ("● MIXED", AMBER), 0: ("not mixed", GREY)})
@@ -135,48 +131,45 @@ over_time_panels: list[Panel] = [
         label="acceptance",
         no_value=ABSENT,
     ),
-    TimeSeries(
-        title="Quantiles of acceptance",
-        description="Interpolated. If lines spread while P50 is level, a losing minority grows.",
-        targets=[
-            *(over_time(quantile(ACCEPTANCE, share), name) for name, (share, _) in QUANTILES.items()),
-            over_time(
-                threshold("poor_request_acceptance_ratio"),
-                f"{LIMIT}P10 poor below {MODEL_LEGEND}",
-            ),
-        ],
+    lines(
+        "Quantiles of acceptance",
+        "Interpolated. If lines spread while P50 is level, a losing minority grows.",
+        {name: (quantile(ACCEPTANCE, share), color) for name, (share, color) in QUANTILES.items()},
+        over_time(threshold("poor_request_acceptance_ratio"), f"{LIMIT}P10 poor below {MODEL_LEGEND}"),
         **RATIO,
-        overrides=[
-            *colored({name: color for name, (_, color) in QUANTILES.items()}),
-            threshold_lines(VERMILION),
-        ],
+        overrides=[threshold_lines(VERMILION)],
         no_value=ABSENT,
     ),
-    TimeSeries(
-        title="Requests by outcome",
-        description="They lose below disable_acceptance_ratio and gain above break_even_acceptance_ratio.",
-        targets=[
-            over_time(renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES), "{{outcome}}"),
-        ],
+    lines(
+        "Requests by outcome",
+        "They lose below disable_acceptance_ratio and gain above break_even_acceptance_ratio.",
+        {},
+        over_time(renamed(rate_of(REQUESTS, by="outcome"), "outcome", OUTCOMES), "{{outcome}}"),
         overrides=colored(dict(zip(OUTCOMES.values(), (BLUE, SKY, ORANGE), strict=True))),
         width=8,
         **_STACKED,
     ),
-    TimeSeries(
-        title="Losing share by type",
-        description="One type rises alone: its prompts or parameters changed. All rise: look for a release.",
-        targets=[over_time(losing(REQUESTS, TYPE), "{{request_type}}")],
-        **RATIO,
-        no_value=ABSENT,
-        width=8,
-    ),
-    TimeSeries(
-        title="Losing share by temperature",
-        description="If only high temperatures lose: let the gateway route by temperature.",
-        targets=[over_time(losing(REQUESTS, TEMPERATURE), "{{temperature}}")],
-        **RATIO,
-        no_value=ABSENT,
-        width=8,
+    *(
+        TimeSeries(
+            title=f"Losing share by {word}",
+            description=description,
+            targets=[over_time(losing(REQUESTS, label), f"{{{{{label}}}}}")],
+            **RATIO,
+            no_value=ABSENT,
+            width=8,
+        )
+        for word, label, description in (
+            (
+                "type",
+                TYPE,
+                "One type rises alone: its prompts or parameters changed. All rise: look for a release.",
+            ),
+            (
+                "temperature",
+                TEMPERATURE,
+                "If only high temperatures lose: let the gateway route by temperature.",
+            ),
+        )
     ),
 ]
 
@@ -206,84 +199,18 @@ positions: list[Panel] = [
         overrides=[named("Position", custom__width=80)],
         numbered="Position",
         no_value=ABSENT,
-        width=14,
-        rows=10,
-    ),
-    Heatmap(
-        title="Accepted tokens per draft, by request",
-        description="Bands at the bottom and at the top: drafts are useless for some requests.",
-        targets=[buckets(buckets_of(PER_DRAFT))],
-        unit="short",
-        label="accepted",
-        whole=True,
-        no_value="no detailed records",
-        width=10,
         rows=10,
     ),
 ]
 
 mix: list[Panel] = [
-    TimeSeries(
-        title="Time per output token by type",
-        description="P95, interpolated. If one type is above the others: compare its acceptance and length.",
-        targets=[over_time(quantile(TPOT, 0.95, TYPE), "{{request_type}}")],
-        unit="s",
-        least=0,
-        no_value=ABSENT,
-        width=8,
-    ),
-    TimeSeries(
-        title="Requests by temperature",
-        description="If temperatures rise, acceptance falls without any fault, and K may be too large.",
-        targets=[over_time(rate_of(REQUESTS, by=TEMPERATURE), "{{temperature}}")],
-        width=8,
-        **_STACKED,
-    ),
-    TimeSeries(
-        title="Requests by type",
-        description="If the mix of types changes, so does acceptance: tune K for the current mix.",
-        targets=[over_time(rate_of(REQUESTS, by=TYPE), "{{request_type}}")],
-        width=8,
-        **_STACKED,
+    *(
+        TimeSeries(
+            title=f"Requests by {word}",
+            description=f"If the mix of {word}s changes, so does acceptance, without a fault: tune K again.",
+            targets=[over_time(rate_of(REQUESTS, by=label), f"{{{{{label}}}}}")],
+            **_STACKED,
+        )
+        for word, label in (("temperature", TEMPERATURE), ("type", TYPE))
     ),
 ]
-
-verdicts = joined_table(
-    "Verdict of each exporter",
-    "With exact percentiles. One pod worse than its peers: compare traffic and version.",
-    {
-        CLUSTER: "Cluster",
-        "namespace": "Namespace",
-        "pod": "Pod",
-        "instance": "Instance",
-        "model_name": "Model",
-    },
-    [
-        Column("Mixed?", judged("request_workload_mixed", JUDGED), width=105, mappings=MIXED, filled=True),
-        Column("Requests", judged("window_requests", JUDGED), "locale", 0, 90),
-        Column("Lose", judged("request_losing_ratio", JUDGED), "percentunit", 0, 75),
-        Column("Gain", judged("request_gaining_ratio", JUDGED), "percentunit", 0, 70),
-        Column("Losing tokens", judged("request_losing_tokens_ratio", JUDGED), "percentunit", 0, 120),
-        *(
-            Column(
-                f"P{percentile}",
-                judged("request_acceptance_ratio_percentile", JUDGED, percentile=percentile),
-                "percentunit",
-                0,
-                70,
-            )
-            for percentile in ("10", "50", "90")
-        ),
-    ],
-    hidden=["job"],
-    overrides=[
-        named("Cluster", custom__width=80),
-        named("Namespace", custom__width=100),
-        named("Pod", custom__width=105),
-        named("Instance", custom__width=135),
-        named("Model", custom__width=255),
-    ],
-    no_value=ABSENT,
-    sort=("Lose", True),
-    rows=6,
-)

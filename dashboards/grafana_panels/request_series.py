@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 UID = "vllm-specdec-requests"
 PREFIX = "vllm_specdec_"
 ACCEPTANCE = f"{PREFIX}request_acceptance_ratio"
-PER_DRAFT = f"{PREFIX}request_accepted_tokens_per_draft"
 TPOT = f"{PREFIX}request_time_per_output_token_seconds"
 #: Requests, and the tokens that they generated, by outcome: `loses`, `break_even`, `gains`.
 REQUESTS = f"{PREFIX}request_outcomes_total"
@@ -68,11 +67,6 @@ def losing(name: str, by: str = "") -> str:
 def acceptance(by: str = "", drafted: str = DRAFT_TOKENS, accepted: str = ACCEPTED) -> str:
     """Return accepted over drafted tokens of all requests together."""
     return f"{summed_rate(accepted, by)} / ({summed_rate(drafted, by)} > 0)"
-
-
-def judged(series: str, by: str, **matchers: str) -> str:
-    """Return what the exporter judges of a model over its own window."""
-    return f"max by ({by}) ({promql.metric(series, **matchers)})"
 
 
 def with_record() -> str:

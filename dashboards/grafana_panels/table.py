@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 _RANK = "Rank"
 #: Cell options of texts that may be longer than their column.
 WRAPPED = {"type": "auto", "wrapText": True}
+#: How columns of labels look in every table, by heading; other properties of a table add to this.
+LOOKS: Json = {
+    "Cluster": {"custom__width": 58},
+    "Namespace": {"custom__width": 90},
+    "Pod": {"custom__width": 100, "custom__cellOptions": WRAPPED},
+    "Engine": {"custom__width": 65},
+    "Instance": {"custom__width": 125},
+    "Model": {"custom__cellOptions": WRAPPED},
+    "K": {"custom__width": 50},
+}
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,7 @@ def joined_table(
             *(override("byType", kind, noValue="-") for kind in ("number", "string")),
             *(value.override() for value in values),
             *(named(name, custom__hidden=True) for name in hidden),
+            *(named(name, **LOOKS[name]) for name in labels.values() if name in LOOKS),
             *overrides,
         ],
         **more,

@@ -1,7 +1,7 @@
 """Variables: what can be chosen at the top of a dashboard, and the matchers that use them.
 
 A label may be absent from a Prometheus: without `cluster` the list is empty, All matches everything, and every
-panel works. Any other label, such as `pod`, is chosen with the ad hoc filters, which Grafana adds to every query.
+panel works. Any other label is chosen with the ad hoc filters, which Grafana adds to every query.
 """
 
 from __future__ import annotations
@@ -99,6 +99,20 @@ def window() -> Json:
     return {**chosen, "current": {"selected": True, "text": "5m", "value": "5m"}}
 
 
+def price() -> Json:
+    """Return the variable for what an hour of an engine costs: of all its GPUs, in any currency."""
+    default = {"text": "2", "value": "2"}
+    return {
+        "current": default,
+        "hide": 0,
+        "label": "Price of an engine-hour",
+        "name": "price",
+        "options": [{**default, "selected": True}],
+        "query": default["value"],
+        "type": "textbox",
+    }
+
+
 def filters() -> Json:
     """Return the ad hoc filters: Grafana adds their matchers to every query."""
     return {
@@ -126,6 +140,10 @@ def of_one_model(rank: Callable[[str], str]) -> list[Json]:
         expr = f"query_result(sort({ranked} or {rest}))"
         queries.append(query(name, heading, expr, regex=f'/{name}="([^"]*)"/', every=False))
         before.append(name)
+    engines = f"vllm_specdec_info{{{MODELS}}}"
+    queries += [
+        query(name, name.capitalize(), f"label_values({engines}, {name})") for name in ("pod", "engine")
+    ]
     return [datasource(), *queries, window(), filters()]
 
 

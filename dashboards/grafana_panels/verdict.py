@@ -6,7 +6,7 @@ The exporter judges each engine; the rules record the same of a model with all i
 from __future__ import annotations
 
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
-from .promql import IDENTITY, MODEL, coded, metric, or_without_rules, recorded, total
+from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total, windowed
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -29,19 +29,12 @@ VERDICTS = {
 
 #: The weakest basis of several engines is the lowest.
 BASES = {1: ("modelled", GREY), 2: ("observed", GREY), 3: ("calibrated", GREY), 4: ("measured", GREY)}
-QUALITIES = {
-    1: ("▼ poor", VERMILION),
-    2: ("● fair", AMBER),
-    3: ("▲ healthy", PALE_SKY),
-    4: ("▲ optimal", BLUE),
-}
 ACTIONS = {
     1: ("disable", VERMILION),
     2: ("switch method", PLUM),
     3: ("lower K", AMBER),
     4: ("raise K", PALE_SKY),
     5: ("keep K", BLUE),
-    6: ("no advice yet", GREY),
 }
 _ACTION_CODES = {
     "disable": 1,
@@ -49,7 +42,6 @@ _ACTION_CODES = {
     "decrease_k": 3,
     "increase_k": 4,
     "keep": 5,
-    "insufficient_data": 6,
 }
 #: K of a model whose engines differ.
 MIXED = -1
@@ -90,16 +82,23 @@ def since() -> str:
 
 
 def basis(by: str) -> str:
-    """Return the code of the weakest basis of a speedup."""
+    """Return the code of the weakest basis of a speedup, known or not: of the estimate where none is measured."""
     codes = {name: code for code, (name, _) in BASES.items()}
-    parts = (f"{code} * ({metric('speedup', basis=name)} > bool 0)" for name, code in codes.items())
-    return total(" or ".join(parts), by, "min")
+    estimates = (
+        f"{code} * ({windowed('estimated_speedup', basis=name)} > bool 0)" for name, code in codes.items()
+    )
+    measured = f"{codes['measured']} * ({metric('speedup', basis='measured')} > bool 0)"
+    of_each = f"max by ({IDENTITY}) ({' or '.join(estimates)} or {measured})"
+    return total(of_each, by, "min") if by != IDENTITY else of_each
 
 
-def quality(by: str) -> str:
-    """Return the code of the lowest quality."""
-    codes = {word.split()[1]: code for code, (word, _) in QUALITIES.items()}
-    return total(coded("quality", "level", codes), by, "min")
+def interval(by: str) -> str:
+    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup, in words."""
+    ends = (
+        f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
+        for bound, found in (("low", "min"), ("high", "max"))
+    )
+    return in_words(by, "interval", " to ", *ends)
 
 
 def advice(by: str) -> str:

@@ -4,8 +4,6 @@ Each subcommand is a module with `add_arguments(parser)` and `run(args)`. Only t
 which keeps the memory of `serve` low.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib
@@ -132,7 +130,6 @@ def _overview() -> str:
 
 
 def _hint(name: str) -> str:
-    """Return a suggestion for an unknown command."""
     if "://" in name:
         return f"a server is given with --vllm.url, or as {PROGRAM} check URL"
     near = nearest(name, COMMANDS)

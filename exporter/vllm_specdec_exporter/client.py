@@ -193,7 +193,6 @@ def _token(token: str, token_file: str | Path) -> str:
 
 
 def _warnings(url: str, body: bytes) -> tuple[str, ...]:
-    """Return the warnings in the response to an accepted push."""
     document = _document(body)
     if document.get("accepted") != 1:
         raise PushFailedError(f"{url} answered 200: {_REASONS[200]}")

@@ -59,6 +59,10 @@ def test_no_two_models_are_alike() -> None:
         ("a", "b", "c/d"),
         ('a","b', "c", "d"),
         ("", "a", "b/c/d"),
+        *(
+            ("eu", "prod", name)
+            for name in ("llama", "Llama", "ll\N{CYRILLIC SMALL LETTER A}ma", "llama\u0300")
+        ),
     )
     models = {
         decision_of(cluster=cluster, namespace=namespace, model_name=name).model

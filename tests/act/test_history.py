@@ -1,5 +1,6 @@
 """The history's laws."""
 
+import math
 from collections import defaultdict
 from datetime import datetime
 from itertools import pairwise
@@ -19,10 +20,10 @@ from vllm_specdec_exporter.commands.act.history import (
     ActionHistory,
     Command,
     load,
-    moment,
     save,
 )
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.config.values import format_time
 
 START = 1_770_000_000.0
 
@@ -73,8 +74,13 @@ class HistoryRules(RuleBasedStateMachine):
         self.real += seconds
 
     @rule(seconds=st.floats(min_value=0, max_value=48 * HOUR))
-    def the_clock_is_set_back(self, seconds: float) -> None:
+    def the_clock_is_set_back_between_two_processes(self, seconds: float) -> None:
         self.wall -= seconds
+
+    @rule(seconds=st.floats(min_value=-48 * HOUR, max_value=48 * HOUR))
+    def the_clock_is_set(self, seconds: float) -> None:
+        self.wall += seconds
+        self.history = self.history.shift(seconds)
 
     @rule(what=st.sampled_from(DECISIONS), fate=st.sampled_from(["done", "failed", "cut short"]))
     def an_alert_comes(self, what: Decision, fate: str) -> None:
@@ -159,7 +165,7 @@ def test_a_limit_that_was_lowered_holds_for_what_was_done_before() -> None:
     last = START + 40 * 60
 
     why = history.reason_against(OTHER_K, last, 0.0, 1)
-    assert why == f"--limit.per-hour 1 is reached: allowed again at {moment(last + HOUR)}"
+    assert why == f"--limit.per-hour 1 is reached: allowed again at {format_time(math.ceil(last + HOUR))}"
 
 
 def test_a_failure_is_tried_again_at_once_and_given_up_in_the_end() -> None:

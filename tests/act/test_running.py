@@ -29,7 +29,8 @@ def test_values_are_whole_arguments_or_nothing_is_run(model: str, namespace: str
     except ValueError:  # lone surrogates are no JSON
         return
     values = (model, namespace, cluster)
-    valid = model != "" and all(one.isprintable() and not one.startswith("-") for one in values)
+    plain = all(one.isprintable() and not one.startswith("-") and one.strip() == one for one in values)
+    valid = plain and model != ""
     assert (decision.no_action is None) == valid
     assert not valid or arguments("/act", decision) == ("/act", "measure", model, "", namespace, cluster)
     assert decision.why.isprintable()

@@ -1,7 +1,6 @@
 """The committed configuration and the alerts of the bundle, as the tests need them."""
 
 import copy
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -141,38 +140,3 @@ def routes(route: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield route
     for child in route.get("routes", ()):
         yield from routes(child)
-
-
-_MATCHER = re.compile(r'(?P<label>[a-z_]+)(?P<operator>=~|!~|!=|=)"(?P<value>.*)"\Z')
-
-
-@dataclass(frozen=True)
-class Matcher:
-    """A matcher of the configuration."""
-
-    label: str
-    operator: str
-    value: str
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether it holds for labels; an absent one is empty."""
-        value = labels.get(self.label, "")
-        same = value == self.value if "~" not in self.operator else bool(re.fullmatch(self.value, value))
-        return same != self.operator.startswith("!")
-
-    def values(self) -> list[str]:
-        """Return the values that it names: the alternatives of a regular expression."""
-        if "~" not in self.operator:
-            return [self.value]
-        found = re.fullmatch(r"([^(|]*)\(?([^()]*)\)?", self.value)
-        assert found is not None, self.value
-        if "|" not in self.value:
-            return [self.value]
-        return [found[1] + one for one in found[2].split("|")] if "(" in self.value else self.value.split("|")
-
-
-def matcher(text: str) -> Matcher:
-    """Return a matcher as it is written in the configuration."""
-    found = _MATCHER.match(text)
-    assert found is not None, text
-    return Matcher(found["label"], found["operator"], found["value"])

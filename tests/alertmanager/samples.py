@@ -54,19 +54,6 @@ def harmful(model: str = MODEL) -> Alert:
     )
 
 
-def harmful_elsewhere() -> Alert:
-    """A second page on the same model."""
-    found = harmful()
-    found["labels"]["replica"] = "b"
-    return found
-
-
-def poor() -> Alert:
-    """A ticket on a model."""
-    said = f"Over 30 minutes few draft tokens of {MODEL} in chat are accepted."
-    return sample("AcceptanceLow", "deep-dive", said, "31.4% accepted", "40% accepted", "108k drafts in 30m")
-
-
 def outlier(number: int) -> Alert:
     """A ticket on one of many engines."""
     engine, pod = number % 8, number // 8
@@ -82,39 +69,6 @@ def outlier(number: int) -> Alert:
         pod=f"vllm-{pod}",
         instance=f"10.0.0.{pod}:9850",
     )
-
-
-def exporters_down() -> Alert:
-    """Lost monitoring: about a namespace, without a model."""
-    said = "None of the exporters in chat has answered Prometheus for 5 minutes."
-    return sample("MonitoringLost", "exporter", said, severity="critical", reason="down")
-
-
-def exporters_absent() -> Alert:
-    """Lost monitoring without any label of a place."""
-    said = "Exporters were scraped within the last day, and none for an hour."
-    return sample(
-        "MonitoringLost", "exporter", said, severity="warning", reason="absent", cluster="", namespace=""
-    )
-
-
-def no_record(number: int) -> Alert:
-    """A hint."""
-    said = f"The exporter at vllm-{number} in chat has observed 180 requests, and no answer had a record."
-    return sample("RequestsUnobserved", "requests", said, reason="no_record", pod=f"vllm-{number}")
-
-
-def disable() -> Alert:
-    """A decision."""
-    said = f"For 15 minutes {MODEL} in chat has accepted too few draft tokens by the published rule."
-    return sample(
-        "Disable", "overview", said, "31.4% accepted", "50% accepted", "18k drafts in 5m", "speedup 0.81x"
-    )
-
-
-def watchdog() -> Alert:
-    """The alert that always fires."""
-    return sample("Watchdog", "exporter", rule("Watchdog").annotations["description"])
 
 
 def hostile(severity: str) -> Alert:
@@ -135,8 +89,3 @@ def hostile(severity: str) -> Alert:
         "dashboard_url": "https://grafana.example.com/d/x?a=<b>&c=|d e\"'",
     }
     return found
-
-
-def bare() -> Alert:
-    """An alert without any annotation and with hardly a label."""
-    return {"labels": {"alertname": "VLLMSpecDecodeOwn"}}

@@ -1,18 +1,16 @@
 """The committed configuration: it loads, routes every alert, and names nothing that is not there."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from alertmanager.bundle import CONFIG, PREFIX, SECRETS, Matcher, Rule, alert, config, matcher, routes, rules
+from alertmanager.bundle import CONFIG, PREFIX, SECRETS, alert, config, routes, rules
 from support.alertmanager import amtool
 
 RULES = rules()
-BUNDLE = f'alertname=~"{PREFIX}.+"'
 
 
 def check(folder: Path, document: dict[str, Any]) -> str:
@@ -113,13 +111,6 @@ def test_it_can_be_merged_into_another_configuration_as_its_comment_says(tmp_pat
     assert receivers_of({"alertname": "NodeDown", "severity": "critical"}, path) == ["loud"]
     assert receivers_of({"alertname": "NodeDown", "severity": "warning"}, path) == ["other"]
     assert receivers_of({"alertname": f"{PREFIX}Harmful", "severity": "critical"}, path) == ["page"]
-    assert all(BUNDLE in rule["target_matchers"] or names_only_ours(rule) for rule in own["inhibit_rules"])
-
-
-def names_only_ours(rule: dict[str, Any]) -> bool:
-    """Whether the targets are of our name, each by itself."""
-    named = [one for one in map(matcher, rule["target_matchers"]) if one.label == "alertname"]
-    return any(not one.operator.startswith("!") and one.value.startswith(PREFIX) for one in named)
 
 
 def test_secrets_come_from_files() -> None:
@@ -130,46 +121,3 @@ def test_secrets_come_from_files() -> None:
     for key, value in found:
         assert key.endswith("_file"), key
         assert re.fullmatch(re.escape(SECRETS) + r"[a-z-]+", value), value
-
-
-def every_matcher() -> Iterator[Matcher]:
-    """The matchers of all routes and inhibitions."""
-    document = config()
-    for route in routes(document["route"]):
-        yield from map(matcher, route.get("matchers", ()))
-    for rule in document["inhibit_rules"]:
-        yield from map(matcher, (*rule["source_matchers"], *rule["target_matchers"]))
-
-
-def test_every_name_and_value_in_a_matcher_exists_in_the_rules() -> None:
-    """A rule that was renamed would otherwise be routed or silenced no more, and nobody would notice."""
-    values: dict[str, set[str]] = {}
-    for rule in RULES:
-        for name, value in alert(rule)["labels"].items():
-            values.setdefault(name, set()).add(value)
-    seen = 0
-    for one in every_matcher():
-        assert one.label in values, one
-        for value in one.values():
-            if value not in ("", f"{PREFIX}.+"):
-                assert value in values[one.label], one
-                seen += 1
-    assert seen > 30
-
-
-def sides() -> Iterator[tuple[dict[str, Any], list[Rule], list[Rule]]]:
-    """Each inhibition with the rules on its two sides."""
-    for inhibition in config()["inhibit_rules"]:
-        source, target = (
-            [rule for rule in RULES if all(m.matches(alert(rule)["labels"]) for m in map(matcher, matchers))]
-            for matchers in (inhibition["source_matchers"], inhibition["target_matchers"])
-        )
-        yield inhibition, source, target
-
-
-def test_no_alert_is_on_both_sides_of_an_inhibition() -> None:
-    """So that none can silence itself or one of its own kind."""
-    for inhibition, source, target in sides():
-        assert source, inhibition
-        assert target, inhibition
-        assert not {rule.title for rule in source} & {rule.title for rule in target}, inhibition

@@ -28,7 +28,6 @@ _HERE = Path(__file__).parent
 #: Cases of one alert by name: what builds the world, and by minute what fires.
 Table = Mapping[str, "tuple[Callable[[], World], Mapping[int, str | list[str]]]"]
 Worlds = Mapping[str, "Callable[[], World]"]
-_CATALOGUE = Path(__file__).parents[2] / "docs" / "reference" / "alerts.md"
 
 #: The labels that tell an alert's series apart, in the order in which `brief` writes them.
 _LABELS = (
@@ -122,15 +121,12 @@ def brief(labels: Mapping[str, str]) -> str:
 
 
 def promises() -> dict[str, tuple[str, str, int]]:
-    """Return what docs/reference/alerts.md promises of each alert.
+    """Return what each alert promises.
 
     That is the histories in which it fires and in which it is silent, and the false alarms that it may raise.
     """
-    text = _CATALOGUE.read_text("utf-8")
-    rows = re.findall(
-        r"^\| (\w+) \| [^|]+ \| `([\w.-]+)` \| (?:`([\w.-]+)`)? \| (\d+) \|$", text, re.MULTILINE
-    )
-    return {PREFIX + alert: (fires, quiet, int(alarms)) for alert, fires, quiet, alarms in rows}
+    found = yaml.safe_load((_HERE / "promises.yml").read_text("utf-8"))
+    return {PREFIX + name: (one["finds"], one["silent"], one["false alarms"]) for name, one in found.items()}
 
 
 def _query(alert: str, cluster: str) -> str:

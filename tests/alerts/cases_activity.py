@@ -65,7 +65,7 @@ COLLAPSED_CASES: Table = {
     ),
     "acceptance-collapsed-and-back": (
         pods(*[(Phase(60), COLLAPSED, Phase(80))] * 2),
-        {70: "", 84: "warning model", 155: "warning model", 170: ""},
+        {66: "", 78: "warning model", 105: "warning model", 120: ""},
     ),
     "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
     "acceptance-collapsed-for-ten-minutes": (

@@ -179,6 +179,10 @@ CLUSTER, LOST, GONE_AWAY, MUTED = (
 MONITORING_LOST_CASES: Table = {
     "the-only-exporter-down-without-labels": (bare_down, {26: LOST}),
     "all-exporters-back": (all_down, {24: "", 26: LOST, 43: LOST, 66: ""}),
+    "all-exporters-down-for-an-hour-and-back": (
+        served(*[(WELL, Phase(60, gone=True), WELL, WELL)] * 2, minutes=150),
+        {79: LOST, 95: "", 110: ""},
+    ),
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
     "scraping-of-a-whole-cluster-fails": (whole_cluster, {24: "", 26: [CLUSTER, LOST]}),

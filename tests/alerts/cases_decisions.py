@@ -25,6 +25,7 @@ REJECTED = Phase(30, acceptance=(0.6, 0.4, 0.2), speedup=1.1, basis="calibrated"
 NEARLY_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.33))
 MORE_THAN_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.4))
 
+DAY = 24 * 60
 DISABLE = "warning model action=disable recommended_k=0"
 #: The same while a page says it to people.
 TO_PROGRAMS = DISABLE.replace("warning", "none")
@@ -76,8 +77,24 @@ DISABLE_CASES: Table = {
         {47: DISABLE, 52: ""},
     ),
     "it-ends-when-a-measured-loss-gives-way-to-a-beneficial-estimate": (
-        engines((replace(REJECTED, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))),
-        {29: [DISABLE, TO_PROGRAMS], 31: ""},
+        engines(
+            (replace(REJECTED, minutes=50, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))
+        ),
+        {49: [DISABLE, TO_PROGRAMS], 51: ""},
+    ),
+    # Traffic is not thin, so what was measured before says nothing of now.
+    "it-paid-for-hours-and-does-not-any-more": (
+        engines(
+            (
+                replace(REJECTED, minutes=180, speedup=1.3, basis="measured"),
+                replace(REJECTED, minutes=60, speedup=0.8, basis="modelled"),
+            )
+        ),
+        {179: "", 215: [DISABLE, TO_PROGRAMS]},
+    ),
+    "what-loses-every-night-is-told-once": (
+        engines((Phase(22 * 60), replace(REJECTED, minutes=120)) * 3),
+        {1350 + 60: DISABLE, 2 * DAY - 30: "", 3 * DAY - 30: ""},
     ),
     "a-gap-in-scraping-does-not-make-a-second-decision": (
         engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
@@ -238,10 +255,9 @@ REENABLE_NEVER: Worlds = {
 
 # --- another K, another method
 
-DAY = 24 * 60
 RAISE = Phase(DAY + 60, acceptance=(0.95, 0.9, 0.85), action="increase_k", recommended_k=4)
 LOWER = Phase(DAY + 60, acceptance=(0.7, 0.3, 0.05), speedup=1.1, action="decrease_k", recommended_k=2)
-SWITCH = Phase(75, acceptance=(0.6, 0.3, 0.1), speedup=1.05, action="switch_method", recommended_k=2)
+SWITCH = Phase(90, acceptance=(0.6, 0.3, 0.1), speedup=1.05, action="switch_method", recommended_k=2)
 RAISED, LOWERED = (
     "warning model action=increase_k recommended_k=4",
     "warning model action=decrease_k recommended_k=2",
@@ -284,7 +300,7 @@ KCHANGE_ADVISED_NEVER: Worlds = {
 METHOD_CHANGE_ADVISED_CASES: Table = {
     "another-method-until-it-is-advised-no-more": (
         engines((SWITCH, replace(SWITCH, minutes=30, action="keep"))),
-        {55: "", 70: SWITCHED, 85: SWITCHED, 97: ""},
+        {70: "", 86: SWITCHED, 100: SWITCHED, 112: ""},
     ),
     "another-method-whatever-the-best-k": (
         engines(
@@ -292,7 +308,7 @@ METHOD_CHANGE_ADVISED_CASES: Table = {
             (replace(SWITCH, drafts=200),),
             (replace(LOWER, drafts=200),),
         ),
-        {70: SWITCHED},
+        {86: SWITCHED},
     ),
 }
 METHOD_CHANGE_ADVISED_NEVER: Worlds = {

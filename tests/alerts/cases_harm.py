@@ -48,6 +48,9 @@ LOSING = Phase(50, speedup=0.95, running=64)
 TICKET = "warning model"
 THIN, BUSY = (Phase(20, drafts=8, speedup=None), Phase(12, speedup=0.8, running=64))
 GUESSED = {"cost_profile": "unknown"}
+SWITCHED_OFF = Phase(
+    40, drafts=0, acceptance=(), plain_tokens=1000, speedup=None, activity="off", recommended_k=None
+)
 UNDECIDED = Phase(60, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=0.94, basis="measured", running=64)
 
 HARMFUL_CASES: Table = {
@@ -71,6 +74,18 @@ HARMFUL_CASES: Table = {
     "one-page-while-thin-traffic-cannot-tell": (
         engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
         {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
+    ),
+    "three-runs-of-ten-minutes-page-once": (
+        engines((Phase(60), *(replace(SEVERE, minutes=10), Phase(40, running=64)) * 3)),
+        {59: "", 69: "critical model", 90: "", **silent(110, 200)},
+    ),
+    "three-runs-of-ten-minutes-from-idle": (
+        engines((idle(60), *(replace(SEVERE, minutes=10), idle(40)) * 3)),
+        silent(60, 200),
+    ),
+    "a-page-ends-when-speculation-is-off": (
+        engines((Phase(30), replace(SEVERE, minutes=20), SWITCHED_OFF)),
+        {45: "critical model", 75: ""},
     ),
     # With enough drafts it is not thin traffic that makes it unknown.
     "a-page-ends-when-the-interval-includes-1": (
@@ -112,8 +127,8 @@ HARMFUL_CASES: Table = {
         {52: "", 55: "", 60: ""},
     ),
     "a-measurement-pages-whatever-the-drafter": (
-        engines((Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED),)),
-        {12: "critical model"},
+        engines((Phase(30), Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED))),
+        {42: "critical model"},
     ),
 }
 HARMFUL_NEVER: Worlds = {

@@ -65,15 +65,20 @@ DECAYING, NOT_DECAYING = (Phase(HOUR, uptime_decay=ratio) for ratio in (0.051, 0
 VERGE = (NOT_DECAYING, *(DECAYING, NOT_DECAYING) * 2, replace(NOT_DECAYING, minutes=7 * HOUR, restart=True))
 
 ACCEPTANCE_DROPPED_CASES: Table = {
-    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {130: "", 140: DROP, 175: DROP}),
+    "dropped-and-kept": (pods(*[(Phase(2 * HOUR), DROPPED)] * 2), {123: "", 135: DROP, 144: DROP, 175: ""}),
     "dropped-and-back": (
         pods(*[(Phase(2 * HOUR), replace(DROPPED, minutes=25), Phase(90))] * 2),
         {141: DROP, 220: ""},
     ),
     "dropped-below-yesterday": (pods((Phase(25 * HOUR), DROPPED)), {1521: DROP}),
+    "a-batch-that-pays-begins": (
+        pods((Phase(2 * HOUR), replace(DROPPED, drafts=2000, speedup=1.3))),
+        silent(120, 179),
+    ),
+    # Over within the quarter of an hour for which a ticket waits, so that none is sent.
     "three-runs-of-ten-minutes": (
         pods((Phase(2 * HOUR), *(replace(DROPPED, minutes=10), Phase(40)) * 3)),
-        silent(120, 269),
+        {124: "", 135: DROP, **silent(142, 269)},
     ),
     "dropped-as-every-morning": (pods((NIGHT, WORKDAY, NIGHT, DROPPED)), {1932: ""}),
     "dropped-a-little-by-11-percent": (

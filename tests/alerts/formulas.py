@@ -217,12 +217,15 @@ def speedups() -> dict[str, Values]:
     of_models = {
         **{f"{name}:rate5m": values for name, values in sums.items()},
         **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")},
-        "plain_step_fixed_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[0]},
-        "plain_step_per_request_seconds:avg": {_key(LLAMA_1, MODEL): PLAIN_STEP[1]},
-        "measured_speedup:min": {_key(LLAMA_1, MODEL): 0.8},
-        "certain_speedup:ratio_rate5m": certain,
+        "plain_step_seconds:avg": {
+            _key(LLAMA_1, MODEL, term=term): seconds
+            for term, seconds in zip(("fixed", "per_request"), PLAIN_STEP, strict=True)
+        },
+        "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
-        "proven_speedup:ratio_rate5m": {k: value for k, value in certain.items() if k not in guessed},
+        "speedup_without_guesses:ratio_rate5m": {
+            k: value for k, value in certain.items() if k not in guessed
+        },
         "beneficial_requests_running:avg5m": {key: load[key] for key in beneficial},
         "beneficial_num_speculative_tokens:max": {key: k[key] for key in beneficial},
         "losing_requests_running:avg5m": {key: load[key] for key in losing},
@@ -230,6 +233,9 @@ def speedups() -> dict[str, Values]:
     return {
         "engine:vllm_specdec_speedup:last3m": _by("engine", lambda group: group[0].speedup, JUDGED),
         "engine:vllm_specdec_replica_speedup:last3m": _by("engine", lambda group: group[0].speedup, replicas),
+        "engine:vllm_specdec_replica_estimate:last3m": _by(
+            "engine", lambda group: group[0].speedup, replicas
+        ),
         **{f"model:{NAME}_{name}": values for name, values in of_models.items()},
     }
 
@@ -240,7 +246,7 @@ def objective() -> dict[str, Values]:
     losing, judged = (known[f"model:{NAME}_{name}_drafts:rate5m"] for name in ("losing", "judged"))
     share = {key: losing[key] / judged[key] for key in judged}
     return {
-        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d", "30d")},
+        **{f"model:{NAME}_losing_drafts:ratio_rate{window}": share for window in ("30m", "6h", "3d")},
         f"model:{NAME}_worth_it_error_budget:remaining30d": {k: 1 - v / 0.05 for k, v in share.items()},
         # These are divided by the number of their samples below.
         f"model:{NAME}_losing_drafts:sum1h": losing,
@@ -270,21 +276,16 @@ def requests() -> dict[str, Values]:
             lost = sum(n for why, n in phase.unobserved.items() if why not in ("aborted", "refused"))
             tapped[_key(labels, ("cluster", "namespace", "job", "instance", "model_name"))] = 1.0
             unobserved[tap], text_requests[tap] = 30 * lost, 30 * (lost + seen)
-    shares = {
-        one: {
-            _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
-            for key, number in outcomes.items()
-            if ("outcome", one) in key
-        }
-        for one in (Outcome.LOSES, Outcome.GAINS)
+    losing = {
+        _key(dict(key), MODEL): number / totals[_key(dict(key), MODEL)]
+        for key, number in outcomes.items()
+        if ("outcome", Outcome.LOSES) in key
     }
     return {
         f"model:{NAME}_request_outcomes:rate30m": {key: number / 60 for key, number in outcomes.items()},
-        f"model:{NAME}_request_outcomes:increase30m": {key: 30 * number for key, number in totals.items()},
         f"instance:{NAME}_tap:info": tapped,
         f"instance:{NAME}_tap:last6h": tapped,
-        f"model:{NAME}_losing_requests:ratio_rate30m": shares[Outcome.LOSES],
-        f"model:{NAME}_gaining_requests:ratio_rate30m": shares[Outcome.GAINS],
+        f"model:{NAME}_losing_requests:ratio_rate30m": losing,
         f"instance:{NAME}_tap_unobserved:increase30m": unobserved,
         f"instance:{NAME}_tap_text_requests:increase30m": text_requests,
     }

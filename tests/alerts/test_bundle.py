@@ -35,8 +35,7 @@ def generate(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 #: What an engineer can review: kubernetes-mixin's longest alert has four operators.
-#: Of the records, those that boards alone read are counted apart.
-MAX_ALERTS, MAX_RECORDS, MAX_RECORDS_OF_BOARDS = 24, 140, 10
+MAX_ALERTS, MAX_RECORDS = 24, 140
 #: Of an alert's expression, and of one condition in it: a longer condition is a record with a name.
 MAX_SET_OPERATORS, MAX_CHARACTERS, MAX_OPERATORS_OF_A_CONDITION = 8, 600, 4
 #: Queries of all annotations of an alert: each is evaluated for each series that fires, at every evaluation.
@@ -96,9 +95,7 @@ def test_a_condition_is_recorded_before_its_alert() -> None:
 
 def test_there_are_few_rules_and_few_that_page() -> None:
     assert len({rule.name for rule in BUNDLE.alerts}) <= MAX_ALERTS
-    (of_boards,) = (len(one["rules"]) for one in BUNDLE.groups if one["name"] == "vllm-specdec.boards")
-    assert of_boards <= MAX_RECORDS_OF_BOARDS
-    assert len(BUNDLE.rules) - len(BUNDLE.alerts) - of_boards <= MAX_RECORDS
+    assert len(BUNDLE.rules) - len(BUNDLE.alerts) <= MAX_RECORDS
     assert len({rule.name for rule in BUNDLE.alerts if rule.labels["severity"] == "critical"}) <= 5
 
 

@@ -60,6 +60,7 @@ class Phase:
     kv_cache: float = 0.4  # used share of the KV cache
     step_seconds: float | None = None  # mean time of an engine step
     step_fit: tuple[float, float] | None = None  # its learned line: fixed, and for each request
+    step_fit_error: float = 0.05  # the relative error of that line
     uptime_decay: float | None = None  # the share of the acceptance length that the engine lost with uptime
     restart: bool = False  # whether the counters begin anew
     #: Whether the server has no counters of speculation, as one that was started without it.
@@ -262,6 +263,7 @@ class World:
             gauge("coverage_ratio", phase.coverage, window="5m")
         for term, seconds in zip(("fixed", "per_request"), phase.step_fit or (), strict=False):
             gauge("step_fit_seconds", seconds, term=term)
+        gauge("step_fit_error_ratio", phase.step_fit_error if phase.step_fit else None)
         gauge("uptime_decay_ratio", phase.uptime_decay)
         gauge("recommended_num_speculative_tokens", phase.recommended_k)
         if phase.recommended_k is not None:

@@ -2,6 +2,8 @@
 
 import re
 import stat
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from act.receiver import act
 from act.webhook import alert_document, body_of, calls_in, recorder
 from attacks.test_listeners import leave, post
-from faults.rig import get
+from faults.rig import Surroundings, get
 from support.commands import run
 from support.exporter import request
+from vllm_specdec_exporter.commands.act.history import HOUR, load
 
 pytestmark = pytest.mark.full
 
@@ -81,3 +84,25 @@ def test_scripts_do_not_see_the_credentials_of_an_exporter(tmp_path: Path) -> No
         running.events(1)
     [call] = calls_in(tmp_path / "record")
     assert not set(call["environment"]) & set(secret)
+
+
+@pytest.mark.parametrize("hours", [1, -1, 30 * 24])
+def test_a_clock_that_jumps(tmp_path: Path, hours: int) -> None:
+    """It neither shortens a limit nor prolongs it, and nothing that was done is done again."""
+    script = recorder(tmp_path / "script", tmp_path / "record")
+    (folder := tmp_path / "surroundings").mkdir()
+    surroundings = Surroundings(folder)
+    flags = ("--script", str(script), "--execute", "--limit.per-hour", "1", "--state.file")
+    with act(*flags, str(tmp_path / "state.json"), **surroundings.env) as running:
+        begin = time.time()
+        running.post(body_of(alert_document("disable")))
+        running.events(1)
+        surroundings.shift_clock(hours * HOUR + 1)
+        running.post(body_of(alert_document("disable"), alert_document("disable", model_name="other")))
+        _, again, other = running.events(3)
+    assert again["why"].startswith("already acted upon")
+    reason, _, moment = other["why"].partition(": allowed again at ")
+    assert reason == "--limit.per-hour 1 is reached"
+    allowed = datetime.fromisoformat(moment).timestamp() - hours * HOUR
+    assert begin + HOUR <= allowed <= time.time() + HOUR + 2
+    assert load(tmp_path / "state.json").starts[0] == pytest.approx(begin + hours * HOUR, abs=60)

@@ -142,7 +142,6 @@ def _other_buckets() -> str:
 
 
 APPEND = (*SHORT, "--append")
-_NO_FOLDER, _FOLDER = "cannot be written: No such file or directory", "cannot be written: Is a directory"
 _OTHER_MODEL = "the baseline is of model 'other', and this server serves 'tiny-llama'"
 _OTHER_RELEASE = "the baseline is of version 0.9.1, and this server has 0.32.0"
 _OTHER_BUCKETS = "recorded with other histogram buckets, so it cannot be added to"
@@ -156,7 +155,6 @@ CASES = {
         (K0_OF_A_SCHEDULE,), 1, "with a draft model even steps without drafts (K=0 of a schedule) cost a pass"
     ),
     "idle": Case((PHASES[68],), 1, "nothing was generated: send it the usual traffic", LOOKUP),
-    "a method with a model": Case((), 2, "argument --method: invalid choice: 'mtp'", ("--method", "mtp")),
     "no latencies": Case(
         _without_latencies(), 1, "the server has no vllm:request_time_per_output_token_seconds"
     ),
@@ -167,23 +165,8 @@ CASES = {
     "append to another model": Case(BUSY, 1, _OTHER_MODEL, APPEND, _earlier(model_name="other")),
     "append to another release": Case(BUSY, 1, _OTHER_RELEASE, APPEND, _earlier(upstream_version="0.9.1")),
     "append to other buckets": Case(BUSY, 1, _OTHER_BUCKETS, APPEND, _other_buckets()),
-    # Of flags and files, before a server is asked.
-    "no unit": Case((), 2, '--for "10": a duration needs a unit', ("--for", "10")),
-    "too short": Case((), 2, '--for "500ms": allowed: from 1s up', ("--for", "500ms")),
-    "a beat too fast": Case((), 2, '--interval "1ms": allowed: from 100ms up', ("--interval", "1ms")),
-    "a beat too slow": Case(
-        (), 2, "--interval 2s: must be less than --for 1s", ("--for", "1s", "--interval", "2s")
-    ),
-    "negative": Case((), 2, '--settle "-1s": ', ("--settle=-1s",)),
-    "no folder": Case(
-        (), 2, f'--out "/nowhere/at/all.json": {_NO_FOLDER}', ("--out", "/nowhere/at/all.json")
-    ),
-    "a folder": Case((), 2, f'--out "/": {_FOLDER}', ("--out", "/")),
-    "cannot be written": Case(
-        (), 2, '--out "/proc/baseline.json": cannot be written: ', ("--out", "/proc/baseline.json")
-    ),
+    # Of flags: tests/service/usage.yml.
     "append to another format": Case((), 2, _OTHER_FORMAT, APPEND, _earlier(format="something/2")),
-    "the flag of serve": Case((), 2, "unrecognized arguments: --vllm.url", ("--vllm.url", "http://a")),
 }
 #: The notice of a server that drafts: once, not at every sample.
 DRAFTS = "the server drafts: nothing is recorded until it stops\n"

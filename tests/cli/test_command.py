@@ -26,17 +26,6 @@ def test_the_version_is_shown(command: tuple[str, ...]) -> None:
     assert run("--log.level", "debug", "--version", command=command) == Outcome(0, VERSION)
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_explains_itself_and_refuses_what_it_does_not_know(name: str) -> None:
-    """`--help` is no error; bad usage ends with 2 and one line."""
-    said = run_here(name, "--help")
-    assert (said.code, said.err) == (0, "")
-    assert f"{name}: " in said.out
-    assert "Exit codes: 0 " in " ".join(said.out.split())
-    done = run_here(name, "--no-such-flag")
-    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
-
-
 @pytest.mark.parametrize(
     "words", ["--help", "plan --help", "--version", "dashboards", "check http://127.0.0.1:1"]
 )

@@ -1,16 +1,13 @@
 """An exporter whose responses the test gives, and that keeps its pushes, byte for byte."""
 
-from __future__ import annotations
-
+import asyncio
 import json
 import ssl
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
+from support.faulty_server import Behaviour, FaultyServer, Peer, Request, answer, raw
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.push_schema import read_push
 
@@ -19,8 +16,7 @@ from vllm_specdec_exporter.per_request.push_schema import read_push
 class Push:
     """One push as it came."""
 
-    path: str
-    headers: dict[str, str]
+    request: Request
     body: bytes
 
     @property
@@ -40,52 +36,28 @@ def accepted(push: Push) -> Reply:
     return 200 if pushed.observations else 400, document
 
 
-class Collector:
-    """The server, with a thread for each connection; keeps the pushes that came, in order."""
+class Collector(FaultyServer):
+    """The server; keeps the pushes that came, in order."""
 
     def __init__(
         self, reply: Callable[[Push], Reply] = accepted, *, tls: ssl.SSLContext | None = None
     ) -> None:
+        super().__init__(Behaviour(self._take, reads_request=False), tls=tls)
         self.reply = reply
         self.pushes: list[Push] = []
-        collector = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                push = Push(self.path, headers, body)
-                collector.pushes.append(push)
-                reply = collector.reply(push)
-                self.close_connection = True
-                if reply is None:
-                    return
-                if isinstance(reply, bytes):
-                    self.wfile.write(reply)
-                    return
-                status, document = reply
-                content = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as inherited
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, request: object, client_address: object) -> None:
-                pass  # a client that went away
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self.port = int(self._server.server_address[1])
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+    async def _take(self, peer: Peer) -> None:
+        request = await peer.read_request()
+        push = Push(request, await peer.read(int(request.headers["content-length"])))
+        self.pushes.append(push)
+        reply = await asyncio.to_thread(self.reply, push)
+        if isinstance(reply, tuple):
+            status, document = reply
+            content = json.dumps(document).encode()
+            behaviour = answer(content, f"{status} told", "application/json", Connection="close")
+        else:
+            behaviour = raw(reply or b"")
+        await behaviour.run(peer)
 
     @property
     def observations(self) -> list[Observation]:
@@ -96,14 +68,3 @@ class Collector:
     def text(self) -> str:
         """Everything that came."""
         return repr(self.pushes)
-
-    def __enter__(self) -> Collector:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)

@@ -39,7 +39,7 @@ def pushed(collector: Collector, count: int) -> list[Observation]:
     """What was pushed, once there are so many: by the schema, with the token, and without any text."""
     eventually(lambda: len(collector.pushes) >= count)
     assert not any(canary in collector.text for canary in CANARIES)
-    assert all(push.headers["authorization"] == "Bearer a-token" for push in collector.pushes)
+    assert all(push.request.headers["authorization"] == "Bearer a-token" for push in collector.pushes)
     for push in collector.pushes:
         jsonschema.validate(json.loads(push.body), SCHEMA)
     return collector.observations

@@ -85,7 +85,7 @@ def one(collector: Collector) -> Observation:
     """The one request that was pushed."""
     [found] = eventually(lambda: collector.observations)
     assert not any(canary in collector.text for canary in CANARIES)
-    assert collector.pushes[0].headers["authorization"] == "Bearer a-token"
+    assert collector.pushes[0].request.headers["authorization"] == "Bearer a-token"
     return found
 
 

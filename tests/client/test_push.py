@@ -29,9 +29,9 @@ def test_one_push(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None
     for path in ("", "/", "/specdec", "/specdec/", PUSH_PATH, f"/specdec{PUSH_PATH}"):
         assert push_request(ONE, collector.url + path, token="a-token") == ()
         push = collector.pushes[-1]
-        assert push.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
-    assert push.headers["authorization"] == "Bearer a-token"
-    assert push.headers["content-type"] == "application/json"
+        assert push.request.path == ("/specdec" if "specdec" in path else "") + PUSH_PATH
+    assert push.request.headers["authorization"] == "Bearer a-token"
+    assert push.request.headers["content-type"] == "application/json"
     [found] = push.observations
     assert (found.model_name, found.temperature, found.request_type) == ("llama", 0.7, "code")
     assert found.record == parse_record(RECORD)
@@ -58,7 +58,7 @@ def test_the_token_file_is_read_for_every_push(collector: Collector, tmp_path: P
     for token in ("old", "new"):
         file.write_text(f"{token}\n")
         push_request(ONE, collector.url, token_file=file)
-        assert collector.pushes[-1].headers["authorization"] == f"Bearer {token}"
+        assert collector.pushes[-1].request.headers["authorization"] == f"Bearer {token}"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Payoff and advice: the verdicts at their edges, how advice stands, and what is to be pasted."""
 
 import json
-from itertools import product
+from itertools import pairwise, product
+from random import Random
 
 import pytest
 
-from economics.servers import Server, expected, judged, settings_for, survival_of
+from economics.servers import Server, drawn, expected, judged, settings_for, survival_of
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile, Estimate, for_method
+from vllm_specdec_exporter.economics import CostProfile, Estimate, for_method
 from vllm_specdec_exporter.economics.baseline_match import Measured
 from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
@@ -200,6 +201,8 @@ def advice(
 #: A drafter whose third token just pays and whose fourth would not.
 STEEP = CostProfile("steep", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.12))
 GOOD, KEPT, BAD = (0.85, 0.85, 0.85), (0.8, 0.7, 0.45), (0.05, 0.05, 0.05)
+#: A drafter whose fifth token gains about as much as it costs.
+NEARLY = CostProfile("nearly", TargetCost(1.0), DraftCost(fixed=0.2, per_position=0.06))
 #: For which two tokens would do.
 SHORT = (0.8, 0.35, 0.1)
 
@@ -245,6 +248,43 @@ class TestStanding:
                     assert all(option.speedup < 1 for option in result.advice.options[1:])
         assert Action.DISABLE in seen
         assert result.advice.action is not Action.DISABLE
+
+    @pytest.mark.parametrize("basis", [Basis.CALIBRATED, Basis.MODELLED])
+    def test_a_collapse_is_seen_in_the_shortest_window(self, basis: Basis) -> None:
+        """It is judged while it shows the opposite of the judged window, and no longer."""
+        server = Server(settings_for(EAGLE, "eagle", 3, basis), 3, 4)
+        server.poll()
+        before, after = polled(server, GOOD, 600), polled(server, BAD, 30)
+        assert (before.judged_window, before.payoff.verdict) == ("5m", PayoffVerdict.BENEFICIAL)
+        assert (after.judged_window, after.windows[1].mean_acceptance_length > 2.9) == ("30s", True)
+        assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely)
+        assert after.advice.action not in (Action.KEEP, Action.INCREASE_K)
+        for _ in range(12):
+            after = polled(server, BAD, 30)
+            assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely), "it does not go back"
+        assert after.judged_window == "5m"
+        assert polled(server, GOOD, 30).judged_window == "30s"
+
+    @pytest.mark.parametrize("profile", [EAGLE, STEEP])
+    def test_equal_traffic_and_small_changes_are_judged_over_the_judged_window(
+        self, profile: CostProfile
+    ) -> None:
+        """However few drafts the shortest window has, at whatever distance from break-even."""
+        server, rng = self.server(profile), Random(3)
+        for chance in (0.3, 0.35, 0.45, 0.5, 0.8):
+            for _ in range(40):
+                server.add(120, drawn(rng, (chance, 0.5, 0.4), 120))
+                assert server.poll(after=30).judged_window == "5m"
+
+    def test_while_the_first_window_fills_advice_does_not_go_back_and_forth(self) -> None:
+        """After each start, where the next K is about as good: what was given up does not come back."""
+        for seed in range(6):
+            server, rng, given = Server(settings_for(NEARLY, "eagle", 5), 5, 4), Random(seed), [0]
+            for _ in range(55):
+                server.add(60, drawn(rng, (0.8, 0.7, 0.6, 0.55, 0.5), 60))
+                given.append(server.poll(after=5).advice.num_speculative_tokens or given[-1])
+            order = list(dict.fromkeys(given))
+            assert sum(one != other for one, other in pairwise(given)) == len(order) - 1
 
     def test_what_is_held_against_the_data_says_so(self) -> None:
         """Another K must be better for as long as the window. Until then there is no schedule."""
@@ -361,8 +401,8 @@ def test_a_schedule_where_only_the_load_is_too_high() -> None:
 
     assert found.action is Action.DISABLE
     assert "it would pay for fewer requests at a time, so a K schedule may serve better" in found.reason
-    assert [row.num_speculative_tokens for row in found.schedule][-1] == 0
-    assert found.schedule_config
+    ks = [row.num_speculative_tokens for row in found.schedule]
+    assert (ks[-1], json.loads(found.schedule_config)["num_speculative_tokens"]) == (0, max(ks))
 
     model = advice(*(0.12,) * 4, drafts=50_000, batch=512, profile=for_method("ngram"), method="eagle3")
     assert (model.action, model.schedule, model.schedule_config) == (Action.DISABLE, (), "")
@@ -404,12 +444,3 @@ class TestPaste:
             found = advice(*conditional, batch=1.0, profile=STEEP, method="x")
             assert found.action in (Action.DISABLE, Action.KEEP)
             assert found.speculative_config == ""
-
-    def test_the_finding_holds_what_is_to_be_pasted(self) -> None:
-        """Whoever reads the finding can copy the JSON from it."""
-        settings = settings_for(BUILTIN["eagle"], "eagle", 4)
-        result = judged(settings, expected(survival_of((0.8, 0.8, 0.05, 0.05)), 5_000), 5_000)
-        (hint,) = (f for f in result.findings if f.text.startswith("another K would pay better"))
-
-        assert result.advice.speculative_config == '{"method": "eagle", "num_speculative_tokens": 2}'
-        assert hint.action == f"Start vLLM with --speculative-config '{result.advice.speculative_config}'."

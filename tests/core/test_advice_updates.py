@@ -123,7 +123,7 @@ def test_a_fork_of_vllm_gets_the_json_to_start_it_with_and_no_schedule() -> None
     pays = Payoff(PayoffVerdict.BENEFICIAL, 1.5)
     assert advice.action is Action.DECREASE_K
     (hint,) = of_payoff(found, pays, Quality(), advice, found.measures)  # type: ignore[arg-type]
-    assert hint.action.startswith("Start Aphrodite with --speculative-config '{")
+    assert hint.action == f"Start Aphrodite with --speculative-config '{advice.speculative_config}'."
 
 
 @pytest.mark.parametrize(

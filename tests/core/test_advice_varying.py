@@ -9,7 +9,6 @@ import pytest
 from economics.servers import KEY, Server, settings_for
 from support.builders import Draft, count
 from support.copies import replace
-from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import CostProfile, for_method
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
@@ -78,9 +77,9 @@ def exact_speedup(drafts: Sequence[Draft], k: int, profile: CostProfile) -> floa
     return emitted / profile.step_cost(held, BATCH)
 
 
-def watched(settings: Settings, k: int = 4) -> Server:
+def watched(settings: Settings) -> Server:
     """An engine that has drafted nothing so far."""
-    server = Server(settings, k, BATCH)
+    server = Server(settings, 4, BATCH)
     server.poll()
     return server
 
@@ -98,12 +97,10 @@ def advice(
     drafts: Sequence[Draft],
     shape: DraftShape | None = None,
     profile: CostProfile = DRAFT_MODEL,
-    *,
-    k: int = 4,
     method: str = "",
 ) -> Advice:
     """What is advised after one window of these drafts."""
-    return publish(watched(settings_for(profile, method, k), k), drafts, shape).advice
+    return publish(watched(settings_for(profile, method, 4)), drafts, shape).advice
 
 
 class TestAgainstEveryDraft:
@@ -246,15 +243,3 @@ class TestInTheCourseOfTime:
         }
 
         assert found == {2}
-
-
-def test_the_threshold_for_drafts_is_the_operators() -> None:
-    """`advice_minimum_drafts` holds for recorded drafts as for counted ones."""
-    drafts = drawn(DRAFTERS["worthless deep down"])
-    settings = settings_for(DRAFT_MODEL, "", 4)
-    thresholds = Thresholds().with_values({"advice_minimum_drafts": 5_000})
-    demanding = replace(settings, thresholds=thresholds)
-    few, many = shape_of(drafts[:4_999]), shape_of(drafts[:5_000])
-
-    assert publish(watched(demanding), drafts, few).advice.action is Action.INSUFFICIENT_DATA
-    assert publish(watched(demanding), drafts, many).advice.num_speculative_tokens == 2

@@ -19,11 +19,6 @@ from vllm_specdec_exporter.serve.configuration import ServeConfig, load
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
-
-def variables(**values: str) -> dict[str, str]:
-    return {f"VLLM_SPECDEC_EXPORTER_{name}": value for name, value in values.items()}
-
-
 _FLAGS = {option.name.replace(".", "_").replace("-", "_"): option.name for option in OPTIONS}
 
 
@@ -58,30 +53,18 @@ def test_an_empty_variable_is_none() -> None:
     assert load({}, empty) == load({}, {})
 
 
-def test_a_file_may_say_nothing(tmp_path: Path) -> None:
-    """As a template with every line commented out does."""
-    file = tmp_path / "config.yml"
-    for text in ("", "# nothing\n", "poll:\n", "{}\n"):
-        file.write_text(text)
-        assert load({}, {}, str(file)) == load({}, {}), text
-
-
 class TestBadFile:
     def test_one_that_is_not_yaml_or_not_there(self, tmp_path: Path) -> None:
-        """It is refused in one line with its name. A date that is none is no YAML either."""
+        """It is refused in one line with its name."""
         file = tmp_path / "config.yml"
         said = [refusal(ConfigError, load, {}, {}, str(file))]
         for text in (b"poll: {interval", b"\t- x\n", b"\x00", b"\xff\xfe\xfa", b"!!python/object:os.x {}\n"):
             file.write_bytes(text)
             said.append(refusal(ConfigError, load, {}, {}, str(file)))
-        file.write_bytes(b"poll: {interval: 2024-13-45}\n")
 
         start = f'--config.file "{file}": '
         assert said[0] == f"{start}cannot be read: No such file or directory"
         assert [one for one in said[1:] if not one.startswith(f"{start}not YAML: ") or "\n" in one] == []
-        date = refusal(ConfigError, load, {}, {}, str(file))
-        assert str(file) in date
-        assert "\n" not in date
 
     def test_one_that_never_ends(self, tmp_path: Path) -> None:
         """A pipe, a device and a file of gigabytes are refused, and not waited for."""
@@ -123,23 +106,14 @@ def test_one_setting_restores_the_published_thresholds_for_any_method(method: st
 
 
 def test_a_list_that_is_made_empty_is_refused_where_one_value_is_needed() -> None:
-    assert [refusal(ConfigError, load, {}, variables(**{name: ","})) for name in ("VLLM_URL", "WINDOW")] == [
+    names = ("VLLM_SPECDEC_EXPORTER_VLLM_URL", "VLLM_SPECDEC_EXPORTER_WINDOW")
+    assert [refusal(ConfigError, load, {}, {name: ","}) for name in names] == [
         "--vllm.url: at least one server is needed",
         "--window: at least one is needed",
     ]
 
 
 class TestMeaning:
-    def test_every_default_is_a_value(self) -> None:
-        """What the help shows as the default can be given."""
-        given = {
-            option.name: list(option.default) if option.repeatable else option.default
-            for option in OPTIONS
-            if option.default
-        }
-
-        assert load(given, {}) == load({}, {})
-
     def test_a_poll_may_take_4_seconds_or_80_percent_of_a_shorter_interval(self) -> None:
         expected = {"5s": 4.0, "30s": 4.0, "2s": 1.6, "500ms": 0.4, "4900ms": 3.92}
         found = {interval: from_flags(poll_interval=interval).upstream.timeout for interval in expected}
@@ -157,21 +131,6 @@ class TestMeaning:
 
 class TestSecrets:
     """No error and no page shows a secret."""
-
-    def test_a_password_in_a_bad_address_is_not_shown(self) -> None:
-        hosts = ("host:99999", "host/#fragment", "[::1")
-        urls = [f"http://me:hunter2{rest}" for rest in ("/x@h:80", "?x@h:80", "#x@h:80")]
-        urls += [f"http://me:hunter2@{host}" for host in hosts]
-        urls += ["ftp://me:hunter2@host", "me:hunter2@host:8000", "http:/me:hunter2@host:8000"]
-        said = {url: refused(vllm_url=[url]) for url in urls}
-        shown = {url: text for url, text in said.items() if "hunter2" in text}
-        assert (
-            shown
-            == {url: text for url, text in said.items() if "allowed: http://host:port" not in text}
-            == {}
-        )
-        twice = refused(vllm_url=["http://me:hunter2@host", "http://you:hunter2@host"])
-        assert twice == '--vllm.url "http://host": given twice'
 
     def test_headers_carry_tokens_so_no_value_is_shown(self) -> None:
         headers = ["Authorization hunter2", "Bad Name: hunter2", "X: hunter2\x00", ": hunter2"]

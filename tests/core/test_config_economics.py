@@ -222,8 +222,10 @@ class TestSizes:
     def test_anything_else_is_refused_with_what_is_allowed(self) -> None:
         allowed = {
             "cost.draft-size-ratio": "a number above 0 and at most 1, such as 0.11 or 1:9",
-            "cost.draft-memory": "an amount above 0 with its unit, such as 16GB or 16GiB",
-            "cost.gpu-memory": "an amount above 0 with its unit, such as 16GB or 16GiB",
+            **dict.fromkeys(
+                ("cost.draft-memory", "cost.gpu-memory"),
+                "memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB",
+            ),
         }
         bad = {
             "cost.draft-size-ratio": ("0", "-1", "9:1", "1:0", "", "1:x", "nan", "inf", "1:9:2", "10%"),
@@ -260,23 +262,13 @@ def test_the_files_baseline_is_what_the_pipeline_compares_with(tmp_path: Path) -
 
 def test_the_operators_thresholds_beat_the_methods() -> None:
     """Beside defaults that fit the method; a value that contradicts those is refused with both numbers."""
-    found = settings(
-        {
-            "spec.config": spec(method="eagle", num_speculative_tokens=5),
-            "threshold": ["poor_acceptance_ratio=0.05", "advice_minimum_drafts=50"],
-        }
-    )
-    default = thresholds_for(BUILTIN["eagle"], 5, "eagle")
-    assert found.thresholds == default.with_values(
-        {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}
-    )
+    own = {"poor_acceptance_ratio": 0.05, "advice_minimum_drafts": 50}
+    given = [f"{name}={value}" for name, value in own.items()]
+    found = settings({"spec.config": spec(method="eagle", num_speculative_tokens=5), "threshold": given})
+    assert found.thresholds == thresholds_for(BUILTIN["eagle"], 5, "eagle").with_values(own)
 
-    message = refused(
-        {
-            "spec.config": spec(method="ngram", num_speculative_tokens=4),
-            "threshold": ["poor_acceptance_ratio=0.35"],
-        }
-    )
+    config, given = spec(method="ngram", num_speculative_tokens=4), ["poor_acceptance_ratio=0.35"]
+    message = refused({"spec.config": config, "threshold": given})
     healthy = thresholds_for(BUILTIN["ngram"], 4).healthy_acceptance_ratio
     assert message == (
         "--threshold: threshold poor_acceptance_ratio (0.35) exceeds "

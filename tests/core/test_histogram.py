@@ -59,10 +59,6 @@ class TestQuantile:
 
 
 class TestMoments:
-    def test_mean(self) -> None:
-        """The mean is exact, whatever the buckets."""
-        assert of(0.2, 0.4, 9.0).mean == pytest.approx(3.2)
-
     @pytest.mark.parametrize("spread", [0.05, 0.5, 2.0])
     def test_deviation_of_many_buckets(self, spread: float) -> None:
         """With fine buckets the deviation comes close to the true one."""

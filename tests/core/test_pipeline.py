@@ -28,8 +28,8 @@ EASY = Settings(
 )
 
 
-def reading(values: Counters, *, key: EngineKey = KEY, defects: tuple[str, ...] = ()) -> Reading:
-    return Reading("vllm-v1", (EngineReading(key, values, Load(1, 0, 0.5), defects=defects),))
+def reading(values: Counters, *, defects: tuple[str, ...] = ()) -> Reading:
+    return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5), defects=defects),))
 
 
 def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:
@@ -82,8 +82,6 @@ class TestResult:
         assert after.windows[1].drafts == 180
         assert Activity(ActivityState.IDLE, "nothing was generated in the last 10s") == after.activity
         assert (after.payoff.verdict, after.payoff.speedup, after.quality.level) == (None, None, None)
-        assert after.advice.num_speculative_tokens is None
-        assert "nothing was generated" in after.advice.reason
 
     def test_what_the_operator_says(self) -> None:
         """The speculative config names the deployment, and tells K before positions do."""
@@ -126,12 +124,16 @@ class TestOverTime:
         assert [m.drafts for m in second.windows] == [20.0, 20.0]
 
     def test_a_hidden_restart_gives_itself_away(self) -> None:
-        """A process that counted past all old values unseen has fewer drafts of few accepted tokens."""
+        """A process that counted past all old values unseen has fewer drafts of few accepted tokens.
+
+        Behind a closed port may be another life, whose counters contradict nothing of the old one's.
+        """
         states, _ = process_reading({}, reading(counters(100, [10, 0, 0])), 0, EASY)
         _, (result,) = process_reading(interrupt(states), reading(counters(200, [180, 100, 40])), 10, EASY)
 
         assert result.accepted_tokens_per_draft.buckets == (20, 100, 160, 200)
         assert (result.windows, result.engine_resets_total) == ((), 1)
+        assert (result.defects, result.inconsistent_samples_total) == ((), 0)
 
     def test_a_clock_that_does_not_advance(self) -> None:
         """An answer that is not later than the last is counted as inconsistent, and begins anew."""
@@ -214,13 +216,6 @@ class TestBuckets:
             _, (result,) = process_reading(before, reading(counters(60, [50, 40])), 5, EASY)
             assert result.accepted_tokens_per_draft == Distribution((10, 20, 60), 60, 90)
             assert result.engine_resets_total == 1
-
-    def test_what_was_counted_past_an_interruption_contradicts_nothing(self) -> None:
-        """Behind a closed port may be another life, whose counters cannot be compared with the old one's."""
-        states, _ = process_reading({}, reading(counters(1000, [800, 600])), 0, EASY)
-        _, (result,) = process_reading(interrupt(states), reading(counters(1100, [1090, 1080])), 60, EASY)
-
-        assert (result.windows, result.defects, result.inconsistent_samples_total) == ((), (), 0)
 
 
 class TestServers:

@@ -2,14 +2,11 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from support.builders import OPENMETRICS, lives, processed, torn_lives, upstream
+from support.builders import lives, processed, torn_lives
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Reading
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.measures.history import Window
@@ -25,16 +22,6 @@ def run(life: list[Counters]) -> list[EngineResult]:
     """The results of one engine, polled every 5 seconds."""
     readings = (Reading("vllm-v1", (EngineReading(EngineKey("m", "0"), values),)) for values in life)
     return [result for (result,) in processed(((5.0 * n, item) for n, item in enumerate(readings)), SETTINGS)]
-
-
-@given(st.data())
-def test_a_text_that_is_cut_off(data: st.DataObject) -> None:
-    """Wherever an OpenMetrics answer is cut off, it is refused."""
-    text = upstream("vllm-rust-k3.openmetrics.txt")
-    cut = data.draw(st.integers(0, len(text) - len("# EOF\n")))
-
-    with pytest.raises(ValueError, match=r"truncated|ends within a line"):
-        read(text[:cut], OPENMETRICS)
 
 
 class TestTime:

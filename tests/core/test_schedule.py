@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from support.builders import processed
+from support.builders import counters, processed
 from support.calibrated import calibrated_file
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load, Reading
 from vllm_specdec_exporter.observe.result import EngineResult
 from vllm_specdec_exporter.serve.configuration import load
 
@@ -20,8 +20,7 @@ def _scheduled(minutes: int, *, schedule: bool) -> EngineResult:
     for second in range(0, 600 + 60 * minutes + 1, 5):
         full, cut = 1000.0 * min(second, 600), 1000.0 * max(0, second - 600)
         positions = tuple(share * (full + cut * (i < 8)) for i, share in enumerate(_ACCEPTED))
-        drafts, accepted = full + cut, sum(positions)
-        counted = Counters(drafts, 16 * full + 8 * cut, accepted, positions, drafts + accepted)
+        counted = counters(full + cut, positions, draft_tokens=16 * full + 8 * cut)
         running = Load(30.0 if second <= 600 else 100.0)
         engine = EngineReading(EngineKey("m", "0"), counted, running)
         readings.append((float(second), Reading("vllm-v1", (engine,))))

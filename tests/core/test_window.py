@@ -10,11 +10,6 @@ from vllm_specdec_exporter.measures.history import Delta, History, Sample, Windo
 SLACK = 2.5
 
 
-def history(*times: float) -> History:
-    """Samples at `times` of an engine that makes 2 drafts a second."""
-    return History(tuple(sample(time, 2 * time, [time]) for time in times))
-
-
 @pytest.mark.parametrize(
     ("times", "span"),
     [
@@ -31,7 +26,8 @@ def history(*times: float) -> History:
 )
 def test_how_far(times: tuple[float, ...], span: float | None) -> None:
     """A window reaches to its oldest sample within half a poll interval, and needs two samples."""
-    found = window_delta(history(*times), Window(30), SLACK)
+    samples = tuple(sample(time, 2 * time, [time]) for time in times)
+    found = window_delta(History(samples), Window(30), SLACK)
 
     assert span == (found and pytest.approx(found.span))
 

@@ -129,6 +129,8 @@ class Variable:
             return "&".join(
                 f"var-{self.name}={ALL if self.is_all else quote(one, safe='')}" for one in values
             )
+        if format_ == "regex" and isinstance(self.value, str):
+            return _escaped(self.value)
         if format_:
             msg = f"${{{self.name}:{format_}}}: unknown format"
             raise DashboardError(msg)
@@ -136,6 +138,7 @@ class Variable:
             return self.all_value
         chosen = self.options if self.is_all else values
         if not self.multi:
+            # Grafana does not escape the only value for regular expressions.
             return chosen[0].replace("\\", "\\\\").replace('"', '\\"')
         escaped = [_escaped(one) for one in chosen]
         return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
@@ -180,7 +183,9 @@ def resolve(prometheus: PrometheusServer, dashboard: Json, viewing: Viewing) -> 
         name, several = definition["name"], bool(definition.get("multi"))
         options = _options(prometheus, definition, viewing, found)
         value = viewing.values.get(name)
-        if value is None:
+        if value is None and definition["type"] == "textbox":
+            value = definition["current"]["value"]
+        elif value is None:
             value = _current(definition, options)
         found[name] = Variable(name, options, value, several, definition.get("allValue") or "")
     return found
@@ -197,7 +202,7 @@ def _current(definition: Json, options: tuple[str, ...]) -> Value:
 def _options(
     prometheus: PrometheusServer, definition: Json, viewing: Viewing, known: Mapping[str, Variable]
 ) -> tuple[str, ...]:
-    if definition["type"] == "datasource":
+    if definition["type"] in ("datasource", "textbox"):
         return ()
     own = {"__range": f"{round(viewing.end - viewing.start)}s"}
     text = interpolate(definition["query"]["query"], known, own)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 #: Labels that a variable of the same name narrows down.
 NARROWED = ("cluster", "namespace", "model_name", "window")
+#: The same of the exporter's own series of engines, in panels.
+OF_ENGINES = ("pod", "engine")
+#: What must be equal, by board: Grafana does not escape the value of a variable that has only one.
+EXACT = {("window", "overview"), ("window", "deep-dive"), ("model_name", "deep-dive")}
 #: Ratios whose mean over engines is meant: the size of a cache is not known.
 MEANT = ("vllm_specdec_kv_cache_usage_ratio",)
 #: Characters of a query that can still be read, as the longest of kube-prometheus; longer ones are recorded.
@@ -114,14 +118,21 @@ def test_no_ratio_is_averaged() -> None:
 def lacking(selector: promql.VectorSelector, query: Query) -> Iterator[str]:
     """Yield the variables that apply to a selector and do not narrow it down."""
     there, alert = labels(selector), selector_name(selector) == "ALERTS"
+    own = selector_name(selector).startswith(("vllm_specdec_", "engine:"))
+    own = own and {"model_name", "engine"} <= there
+    in_panel = not query.place.startswith(("annotation ", "variable "))
     for label in NARROWED:
         if label not in there or label not in query.before or (alert and label == "window"):
             continue
-        operator = promql.MatchOp.Equal if label == "window" else promql.MatchOp.Re
+        exact = (label, query.dashboard) in EXACT and not alert
+        operator = promql.MatchOp.Equal if exact else promql.MatchOp.Re
         # An alert of an exporter has no model: "or none" is as good there.
-        wanted = {f"${label}", f"${label}|"} if alert else {f"${label}"}
+        wanted = {f"${label}", f"${label}|", f"${{{label}:regex}}|"} if alert else {f"${label}"}
         if not any((m.name, m.op) == (label, operator) and m.value in wanted for m in matchers(selector)):
             yield label
+    chosen = {(m.name, m.value) for m in matchers(selector) if m.op == promql.MatchOp.Re}
+    if own and in_panel and query.dashboard == "deep-dive":
+        yield from (label for label in OF_ENGINES if (label, f"${label}") not in chosen)
 
 
 def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> None:

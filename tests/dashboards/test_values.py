@@ -136,6 +136,26 @@ def test_each_k_is_of_one_model(healthy: World, model: str, k: int) -> None:
     assert float(rows[1]["Gain"]) == pytest.approx(speedups[1] / speedups[k] - 1, rel=1e-4)
 
 
+def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(changes: World) -> None:
+    """Of a rollout from K=3 to K=5 at the same load, from five minutes after it on."""
+    found = panel(changes, "deep-dive: Before and after each change", **chosen(QWEN)).rows("was_k")
+    assert {k for (k,) in found} == {"3", "5"}
+    times = {}
+    for k, pod in (("3", "coder-6d5f8b7c9-0"), ("5", "coder-7c9bd4f4d-0")):
+        spent, made = (
+            next(rows for _, rows in changes.scraped.select(f"vllm:{name}", pod=pod))
+            for name in ("request_decode_time_seconds_sum", "generation_tokens_total")
+        )
+        times[k] = float((np.nanmax(spent) - np.nanmin(spent)) / (np.nanmax(made) - np.nanmin(made)))
+        row = {name: float(found[k,][name]) for name in ("From", "TPOT", "To", "Minutes")}
+        assert row["TPOT"] == pytest.approx(times[k], rel=0.01)
+        assert row["From"] <= row["TPOT"] <= row["To"]
+        assert 20 <= row["Minutes"] <= 30
+    assert times["5"] < float(found["3",]["From"])
+    assert [found[k,].get("The change since") for k in ("3", "5")] == ["helped", None]
+    assert panel(changes, "deep-dive: Before and after each change", **chosen(LLAMA)).empty, "engines differ"
+
+
 def test_a_k_that_only_some_engines_have_has_no_speedup(changes: World) -> None:
     """It would be of other traffic: of one model, with pods of K=2 and K=3."""
     found = panel(changes, "deep-dive: What each K gives", **chosen(LLAMA)).rows("num_speculative_tokens")
@@ -220,6 +240,22 @@ def test_alerts_are_listed_once_each_with_the_time_since_they_fire(harmful: Worl
     rows = {key: float(cells["Active for"]) for key, cells in shown.rows(*labels).items()}
     assert rows == pytest.approx(firing, abs=70)
     assert {code for code, *_ in rows} >= {"1", "2"}
+
+
+def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Against the hours of the day before. Only acceptance has fallen, so drafts are to blame."""
+    with open_world("day", shared_folder(tmp_path_factory)) as day:
+        shown = panel(day, "overview: Models")
+        ((words, cells),) = ((why, row) for (why,), row in shown.rows("why").items() if why)
+        speedup = next(rows for _, rows in day.recorded.select("model:vllm_specdec_speedup:ratio_rate5m"))
+    known = speedup[~np.isnan(speedup)]
+    drafts, load = (float(word) for word in words.replace(",", "").split() if word[-1].isdigit())
+    assert drafts + load == pytest.approx(float(cells["Change"]), abs=0.011)
+    assert drafts < -0.3
+    assert abs(load) < 0.05
+    assert float(cells["Change"]) == pytest.approx(known[-1] - np.median(known), abs=0.1)
 
 
 def test_since_is_the_time_of_the_verdict(harmful: World) -> None:

@@ -65,6 +65,7 @@ def then(before: Traffic, *phases: Phase, hours: float = HOURS) -> tuple[Phase, 
 
 GOOD = traffic(acceptance=(0.80, 0.75, 0.70))
 BUSY = traffic(acceptance=(0.85, 0.80, 0.72), clients=40)
+OUTLIER = traffic(acceptance=(0.5, 0.35, 0.2), clients=2)
 QUIET = traffic(acceptance=(0.78, 0.70, 0.64), clients=2)
 DRAFT_MODEL = spec_config("draft_model", 3, model="meta-llama/Llama-3.1-8B-Instruct")
 ZONES = {
@@ -134,7 +135,9 @@ def _states(_: Path) -> tuple[Pod, ...]:
 
 
 def _idle(_: Path) -> tuple[Pod, ...]:
-    return (pod(0, *then(GOOD, Phase(30, traffic("idle")), hours=1)),)
+    """Before, one of two pods accepted less than half of what the other did."""
+    idle = Phase(30, traffic("idle"))
+    return tuple(pod(n, *then(each, idle, hours=1)) for n, each in enumerate((GOOD, OUTLIER)))
 
 
 def _exporter_down(_: Path) -> tuple[Pod, ...]:

@@ -1,11 +1,9 @@
 """The processes that the pages assume to run, and the addresses by which pages name them."""
 
-import asyncio
 import contextlib
 import json
 import subprocess
-import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from act.receiver import act
 from alerts.pushing import TOKEN, pushing
 from docs.inventory import ROOT
 from support.alertmanager import AlertmanagerServer
+from support.closing import loop_in_a_thread
 from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
 from support.ports import free_port
@@ -172,21 +171,12 @@ def _overlay() -> dict[str, str]:
 @contextlib.contextmanager
 def servers_to_sweep(openai: int) -> Iterator[list[str]]:
     """Run servers to sweep; yield their URLs."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    def finish(work: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(30)
-
     fakes = [FakeServer() for _ in range(openai)]
-    for one in fakes:
-        finish(one.__aenter__())
-    try:
-        yield [fake.url for fake in fakes]
-    finally:
+    with loop_in_a_thread() as finish:
         for one in fakes:
-            finish(one.__aexit__(None, None, None))
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
+            finish(one.open())
+        try:
+            yield [fake.url for fake in fakes]
+        finally:
+            for one in fakes:
+                finish(one.close())

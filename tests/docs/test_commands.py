@@ -28,7 +28,9 @@ def section(name: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
     """But for settings of `serve`, on a page of their own, and "2 bad usage", which the page says once."""
-    said = run_here(name, "--help", COLUMNS="100").out
+    helped = run_here(name, "--help", COLUMNS="100")
+    said = helped.out
+    assert (helped.code, helped.err, f"{name}: " in said) == (0, "", True)
     flags = set(re.findall(r"(?<![\w-])--[a-z](?:[\w.-]*\w)?", said.partition("\n\n")[2]))
     own = {flag for flag in flags if re.search(rf"^ +(?:-h, )?{re.escape(flag)}\b", said, re.MULTILINE)}
     settings = {option.flag for option in OPTIONS} if name == "serve" else set()

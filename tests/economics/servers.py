@@ -8,11 +8,12 @@ from operator import mul
 from random import Random
 from typing import Any
 
+from support.builders import counters
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
 from vllm_specdec_exporter.economics import CostProfile
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
-from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
+from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import EngineState, Settings, Speculation, process_reading
 from vllm_specdec_exporter.observe.result import EngineResult
@@ -76,7 +77,6 @@ class Server:
     drafts: float = 0.0
     draft_tokens: float = 0.0
     positions: tuple[float, ...] = ()
-    plain_tokens: float = 0.0
     prompt_tokens: float | None = None
     requests: float | None = None
     latest: EngineResult | None = None
@@ -93,16 +93,9 @@ class Server:
     def poll(self, after: float = 0.0, shapes: Mapping[str, DraftShape] | None = None) -> EngineResult:
         """Answer the exporter, so many seconds after the last answer; records tell the shapes of drafts."""
         self.time += after
-        accepted = sum(self.positions)
-        counters = Counters(
-            drafts=self.drafts,
-            draft_tokens=self.draft_tokens,
-            accepted_tokens=accepted,
-            accepted_tokens_per_position=self.positions,
-            generation_tokens=accepted + self.drafts + self.plain_tokens,
-        )
+        values = counters(self.drafts, self.positions, draft_tokens=self.draft_tokens)
         steps = Steps(prompt_tokens=self.prompt_tokens, requests=self.requests)
-        reading = Reading("vllm-v1", (EngineReading(KEY, counters, Load(self.batch, 0, 0.1), steps=steps),))
+        reading = Reading("vllm-v1", (EngineReading(KEY, values, Load(self.batch, 0, 0.1), steps=steps),))
         now, shapes = self.time, shapes or {}
         self.states, results = process_reading(self.states, reading, now, self.settings, shapes=shapes)
         self.latest = results[0]

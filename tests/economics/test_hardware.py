@@ -48,12 +48,12 @@ def qwen3_30b_a3b() -> Model:
     return from_architecture(read_architecture(QWEN3_30B_MOE), PRECISIONS["bf16"])
 
 
-def cost(gpus: str, model: str, method: str = "eagle3", k: int = 3, batch: float = 1) -> float:
-    """The cost of a step with drafts on these GPUs."""
+def cost(gpus: str, model: str, batch: float = 1) -> float:
+    """The cost of a step with three drafted tokens on these GPUs."""
     hardware = Hardware(*parse_machine(gpus), parse_model(model))
-    found = hardware_profile(for_method(method), hardware, method=method)
+    found = hardware_profile(for_method("eagle3"), hardware, method="eagle3")
     assert found is not None
-    return found.step_cost(k, batch)
+    return found.step_cost(3, batch)
 
 
 def test_every_accelerator_has_a_source_and_plausible_numbers() -> None:
@@ -199,11 +199,13 @@ def test_the_shape_of_a_config_is_that_of_its_size() -> None:
 def test_names_that_say_all_and_names_that_do_not() -> None:
     said = {
         "meta-llama/Llama-3.1-70B-Instruct": (70e9, 2.0),
+        "Qwen2.5-0.5B": (0.5e9, 2.0),
+        "HuggingFaceTB/SmolLM2-135M": (135e6, 2.0),
         "Qwen/Qwen3-30B-A3B-FP8": (30e9, 1.0),
         "Qwen/Qwen2.5-7B-Instruct-AWQ": (7e9, 0.5625),
         "openai/gpt-oss-120b": None,  # a mixture of experts, of which the name says nothing
         "deepseek-ai/DeepSeek-V3": None,
-        "tiny-llama": None,
+        **dict.fromkeys(["Mixtral-8x7B", "tiny-llama", "70B/llama", ""]),
     }
     for name, expected in said.items():
         found = model_in_name(name)

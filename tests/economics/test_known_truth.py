@@ -1,11 +1,10 @@
 """Advice against servers whose truth is known: the best K is found, and noise does not move it."""
 
-import math
+import json
 import re
 from collections.abc import Callable, Sequence
 from itertools import product
 from random import Random
-from typing import Any
 
 import msgspec
 import pytest
@@ -94,20 +93,10 @@ def test_nothing_pays(name: str) -> None:
     assert (found.action, found.num_speculative_tokens) == (Action.DISABLE, 0)
 
 
-def numbers(value: Any) -> list[float]:
-    """Every number in a decoded JSON document."""
-    if isinstance(value, dict):
-        return [number for item in value.values() for number in numbers(item)]
-    if isinstance(value, list):
-        return [number for item in value for number in numbers(item)]
-    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
-
-
 def assert_sound(result: EngineResult) -> None:
     """No NaN and no infinity anywhere in what is published, in words neither."""
-    published = msgspec.to_builtins(result)
-    assert all(math.isfinite(number) for number in numbers(published))
-    assert re.search(r"\b(nan|inf)\b", repr(published)) is None
+    published = json.dumps(msgspec.to_builtins(result), allow_nan=False)
+    assert re.search(r"\b(nan|inf)\b", published) is None
 
 
 class TestExtremes:

@@ -1,6 +1,5 @@
 """The K schedule: the best K at every batch size, and a configured one as vLLM reads it."""
 
-import json
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from economics.servers import expected, judged, settings_for, survival_of
+from economics.servers import survival_of
 from economics.test_cost import profiles
 from support.builders import refusal
 from vllm_specdec_exporter.economics import BUILTIN, CostProfile
@@ -28,10 +27,10 @@ lengths = st.lists(st.floats(0, 1), min_size=1, max_size=8).map(
 )
 
 
-def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], largest: int, k: int) -> None:
+def assert_that_vllm_takes(rows: tuple[ScheduleRow, ...], k: int) -> None:
     """What vLLM asks for: from 1 on, no overlap and here no gap, whole K from 0 up to the configured one."""
     assert rows[0].first == 1
-    assert rows[-1].last == largest
+    assert rows[-1].last == MAX_BATCH
     assert all(row.first <= row.last for row in rows)
     assert all(row.last + 1 == following.first for row, following in pairwise(rows))
     assert all(0 <= row.num_speculative_tokens <= k for row in rows)
@@ -48,7 +47,7 @@ def test_every_batch_has_the_best_k(values: tuple[float, ...], profile: CostProf
     """
     rows = make_schedule(values, profile, method=method)
 
-    assert_that_vllm_takes(rows, MAX_BATCH, len(values))
+    assert_that_vllm_takes(rows, len(values))
     for row in rows:
         # Within a row the gain of every K is a ratio of lines, but all of them are looked at.
         for batch in range(row.first, row.last + 1, max(1, (row.last - row.first) // 40)):
@@ -88,19 +87,6 @@ def test_no_drafts_of_a_model_cost_its_first_pass() -> None:
 def test_nothing_accepted_or_no_k_at_all_is_one_row_that_switches_speculation_off() -> None:
     assert make_schedule((1.0, 1.0), BUILTIN["eagle"]) == OFF
     assert make_schedule((), BUILTIN["eagle"]) == OFF
-
-
-def test_what_is_pasted() -> None:
-    """Advice has the schedule as vLLM's JSON, with the largest of its K; the rest of the config is kept."""
-    conditional = (0.7, 0.6, 0.5, 0.4)
-    settings = settings_for(BUILTIN["ngram"], "ngram", 4)
-    advice = judged(settings, expected(survival_of(conditional), 5_000), 5_000, 16).advice
-    document = json.loads(advice.schedule_config)
-    rows = document.pop("num_speculative_tokens_per_batch_size")
-
-    assert document == {"method": "ngram", "num_speculative_tokens": max(k for _, _, k in rows)}
-    assert rows == [[r.first, r.last, r.num_speculative_tokens] for r in advice.schedule]
-    assert_that_vllm_takes(advice.schedule, MAX_BATCH, 4)
 
 
 ROWS = [[1, 64, 3], [65, 128, 1], [129, 512, 0]]

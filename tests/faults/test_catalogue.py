@@ -1,4 +1,4 @@
-"""Each fault that docs/reference/faults.md lists has one test, here or in tests/attacks."""
+"""Each fault that docs/reference/faults.md lists has one test, here or in another folder."""
 
 import re
 from collections import Counter
@@ -20,7 +20,8 @@ def test_every_fault_has_one_test() -> None:
     named = re.compile(r'^(?:async )?def test_(\w+)|\bid="(\w+)"', re.MULTILINE)
     injected = Counter(
         (file.stem.removeprefix("test_"), function or row)
-        for file in (*HERE.glob("test_*.py"), *(HERE.parent / "attacks").glob("test_*.py"))
+        for folder in ("faults", "attacks", "service", "tap")
+        for file in (HERE.parent / folder).glob("test_*.py")
         for function, row in named.findall(file.read_text())
     )
     injected.update(("upstream", name) for name in (*FAULTS, *(name for name, *_ in ODD)))

@@ -11,9 +11,8 @@ import pytest
 
 from faults.rig import NO_SERVER, STEADY, assert_alive
 from support.commands import run
-from support.exporter import RunningExporter, request, running_exporter
+from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, replay
-from support.ports import free_port
 from support.programs import answers, eventually
 
 pytestmark = pytest.mark.full
@@ -70,33 +69,3 @@ def test_taken_for_a_sidecar() -> None:
         exporter.wait_until_up()
         assert_alive(exporter)
         assert len(exporter.log_lines("cannot start, standing by")) == 1
-
-
-def test_taken_until_sigterm() -> None:
-    with _taken() as (_, address), _sidecar(address) as exporter:
-        eventually(lambda: exporter.log_lines("cannot start, standing by"))
-        code, seconds = exporter.terminate()
-        assert code == 0
-        assert seconds < 5.0
-
-
-def test_tap_taken_for_a_sidecar() -> None:
-    with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
-        other, tap = stack.enter_context(_taken())
-        address = f"127.0.0.1:{free_port()}"
-        flags = ("--vllm.url", server.url, "--tap.listen-address", tap)
-        exporter = stack.enter_context(_sidecar(address, *flags))
-        eventually(lambda: answers(f"{exporter.url}/config"))
-        exporter.wait_until_up()
-        assert exporter.metrics().value("tap_listening") == 0
-        assert_alive(exporter)
-        other.close()
-        exporter.wait_for(lambda m: m.value("tap_listening") == 1, within=PATIENCE)
-        assert request(f"http://{tap}/metrics").status == 200  # vLLM's, through the tap
-        assert exporter.log().count("tap cannot listen") == 1
-
-
-def test_taken_by_itself() -> None:
-    with running_exporter(*NO_SERVER) as first:
-        assert run("--web.listen-address", first.address, *NO_SERVER).code == 1
-        assert_alive(first)

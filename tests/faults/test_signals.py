@@ -11,7 +11,7 @@ from faults.rig import STEADY, Rig, assert_alive, connect, counted, get, rigged,
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, hang, replay
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, eventually
+from support.programs import COMMAND, clean_environment
 
 pytestmark = pytest.mark.full
 
@@ -31,16 +31,6 @@ def _assert_ended(rig: Rig, code: int, seconds: float) -> None:
     assert seconds < AT_ONCE
     assert rig.exporter.log_lines()[-1]["msg"] == "stopping"
     assert "Traceback" not in rig.exporter.log()
-
-
-def test_sigterm_during_poll() -> None:
-    # Within its TLS handshake; test_sigint has a response that does not come.
-    with FaultyServer(hang(reads_request=False)) as server:
-        flags = ("--poll.interval", "30s", "--poll.timeout", "20s")
-        with running_exporter("--vllm.url", server.url.replace("http", "https"), *flags) as exporter:
-            eventually(lambda: server.connections)
-            code, seconds = exporter.terminate()
-            _assert_ended(Rig(server, exporter), code, seconds)
 
 
 def test_sigterm_during_scrape(own: Rig) -> None:

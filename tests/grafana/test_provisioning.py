@@ -52,7 +52,7 @@ def test_the_config_map_has_the_data_source_of_the_files() -> None:
 def test_the_generated_provider_is_the_same() -> None:
     """The command writes what is here, for other paths."""
     path = provider()["options"]["path"]
-    generated = files.provider_file(Path("x.yaml"), path, files.FOLDER)
+    generated = files.provider_file(Path("x.yaml"), path)
     assert yaml.safe_load(generated.body) == read(PROVIDER)
 
 

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,15 @@ def _named_chart() -> tempfile.TemporaryDirectory[str]:
         shutil.copy(path, chart / path.relative_to(CHART))
     (chart / "templates" / "named.yaml").write_text(_NAMED)
     return scratch
+
+
+def refusal(values: Mapping[str, Any], helm: Callable[..., object] = render, **options: Any) -> str:
+    """Return the message with which values are refused; Helm's output if `fail` did not refuse them."""
+    try:
+        helm(values, **options)
+    except RenderError as error:
+        return error.refusal or str(error)
+    raise AssertionError(f"not refused: {values}")
 
 
 def helm3() -> Path:

@@ -12,7 +12,7 @@ import yaml
 from vllm_specdec_exporter.config.values import parse_servers
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
-from .charts import RenderError, render, render_files, render_helm3
+from .charts import RenderError, refusal, render, render_files, render_helm3
 from .value_cases import (
     CASES,
     DEFAULTS,
@@ -47,13 +47,6 @@ def test_everything_is_off_by_default() -> None:
     assert render({}) == []
     switches = [path for path in LEAVES if path[-1] == "enabled"]
     assert [value_at(DEFAULTS, path) for path in switches] == [False] * len(switches)
-
-
-def refusal(values: dict[str, Any], helm: Callable[..., object] = render) -> str:
-    """What Helm says of values that it must refuse."""
-    with pytest.raises(RenderError) as refused:
-        helm(values)
-    return str(refused.value)
 
 
 @pytest.mark.parametrize("helm", [render, pytest.param(render_helm3, marks=pytest.mark.full)])
@@ -123,14 +116,10 @@ def test_what_the_exporter_takes_as_a_server_is_taken() -> None:
 
 
 def test_every_option_of_the_exporter_has_a_place() -> None:
-    """Among the settings, or as a value of its own."""
+    """Among the settings, or as a value of its own, of which the chart always passes on one default."""
     settings = SCHEMA["properties"]["exporter"]["properties"]["settings"]["properties"]
-    assert sorted([*settings, *ELSEWHERE]) == sorted(option.name for option in OPTIONS)
-
-
-def test_the_default_of_the_tap_is_the_exporters() -> None:
-    """The chart always passes it on."""
     defaults = {one.name: one.default for one in OPTIONS}
+    assert sorted([*settings, *ELSEWHERE]) == sorted(defaults)
     assert defaults["tap.drain-timeout"] == DEFAULTS["tap"]["drainTimeout"]
 
 

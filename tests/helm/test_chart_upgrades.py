@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from .charts import CHART, RenderError, render
+from .charts import CHART, render
 from .value_cases import merged, nested
 
 ROOT = CHART.parents[1]
@@ -18,9 +18,11 @@ def _git(*words: str) -> bytes:
     return subprocess.run(("git", "-C", ROOT, *words), capture_output=True, check=True).stdout
 
 
-@pytest.fixture
-def earlier(tmp_path: Path) -> Path:
-    """The chart of the newest tag; without one, as it was before the last change to its values."""
+def test_a_release_can_be_upgraded(tmp_path: Path) -> None:
+    """With `-f values.yaml`, and with the values of the release, which --reset-then-reuse-values takes.
+
+    From the chart of the newest tag; without one, as it was before the last change to its values.
+    """
     try:
         if not (commit := _git("tag", "--list", "v*", "--sort=-version:refname").decode().split()[:1]):
             commit = _git("log", "-1", "--format=%H~", "--", f"{_CHART}/values.yaml").decode().split()
@@ -28,11 +30,7 @@ def earlier(tmp_path: Path) -> Path:
     except (subprocess.CalledProcessError, FileNotFoundError):
         pytest.skip("no git, or no history: an unpacked source distribution or a shallow clone")
     subprocess.run(("tar", "--extract", "--directory", tmp_path), input=archive, check=True)
-    return tmp_path / _CHART
-
-
-def test_a_release_can_be_upgraded(earlier: Path) -> None:
-    """With `-f values.yaml`, and with the values of the release, which --reset-then-reuse-values takes."""
+    earlier = tmp_path / _CHART
     files = sorted(earlier.glob("ci/*.yaml"))
     assert len(files) >= 3
     for file in files:
@@ -42,15 +40,3 @@ def test_a_release_can_be_upgraded(earlier: Path) -> None:
         for way in (values, merged(values, flags)):
             after = {(obj["kind"], obj["metadata"]["name"]) for obj in render(way)}
             assert before <= after, f"{file.name}: objects that an upgrade would delete"
-
-
-def test_why_reuse_values_is_not_recommended(earlier: Path) -> None:
-    """It puts the earlier chart's defaults in place of this one's, and the schema refuses removed ones."""
-    defaults = earlier / "values.yaml"
-    removed = yaml.safe_load(defaults.read_text("utf-8")) | {"removedSince": True}
-    with pytest.raises(RenderError, match="removedSince"):
-        render(removed)
-    for page in (CHART / "templates/NOTES.txt", ROOT / "docs/deployment.md"):
-        text = page.read_text("utf-8")
-        assert "-f values.yaml" in text
-        assert "--reset-then-reuse-values" in text

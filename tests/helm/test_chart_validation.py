@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from . import value_cases
-from .charts import CHART, RenderError, render, render_helm3
+from .charts import CHART, refusal, render, render_helm3
 from .value_cases import (
     ALERTMANAGER,
     DASHBOARDS,
@@ -68,13 +68,6 @@ def says(text: str, message: str) -> bool:
     return (
         re.fullmatch(".+".join(re.escape(part) for part in re.split(r"%[sdqv]", text)), message) is not None
     )
-
-
-def refusal(values: dict[str, Any], helm: Callable[..., object] = render, **options: Any) -> str:
-    """Return the message with which values are refused; Helm's output if `fail` did not refuse them."""
-    with pytest.raises(RenderError) as error:
-        helm(values, **options)
-    return error.value.refusal or str(error.value)
 
 
 def test_contradictions_are_refused(tmp_path: Path) -> None:

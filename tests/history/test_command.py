@@ -124,7 +124,7 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_pa
     shown = run_in_terminal(*("history", prometheus, *LLAMA, "--out", str(baseline), "--plot", str(picture)))
     assert shown.code == 0
     assert "reading: query" in shown.out
-    assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): 2." in " ".join(shown.out.split())
+    assert "(K=3, eagle3, 0.32.0 against no speculation, 0.32.0): helped, 2." in " ".join(shown.out.split())
     recorded = decode(baseline.read_bytes())
     assert all(len(bucket.blocks) > 2 for bucket in recorded.buckets if bucket.requests > 100)
     assert (recorded.model_name, recorded.upstream_version, recorded.dialect) == (
@@ -142,10 +142,11 @@ def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_pa
 
 
 def test_instances_and_matchers(prometheus: str) -> None:
-    """Each instance has a history of its own, and only those that match are read."""
+    """Each instance has a history of its own; matchers are for servers, not for the exporter beside them."""
     found = document(run_here("history", prometheus, *LLAMA, "--by", "instance", "--json"))
     assert [model["name"] for model in found["models"]] == ["llama r0:8000", "llama r1:8000"]
-    only = document(run_here("history", prometheus, *SINCE, "--match", 'instance=~"r1.*"', "--json"))
+    matchers = 'instance=~"r1.*", job="server"'
+    only = document(run_here("history", prometheus, *SINCE, "--match", matchers, "--json"))
     assert only["models"][0]["configurations"] == found["models"][1]["configurations"]
 
 
@@ -158,6 +159,11 @@ def test_compare_takes_two_times(prometheus: str) -> None:
         ((model,), (comparison,)) = found["models"], found["models"][0]["comparisons"]
         assert [each["configuration"]["name"] for each in model["configurations"]] == ["A", "B"]
         assert comparison["speedup"]["speedup"]["value"] == pytest.approx(speedup, rel=0.1)
+    idle = run_here("compare", "--prometheus.url", prometheus, "--a", early, "--b", "2025-11-20/2025-11-21")
+    assert (idle.code, "nothing to compare: no traffic in B, 20 Nov 00:00 to 21 Nov 00:00" in idle.out) == (
+        1,
+        True,
+    )
     refused = run_here("compare", "--prometheus.url", prometheus, "--a", "3d/2d", "--b", "60h")
     assert (refused.code, "--a and --b overlap" in refused.err) == (2, True)
     assert "REFERENCE and SIDE" in run_here("compare").err
@@ -211,17 +217,29 @@ def test_labels_control_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     )
     model = ModelHistory("\x9b2J", (summary,), (), ())
     for as_json in (True, False):
-        show(History(FORMAT, "1", 0.0, 60.0, 60.0, (model,)), as_json=as_json)
+        show(History(FORMAT, "1", 0.0, 60.0, 60.0, (model,), ("\x9b: store down",)), as_json=as_json)
         written = capsys.readouterr().out
+        assert ": store down" in written
         assert written.replace("\n", "").isprintable()
         assert not as_json or json.loads(written)["models"][0]["name"] == "\x9b2J"
+
+
+async def test_warnings_are_kept() -> None:
+    """Thanos, Mimir and VictoriaMetrics answer with what they have, and warn that a part is missing."""
+    body = b'{"data": {"result": []}, "warnings": ["receive series: store\\nis down"], "isPartial": true}'
+    with FaultyServer(answer(body)) as server:
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
+        for _ in range(2):
+            assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
+        await source.close()
+    assert list(source.warnings) == ["receive series: store is down", "partial response"]
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])
 async def test_a_value_that_is_no_number(value: str) -> None:
     body = {"data": {"result": [{"metric": {}, "values": [[60, value]]}]}}
     with FaultyServer(answer(json.dumps(body).encode())) as server:
-        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda: None)
+        source = Prometheus(parse_target(server.url), UpstreamConfig(), lambda *_: None)
         with pytest.raises(PrometheusError, match="not a response of a Prometheus"):
             await source.grid("up", Times(60.0, 60.0, 1))
         await source.close()

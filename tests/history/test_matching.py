@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from history.world import BEGIN, STEP, Life, World, four, truth
-from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Timeline
+from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Run, extend, filled
 from vllm_specdec_exporter.commands.history.report import render
 
 #: Comparisons by place: each K against none, and each against the one before it.
@@ -65,7 +65,7 @@ def test_a_load_that_doubles_with_speculation_deceives_the_mean_and_not_the_matc
             right = truth(comparison.speedup.bins, new.configuration.num_speculative_tokens)
             naive = old.time_per_output_token_seconds / new.time_per_output_token_seconds
             assert naive < 0.7 * right
-            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.02)
+            assert comparison.speedup.speedup.value == pytest.approx(right, rel=0.03)
 
 
 def test_a_rolling_change_is_compared_within_each_block_of_time() -> None:
@@ -90,7 +90,7 @@ def test_a_past_without_a_time_without_speculation_is_compared_with_the_one_befo
     assert held
     words = " ".join(render([past], 3600).split())
     speedup = past.comparisons[0].speedup.speedup
-    assert f"since 7 November (K 3 to 5): {speedup.value:.2f} times as fast" in words
+    assert f"since 7 November (K 3 to 5): no difference, {speedup.value:.2f} times as fast" in words
     assert f"({speedup.low:.2f} to {speedup.high:.2f}) at the same load" in words
     assert "acceptance length 2.85 to 3.35" in words
 
@@ -109,11 +109,11 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
     [
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 8, 3)], 1, busier={4: 12.0}),
-            "needed; it ran 33 to 256 requests at a time, the other 3 to 32",
+            "0% of its traffic has a counterpart at the same load and prompt length, and 10% is needed",
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time against 96, and 6 of about",
+            "3 blocks of time against 96, and 6 are needed",
         ),
     ],
     ids=["other loads", "too short"],
@@ -137,7 +137,6 @@ def test_every_request_counts_once_and_none_near_a_change() -> None:
 
 def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() -> None:
     """An exporter that is down for a time makes no new configuration; a gap and another version do."""
-    line = Timeline(STEP)
     shown = [
         (0, Configuration(3)),
         (1, Configuration(3, "eagle3", "0.32.0")),
@@ -145,9 +144,11 @@ def test_runs_end_at_gaps_and_changes_and_fill_what_is_not_shown_for_a_time() ->
         (5, Configuration(3, "eagle3", "0.33.0")),
         (6, Configuration(5, "eagle3", "0.33.0")),
     ]
+    found: list[Run] = []
     for place, configuration in shown:
-        line.add(BEGIN + place * STEP, BEGIN + place * STEP, configuration)
-    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in line.runs()]
+        extend(found, Run(BEGIN + place * STEP, BEGIN + place * STEP, configuration), STEP)
+    whole = filled(found, STEP)
+    runs = [((r.first - BEGIN) / STEP, (r.last - BEGIN) / STEP, r.configuration) for r in whole]
     assert runs == [
         (0, 2, Configuration(3, "eagle3", "0.32.0")),
         (5, 5, Configuration(3, "eagle3", "0.33.0")),

@@ -107,7 +107,6 @@ class World:
 
     def past(self, *, leave_out: Sequence[str] = ()) -> Past:
         """Return the past that is read of it, without Prometheus."""
-        past = Past(self.step, BLOCK, lambda _: MODEL)
         runs: dict[tuple[tuple[str, str], ...], list[Run]] = {}
         grids: dict[str, dict[tuple[tuple[str, str], ...], Numbers]] = {}
         for life in self.lives:
@@ -119,7 +118,7 @@ class World:
                 if name not in leave_out:
                     grid = grids.setdefault(name, {})
                     grid.setdefault(replica, np.full(self.number + 1, np.nan))[here] = counts
-        past.begin(runs)
+        past = Past(self.step, BLOCK, lambda _: MODEL, runs)
         past.add(BEGIN, grids)
         return past
 
@@ -177,21 +176,21 @@ def stored(world: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], Number
             if name in counts:
                 put(exposed, here, counts[name].cumsum())
         if world.sglang:
+            verified = np.full(running.shape, life.k + 1.0 if life.k else 0.0)
+            verified[100:120] = np.inf  # a defect, which must cost no more than these samples
             for rank in "01":
                 put("sglang:num_running_reqs", here, running, tp_rank=rank)
-                put(
-                    "sglang:spec_num_draft_tokens",
-                    here,
-                    np.full(running.shape, life.k and life.k + 1.0),
-                    tp_rank=rank,
-                )
+                put("sglang:spec_num_draft_tokens", here, verified, tp_rank=rank)
             continue
         put("vllm:num_requests_running", here, running)
-        info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0", "job": "exporter"}
+        info = {"method": "eagle3" if life.k else "", "upstream_version": "0.32.0"}
+        info |= {"job": "exporter", "instance": "central:9876", "target": f"http://{life.replica}"}
         put("vllm_specdec_info", here, np.ones(here.stop - here.start), **info)
-        for bound, share in (("0.005", 0.1), ("0.01", 0.5), ("0.025", 0.9), ("+Inf", 1.0)):
+        for bound, share in ((0.005, 0.1), (0.01, 0.5), (0.025, 0.9), (math.inf, 1.0)):
             finished = share * counts["tpot_count"].cumsum()
-            put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=bound)
+            # Prometheus 3 writes bounds in another form than 2, which scraped the first replica.
+            le = f"{bound:g}" if life.replica.startswith("r0") else f"{bound:.4e}"
+            put("vllm:request_time_per_output_token_seconds_bucket", here, finished, le=le)
         for position in range(life.k):
             accepted = ACCEPTED[position] * counts["drafts"].cumsum()
             put(

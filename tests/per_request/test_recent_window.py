@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from per_request.exact import Step, record, request, steps, totals
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.exposition.histogram import Histogram
-from vllm_specdec_exporter.per_request.aggregation import HistogramAccumulator
+from vllm_specdec_exporter.exposition.histogram import HistogramAccumulator
 from vllm_specdec_exporter.per_request.grouping import BOUNDS, GroupKey
 from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation
 from vllm_specdec_exporter.per_request.recent_window import (
@@ -136,13 +135,6 @@ RISING = st.lists(VALUES, min_size=1, max_size=10, unique=True).map(lambda bound
 TOKENS = st.integers(1, 3000).flatmap(lambda drafted: st.tuples(st.integers(0, drafted), st.just(drafted)))
 
 
-def counted(values: Iterable[float | None], bounds: tuple[float, ...]) -> Histogram | None:
-    found = HistogramAccumulator(bounds)
-    for value in values:
-        found.add(value)
-    return found.histogram()
-
-
 def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
     """Counts of requests by their accepted and drafted tokens."""
     found = GroupStats()
@@ -157,8 +149,11 @@ def recent(requests: Iterable[tuple[int, int]]) -> GroupStats:
 @given(st.lists(VALUES, min_size=1), RISING)
 def test_buckets_of_a_histogram(values: list[float], bounds: tuple[float, ...]) -> None:
     """They are cumulative and hold their bound."""
-    found = counted(values, bounds)
+    counted = HistogramAccumulator(bounds)
+    for value in values:
+        counted.add(value)
 
+    found = counted.histogram()
     assert found.bounds == bounds
     assert found.counts == tuple(sum(v <= bound for v in values) for bound in bounds)
     assert found.count == len(values)

@@ -22,6 +22,7 @@ from plan.configs import (
     QWEN_7B,
 )
 from support.builders import refusal
+from vllm_specdec_exporter.config.values import memory
 from vllm_specdec_exporter.economics.architecture import ArchitectureError, read_architecture
 from vllm_specdec_exporter.economics.model import (
     count_active_parameters,
@@ -35,7 +36,6 @@ from vllm_specdec_exporter.economics.sizes import (
     PRECISIONS,
     format_gigabytes,
     format_parameters,
-    parse_memory,
     parse_parameters,
     parse_precision,
     stored_precision,
@@ -157,14 +157,14 @@ SIZES = TABLES["sizes"]
 def test_sizes_are_read_as_people_write_them() -> None:
     """Decimal and binary units are told apart."""
     assert {text: parse_parameters(text) for text in SIZES["parameters"]} == SIZES["parameters"]
-    assert {text: parse_memory(text) for text in SIZES["memory"]} == SIZES["memory"]
+    assert {text: memory(text) for text in SIZES["memory"]} == SIZES["memory"]
 
 
 def test_what_is_no_size_is_refused_with_what_is_allowed() -> None:
     said = {text: refusal(ValueError, parse_parameters, text) for text in SIZES["no_parameters"]}
     allowed = "allowed: a number of parameters such as 70B"
     assert [text for text in SIZES["no_parameters"] if allowed not in said[text]] == []
-    said = {text: refusal(ValueError, parse_memory, text) for text in SIZES["no_memory"]}
+    said = {text: refusal(ValueError, memory, text) for text in SIZES["no_memory"]}
     allowed = "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB"
     assert [text for text in SIZES["no_memory"] if allowed not in said[text]] == []
 

@@ -224,28 +224,6 @@ def test_series_of_a_server_that_is_down_go_stale_at_once(run: Run) -> None:
     assert run.prometheus.value(f'min_over_time({PREFIX}up{{job="plain"}}[{outage_seconds}])', run.back) == 0
 
 
-def test_an_outage_leaves_its_trace(run: Run) -> None:
-    """The failures are counted by reason, and the last success can be dated."""
-    last = run.prometheus.value(f'{PREFIX}last_success_timestamp_seconds{{job="plain"}}', outage(run))
-    assert last is not None
-    assert run.began < last < run.down + POLL_SECONDS
-    refused = f'{PREFIX}poll_errors_total{{job="plain",reason="refused"}}'
-    assert (run.prometheus.value(refused, run.down) or 0) < (run.prometheus.value(refused, run.ended) or 0)
-    others = f'sum({PREFIX}poll_errors_total{{job="plain",reason!="refused"}})'
-    assert run.prometheus.value(others, run.ended) == 0
-
-
-def test_series_return_with_the_server(run: Run) -> None:
-    """Counters go on where they were, and the windows begin anew behind the outage."""
-    drafts = f'{PREFIX}drafts_total{{job="plain"}}'
-    before = run.prometheus.value(drafts, run.down)
-    assert before is not None
-    assert before == run.prometheus.value(drafts, run.ended)
-    span = run.prometheus.value(f'max({PREFIX}window_span_seconds{{job="plain"}})', run.ended)
-    assert span is not None
-    assert span < run.ended - run.back + POLL_SECONDS
-
-
 # --- the histogram
 
 
@@ -274,12 +252,3 @@ def test_no_counter_and_no_bucket_ever_falls(run: Run, job: str) -> None:
         assert None not in values
         assert sorted(v for v in values if v is not None) == values
         assert scrape.one("accepted_tokens_per_draft_count") == values[-1]
-
-
-def test_torn_answers_are_counted(run: Run) -> None:
-    """They show as inconsistent samples, and not as resets."""
-    at = run.down
-    count = f'{PREFIX}inconsistent_samples_total{{job="%s"}}'
-    assert run.prometheus.value(count % "plain", at) == 0
-    assert (run.prometheus.value(count % "torn", at) or 0) > 5
-    assert run.prometheus.value(f'{PREFIX}engine_resets_total{{job="torn"}}', at) == 0

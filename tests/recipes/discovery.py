@@ -1,7 +1,7 @@
 """What Prometheus would discover of a pod, and the scrape configurations that operators write."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from .stacks import Pod
@@ -65,36 +65,28 @@ def pod_monitor(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _of_operator("podMonitor", name, obj["spec"], "relabelings")
 
 
-def vm_pod_scrape(obj: Mapping[str, Any], namespace: str = "monitoring") -> list[dict[str, Any]]:
+def vm_pod_scrape(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the VictoriaMetrics operator makes of a VMPodScrape."""
-    return _of_operator("podScrape", f"{namespace}/{obj['metadata']['name']}", obj["spec"], "relabelConfigs")
+    return _of_operator("podScrape", f"monitoring/{obj['metadata']['name']}", obj["spec"], "relabelConfigs")
 
 
 def _of_operator(kind: str, name: str, spec: Mapping[str, Any], relabelling: str) -> list[dict[str, Any]]:
     """Return a configuration for each endpoint; the two operators differ in names alone."""
-    return [
-        _scrape(
-            f"{kind}/{name}/{number}",
-            [
-                *_running(),
-                *_selected(spec["selector"]),
-                _keep("pod_container_port_name", endpoint["port"]),
-                *_targets(),
-                {"target_label": "job", "replacement": name},
-                {"target_label": "endpoint", "replacement": endpoint["port"]},
-                *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
-            ],
-        )
-        for number, endpoint in enumerate(spec["podMetricsEndpoints"])
-    ]
-
-
-def _scrape(job: str, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"job_name": job, "kubernetes_sd_configs": [{"role": "pod"}], "relabel_configs": list(rules)}
-
-
-def _running() -> list[dict[str, Any]]:
-    return [{"source_labels": [f"{_META}pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"}]
+    labels = {"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"}
+    found = []
+    for number, endpoint in enumerate(spec["podMetricsEndpoints"]):
+        rules = [
+            {"source_labels": [f"{_META}pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"},
+            *_selected(spec["selector"]),
+            _keep("pod_container_port_name", endpoint["port"]),
+            *({"source_labels": [_META + source], "target_label": name} for name, source in labels.items()),
+            {"target_label": "job", "replacement": name},
+            {"target_label": "endpoint", "replacement": endpoint["port"]},
+            *(_relabelling(rule) for rule in endpoint.get(relabelling) or ()),
+        ]
+        scrape = {"job_name": f"{kind}/{name}/{number}", "kubernetes_sd_configs": [{"role": "pod"}]}
+        found.append({**scrape, "relabel_configs": rules})
+    return found
 
 
 def _keep(label: str, value: str) -> dict[str, Any]:
@@ -107,11 +99,6 @@ def _selected(selector: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         _keep(f"pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', name)}", value) for name, value in labels.items()
     ]
-
-
-def _targets() -> list[dict[str, Any]]:
-    labels = {"namespace": "namespace", "container": "pod_container_name", "pod": "pod_name"}
-    return [{"source_labels": [_META + source], "target_label": label} for label, source in labels.items()]
 
 
 def _relabelling(rule: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,11 +67,14 @@ def test_every_package_has_a_licence(bill: Any) -> None:
 
 
 def test_our_own_dependencies_are_named(bill: Any) -> None:
-    """As our metadata has them."""
+    """As our metadata has them, in versions that it allows."""
     names = {one["bom-ref"]: one["name"] for one in bill["components"]}
+    versions = {one["name"]: one["version"] for one in bill["components"]}
     (own,) = (one for one in bill["dependencies"] if one["ref"] == OURS)
-    needed = map(Requirement, importlib.metadata.requires("vllm-specdec-exporter") or ())
-    assert {names[ref] for ref in own["dependsOn"]} == {one.name for one in needed if one.marker is None}
+    stated = map(Requirement, importlib.metadata.requires("vllm-specdec-exporter") or ())
+    needed = {one.name: one.specifier for one in stated if one.marker is None}
+    assert {names[ref] for ref in own["dependsOn"]} == needed.keys()
+    assert all(allowed.contains(versions[name]) for name, allowed in needed.items())
 
 
 def test_a_lock_file_with_holes_is_an_error() -> None:

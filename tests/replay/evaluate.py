@@ -41,13 +41,10 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
         AssertionError: promtool failed in another way than by finding samples.
     """
     groups, stepwise = _rules()
-    others = {
-        str(rule.get("record") or rule["alert"]) for group in groups for rule in group["rules"]
-    } - stepwise
+    others = {_title(rule) for group in groups for rule in group["rules"]} - stepwise
     found = _asked(storage, minute // interval * interval, interval, others)
     groups = [
-        {**group, "rules": [rule for rule in group["rules"] if rule.get("alert") in stepwise]}
-        for group in groups
+        {**group, "rules": [rule for rule in group["rules"] if _title(rule) in stepwise]} for group in groups
     ]
     words = set(re.findall(r"[\w:]+", str((groups, queries))))
     series = {key: _texts(samples) for key, samples in storage.series.items() if key[0] in words}
@@ -79,14 +76,18 @@ def run(storage: Storage, minute: int, queries: Sequence[str], interval: int) ->
 
 @cache
 def _rules() -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """Return the groups that are evaluated, and the alerts that depend on how alerts stood before."""
+    """Return the groups that are evaluated, and the rules that depend on how alerts stood before."""
     # No pod has a tap, and a rule without series costs as much as others.
     groups = needed_groups(
         (name for name in alert_names() if not re.search("Tap|Requests", name)), texts=False
     )
     before = [rule for group in groups for rule in group["rules"] if "ALERTS" in rule["expr"]]
     told = (name for rule in before for name in re.findall('alertname="(.*?)"', rule["expr"]))
-    return groups, frozenset((*(rule["alert"] for rule in before), *told))
+    return groups, frozenset((*map(_title, before), *told))
+
+
+def _title(rule: dict[str, Any]) -> str:
+    return str(rule.get("record") or rule["alert"])
 
 
 def _asked(storage: Storage, minute: int, interval: int, names: set[str]) -> worlds_pods.Storage:

@@ -110,8 +110,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("collapse", "Harmful", "critical", _COLLAPSE, 9, settings=_DRAFT_MODEL),
     Fault("collapse-by-a-modelled-step", "Harmful", "critical", _COLLAPSE, 9, settings=_MODELLED),
     Fault("collapse-by-an-observed-step", "Harmful", "critical", _COLLAPSE, 9, settings=_OBSERVED),
-    Fault("collapse-of-a-cheap-drafter", "Collapsed", "warning", _COLLAPSE, 20, settings=_NGRAM),
-    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 20),
+    Fault("collapse-of-a-cheap-drafter", "Collapsed", "warning", _COLLAPSE, 10, settings=_NGRAM),
+    Fault("sudden-drop", "AcceptanceDropped", "warning", _acceptance(-0.3), 10),
     Fault("slow-decay", "Harmful", "critical", _decay, 120),
     Fault(
         "poor-draft-model",

@@ -39,9 +39,10 @@ def test_loaders_know_every_field_and_mimir_takes_them_without_raised_limits() -
 def test_alerts_build_on_no_other_group_of_alerts() -> None:
     """Only these query ALERTS, and need a ruler that can."""
     rules = [rule for _, group in GROUPS for rule in group["rules"]]
-    asking = {rule.get("alert") for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
+    asking = {rule.get("alert") or rule["record"] for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
     names = ("AcceptanceDropped", "AcceptanceLow", "Disable", "Reenable", "Harmful")
-    assert asking == {f"VLLMSpecDecode{name}" for name in names}
+    of_harmful = {f"method:vllm_specdec_{name}" for name in ("held_speedup:last1h", "paged_lately:bool")}
+    assert asking == {f"VLLMSpecDecode{name}" for name in names} | of_harmful
 
 
 def test_no_rule_asks_for_changes() -> None:
@@ -90,14 +91,14 @@ def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
         assert not kept.fullmatch("python_gc_objects_collected_total")
 
 
-def test_federation_fetches_what_is_recorded_of_models_and_pods_and_no_more() -> None:
+def test_federation_fetches_what_is_recorded_of_models_and_no_more() -> None:
     """And the alerts, all with their own labels. No raw series: rules above would judge a part of it."""
     (job,) = yaml.safe_load((SAMPLES / "federation" / "central.yml").read_text("utf-8"))["scrape_configs"]
     selectors = [re.findall(r'__name__=~?"(.+?)"', text)[0] for text in job["params"]["match[]"]]
     names = {rule["record"] for _, group in GROUPS for rule in group["rules"] if "record" in rule}
     names |= {"ALERTS", "up", "vllm_specdec_up", "vllm:num_requests_running"}
     fetched = {name for name in names if any(re.fullmatch(selector, name) for selector in selectors)}
-    assert fetched == {name for name in names if name.startswith(("model:", "instance:"))} | {"ALERTS"}
+    assert fetched == {name for name in names if name.startswith("model:")} | {"ALERTS"}
     assert job["honor_labels"] is True
 
 

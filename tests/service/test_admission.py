@@ -124,13 +124,22 @@ async def test_an_answer_that_is_taken(served: tuple[ConnectionLimiter, int]) ->
     writer.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /answer HT", get("/answer")[:-2], b"\r\n\r\n"])
-async def test_an_incomplete_request(served: tuple[ConnectionLimiter, int], said: bytes) -> None:
-    """A client that connects and does not finish the head of a request is cut off."""
+@pytest.mark.parametrize(
+    ("said", "further"),
+    [(b"", b""), (b"GET /answer HT", b""), (get("/answer")[:-2], b"X"), (b"\r\n\r\n", b"")],
+)
+async def test_an_incomplete_request(
+    served: tuple[ConnectionLimiter, int], said: bytes, further: bytes
+) -> None:
+    """A client that does not finish the head of a request is cut off, however slowly it goes on."""
     _, port = served
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
-    assert await _ended(reader)
+    ended = asyncio.ensure_future(_ended(reader))
+    while not ended.done():
+        writer.write(further)
+        await asyncio.sleep(0.1)
+    assert await ended
     writer.close()
 
 

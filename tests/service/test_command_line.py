@@ -48,7 +48,9 @@ def test_refusals_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("command", USAGE)
-def test_bad_usage_of_a_command_is_one_line(command: str, tmp_path: Path) -> None:
+def test_bad_usage_of_a_command_is_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends with 2, before anything is sent or written, and repeats no password."""
     for name, text in UNUSABLE.items():
         (tmp_path / name).write_text(text)
@@ -59,8 +61,11 @@ def test_bad_usage_of_a_command_is_one_line(command: str, tmp_path: Path) -> Non
         "long": "9" * 400,
     }
     words |= written(tmp_path) if command == "compare" else {}
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
     table = [(shlex.split(typed.format(**words)), told) for typed, told in USAGE[command]]
     assert wrong_refusals(command, table) == []
+    assert {path.name for path in tmp_path.iterdir()} - before <= {"state.lock"}
     assert "geheim" not in "".join(run_here(command, *typed).err for typed, _ in table)
 
 

@@ -21,6 +21,7 @@ from golden.test_golden import ACCEPT
 from statuspage.examples import engine, page_of, target
 from support.exporter import RunningExporter, request, running_exporter
 from support.faulty_server import FaultyServer, answer, capture, hang, head, raw, status
+from support.programs import eventually
 from vllm_specdec_exporter import SnapshotError, __version__, get_metrics
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import snapshot
@@ -172,10 +173,13 @@ class TestSnapshot:
 class TestGetMetrics:
     def test_same_objects(self, exporter: RunningExporter) -> None:
         """`get_metrics()` returns the typed objects that the JSON decodes to."""
-        result = get_metrics(exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"])
-        body = exporter.get("/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio").body
 
-        assert snapshot.decode(body).targets == result.targets
+        def same() -> ExporterResult | None:  # unless the exporter polled in between
+            result = get_metrics(exporter.url, metric=["drafts_total", "activity", "acceptance_ratio"])
+            body = exporter.get("/api/v1/snapshot?metric=drafts_total,activity,acceptance_ratio").body
+            return result if snapshot.decode(body).targets == result.targets else None
+
+        result = eventually(same)
         [target] = result.targets
         assert [engine.engine for engine in target.engines] == ["0", "1"]
         assert target.engines[0].counters.drafts == 1022

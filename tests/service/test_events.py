@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,6 +45,12 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
     assert recommendation["recommendation"] == "switch_method"
     assert recommendation["recommended_num_speculative_tokens"] == 1
     assert recommendation["why"] == BAD.advice.reason
+
+
+def test_counters_that_restart() -> None:
+    """The number of resets rises."""
+    assert told(GOOD, replace(GOOD, engine_resets_total=1), "counters reset")
+    assert told(GOOD, GOOD, "counters reset") == []
 
 
 def test_many_changes_are_one_line() -> None:
@@ -191,6 +198,25 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     with file.open("wb") as stream:
         subprocess.run((sys.executable, "-c", code), stderr=stream, timeout=240, check=True)
     assert file.read_text().splitlines() == ["another"]
+
+
+def test_a_line_that_clients_cause_is_written_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the clock on the wall is set; what was written longer ago takes no memory."""
+    limited, now = logs._ClientFilter(), 1000.0
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now))
+
+    def is_written(text: str, wall: float) -> bool:
+        record = logging.makeLogRecord({"name": logs.LOGGER.name, "msg": text, "is_seldom": True})
+        record.created = wall
+        return limited.filter(record)
+
+    assert [is_written("a", wall) for wall in (50_000.0, 90_000.0, 10_000.0)] == [True, False, False]
+    now += 60.0
+    assert is_written("a", 10_000.0)
+    for number in range(1000):
+        now += 1.0
+        assert is_written(f"{number}", 10_000.0)
+    assert len(limited._logged) == 60
 
 
 def test_a_field_without_a_value() -> None:

@@ -28,8 +28,9 @@ from vllm_specdec_exporter.per_request.summary import ModelRequests, RequestsRes
 from vllm_specdec_exporter.serve import configuration as config
 from vllm_specdec_exporter.serve.configuration import ServeConfig
 from vllm_specdec_exporter.serve.exporter import Exporter
+from vllm_specdec_exporter.serve.option_table import OPTIONS
 from vllm_specdec_exporter.serve.request_intake import RequestIntake, batch_costs
-from vllm_specdec_exporter.serve.request_options import MAX_TENANTS, REQUEST_OPTIONS
+from vllm_specdec_exporter.serve.request_options import MAX_TENANTS
 from vllm_specdec_exporter.serve.tap.observer import Observer
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
@@ -260,6 +261,7 @@ async def test_advice_comes_from_records(observed: int, token: str) -> None:
 # --- options. Where values come from: tests/core/test_options.py
 
 
+OURS = [option for option in OPTIONS if option.name.startswith(("tap.", "push.", "requests."))]
 #: Every option with a value, where the configuration has it, and as what.
 FORMS: list[tuple[str, Any, str, Any]] = [
     ("tap.listen-address", "127.0.0.1:0", "tap.listen", ("127.0.0.1", 0)),
@@ -292,7 +294,7 @@ def test_options_reach_the_configuration(token: str, tmp_path: Path) -> None:
     files = {"tap.cert-file": certificate, "tap.key-file": key, "push.bearer-token-file": token}
     found = load({**TAP, **files})
     assert attrgetter("tap.cert_file", "tap.key_file", "push_token_file")(found) == (*files.values(),)
-    assert {option.name for option in REQUEST_OPTIONS} == {*(name for name, *_ in FORMS), *files}
+    assert {option.name for option in OURS} == {*(name for name, *_ in FORMS), *files}
 
 
 #: What is refused, and what may stand beside each other.
@@ -312,7 +314,7 @@ TOO_MANY: list[tuple[dict[str, Any], str]] = [
 class TestErrors:
     def test_of_one_value(self) -> None:
         """Each names the option, the value, and what is allowed."""
-        repeatable = {option.name for option in REQUEST_OPTIONS if option.repeatable}
+        repeatable = {option.name for option in OURS if option.repeatable}
         for name, text, why in ((name, text, why) for name, texts, why in TABLES["wrong"] for text in texts):
             told = refusal(ConfigError, load, {name: [text] if name in repeatable else text})
             assert told.startswith(f"--{name} {json.dumps(text)}: {why}"), told

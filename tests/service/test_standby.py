@@ -126,13 +126,3 @@ def test_it_starts_once_the_file_is_mended(tmp_path: Path) -> None:
 
     assert metrics.value("config_last_reload_successful") == 1
     assert metrics.value("up") == 0
-
-
-def test_it_starts_by_itself_too(tmp_path: Path) -> None:
-    """Nobody has to ask for another attempt."""
-    token = tmp_path / "token"
-    with sidecar(f"--vllm.bearer-token-file={token}") as running:
-        assert running.get("/-/ready").status == 200
-        assert not answers(running.url + "/config")
-        token.write_text("secret")
-        eventually(lambda: answers(running.url + "/config"))

@@ -28,6 +28,7 @@ from support.faulty_server import (
     status,
 )
 from vllm_specdec_exporter import __version__
+from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.engines import MAX_SERVER_INFO
 from vllm_specdec_exporter.observe.pipeline import Settings
@@ -479,7 +480,7 @@ class TestTls:
             (UpstreamConfig(ca_file=str(empty)), "--vllm.ca-file"),
             (UpstreamConfig(cert_file=certificate, key_file=key), "--vllm.key-file"),
         ):
-            with pytest.raises(ValueError, match=flag):
+            with pytest.raises(ConfigError, match=flag):
                 Upstream(parse_target("https://127.0.0.1:1"), config)
 
 

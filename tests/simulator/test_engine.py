@@ -32,7 +32,7 @@ def run(seconds: float, acceptance: tuple[float, ...] = GOOD, k: int | None = 4,
 
 
 def mean(engine: Engine, name: str) -> float:
-    histogram = engine.measurements.histograms[name]
+    histogram = engine.measurements.histogram(name)
     return histogram.sum / histogram.count
 
 
@@ -44,39 +44,39 @@ def drain(engine: Engine) -> Engine:
 def test_tokens_are_drafts_with_their_bonus_and_first_tokens() -> None:
     engine = run(30)
     counts, totals = engine.measurements, engine.totals
-    first_tokens = counts.histograms["time_to_first_token_seconds"].count
+    first_tokens = counts.histogram("time_to_first_token_seconds").count
     assert counts.get("generation_tokens") == totals.drafts + totals.accepted_tokens + first_tokens
 
 
 def test_requests_and_tokens_agree_once_all_requests_are_answered() -> None:
     counts = drain(run(30)).measurements
-    finished = counts.histograms["e2e_request_latency_seconds"].count
+    finished = counts.histogram("e2e_request_latency_seconds").count
     assert finished == counts.get("http_requests") > 0
     reasons = ("stop", "length", "repetition", "abort", "error")
     assert sum(counts.get("request_success", reason) for reason in reasons) == finished
-    assert counts.histograms["request_generation_tokens"].sum == counts.get("generation_tokens")
-    assert counts.histograms["request_prompt_tokens"].sum == counts.get("prompt_tokens")
+    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
+    assert counts.histogram("request_prompt_tokens").sum == counts.get("prompt_tokens")
     assert counts.get("num_requests_running") == counts.get("kv_cache_usage_perc") == 0
     cached, computed = "local_cache_hit", "local_compute"
     by_source = [counts.get("prompt_tokens_by_source", source) for source in (cached, computed)]
     assert sum(by_source) == counts.get("prompt_tokens") == counts.get("prefix_cache_queries")
     assert by_source[0] == counts.get("prefix_cache_hits") == counts.get("prompt_tokens_cached")
-    iteration = counts.histograms["iteration_tokens_total"]
+    iteration = counts.histogram("iteration_tokens_total")
     assert iteration.sum == counts.get("generation_tokens") + by_source[1]
     # Each output after the first of a request holds one draft here.
-    outputs = counts.histograms["inter_token_latency_seconds"].count
+    outputs = counts.histogram("inter_token_latency_seconds").count
     assert outputs == counts.get("spec_decode_num_drafts")
 
 
 def test_latencies_add_up() -> None:
     engine = drain(run(30))
     queue, prefill, decode = (
-        engine.measurements.histograms[f"request_{part}_time_seconds"].sum
+        engine.measurements.histogram(f"request_{part}_time_seconds").sum
         for part in ("queue", "prefill", "decode")
     )
-    latency = engine.measurements.histograms["e2e_request_latency_seconds"].sum
+    latency = engine.measurements.histogram("e2e_request_latency_seconds").sum
     assert queue + prefill + decode == pytest.approx(latency)
-    inference = engine.measurements.histograms["request_inference_time_seconds"].sum
+    inference = engine.measurements.histogram("request_inference_time_seconds").sum
     assert prefill + decode == pytest.approx(inference)
 
 
@@ -100,9 +100,9 @@ def test_an_overloaded_engine_queues_and_preempts() -> None:
     assert mean(engine, "request_queue_time_seconds") > 1
     assert mean(engine, "time_to_first_token_seconds") > 10 * mean(run(60), "time_to_first_token_seconds")
     drain(engine).advance(600, Conditions(DraftModel(GOOD), Traffic(clients=0)))
-    assert counts.histograms["request_num_preemptions"].sum == counts.get("num_preemptions")
+    assert counts.histogram("request_num_preemptions").sum == counts.get("num_preemptions")
     # A preempted request emits one more token when its prompt is computed again.
-    assert counts.histograms["request_generation_tokens"].sum == counts.get("generation_tokens")
+    assert counts.histogram("request_generation_tokens").sum == counts.get("generation_tokens")
 
 
 def test_never_more_requests_than_seats() -> None:
@@ -116,7 +116,7 @@ def test_never_more_requests_than_seats() -> None:
 def test_a_prompt_larger_than_the_cache_does_not_block_the_engine() -> None:
     engine = Engine(EngineConfig(kv_cache_tokens=64), 4, Random(1))
     engine.advance(60, Conditions(DraftModel(GOOD), Traffic(clients=4)))
-    assert engine.measurements.histograms["request_generation_tokens"].count > 3
+    assert engine.measurements.histogram("request_generation_tokens").count > 3
 
 
 def test_time_passes_in_any_portions() -> None:

@@ -21,15 +21,18 @@ PURE = frozenset(ROOMS) - {"config", "serve", "client", "commands"}
 
 #: What pure modules may import or call of `IMPURE` and `IMPURE_CALLS`, and why.
 ALLOWED = {
-    ("economics.sizes", "pathlib"): "its own table, which is data of the package",
-    ("economics.sizes", "read_text"): "the same",
-    ("economics.profiles", "pathlib"): "its own table, which is data of the package",
-    ("economics.profiles", "read_text"): "the same",
+    **{
+        (module, what): "its own table, which is data of the package"
+        for module in (
+            *("economics.architecture", "economics.known_problems", "economics.profiles"),
+            *("economics.sizes", "economics.speculative_config", "engines.dialects"),
+            *("judgement.findings", "publish.metrics"),
+        )
+        for what in ("pathlib", "read_text")
+    },
     ("publish.events", "logging"): "the numbers of the levels",
     ("publish.markup", "pathlib"): "the style sheet of reports",
     ("publish.markup", "read_text"): "the same",
-    ("publish.metrics", "pathlib"): "its own table, which is data of the package",
-    ("publish.metrics", "read_text"): "the same",
     ("publish.metrics", "platform"): "the version of Python, which is that of the process",
     ("publish.status_page", "pathlib"): "the style sheet, read when the module is imported",
     ("publish.status_page", "read_text"): "the same",

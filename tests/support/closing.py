@@ -1,10 +1,27 @@
 """How servers of tests end: with nothing left for the garbage collector to find in a later test."""
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
 
 from aiohttp import web
+
+
+@contextlib.contextmanager
+def loop_in_a_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], None]]:
+    """Run an event loop in a thread of its own; yield what has it run a coroutine to its end."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
 
 
 async def turns(count: int) -> None:

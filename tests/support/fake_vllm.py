@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import threading
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
 
-from support.closing import clean_up
+from support.closing import clean_up, loop_in_a_thread
 
 MODEL = "tiny-llama"
 #: What no push may ever hold: they stand in every request, in every answer, and in headers.
@@ -59,31 +58,25 @@ class FakeVLLM:
         self.script = Script()  # what it answers; may be assigned anew at any time
         self.asked: list[Asked] = []  # what it was asked, in order
         self.url = ""  # its address
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._runner: web.AppRunner | None = None
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> FakeVLLM:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._runner is not None
-        asyncio.run_coroutine_threadsafe(clean_up(self._runner), self._loop).result(30)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _start(self) -> None:
+        finish = self._stack.enter_context(loop_in_a_thread())
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/{path:.*}", self._answer)
         app.router.add_get("/v1/models", self._models)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        finish(self._start(runner))
+        self._stack.callback(lambda: finish(clean_up(runner)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    async def _start(self, runner: web.AppRunner) -> None:
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
         self.url = f"http://{host}:{port}"
 
     async def _models(self, _request: web.Request) -> web.Response:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from support import builders
 from support.builders import DATA, OPENMETRICS
@@ -61,6 +61,9 @@ class Peer:
             before = headers.get(name.lower())
             headers[name.lower()] = value.strip() if before is None else f"{before}, {value.strip()}"
         return Request(method, path, headers)
+
+    async def read(self, count: int) -> bytes:
+        return await self._reader.readexactly(count)
 
     async def send(self, data: bytes) -> None:
         self._writer.write(data)
@@ -209,7 +212,7 @@ class FaultyServer:
         """The requests so far, without those for the version."""
         return [request for request in list(self.requests) if not request.path.endswith("/version")]
 
-    def __enter__(self) -> FaultyServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         self.listen()
         return self

@@ -18,8 +18,9 @@ from vllm_specdec_exporter.commands.sweep.record import CellResult, ServerIdenti
 from vllm_specdec_exporter.commands.sweep.report import conclusions
 from vllm_specdec_exporter.commands.sweep.runner import SweepProgress, outcome
 from vllm_specdec_exporter.config.options import ConfigError
+from vllm_specdec_exporter.economics.statistics import Interval
 from vllm_specdec_exporter.publish.markup import Html, Section, bullets, page
-from vllm_specdec_exporter.publish.plots import Bar, Point, Series, bars_with_intervals, lines
+from vllm_specdec_exporter.publish.plots import Point, Series, bars_with_intervals, lines
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -217,7 +218,7 @@ SERIES = (
     Series("first", (Point(0, 0.81, 0.7, 0.9), Point(0.4, 0.71), Point(1, 0.38))),
     Series("_second", (Point(0, 0.61), Point(1, 0.37))),
 )
-BARS = (Bar("with", 1.3, 1.2, 1.4), Bar("without", None), Bar("bare", 0.9))
+BARS = {"with": Interval(1.3, 1.2, 1.4), "without": None, "bare": Interval(0.9)}
 
 
 def draw(**more: Any) -> Html:
@@ -253,7 +254,7 @@ def test_names_from_outside_are_text_and_a_line_may_have_no_points() -> None:
     series = [Series(name, SERIES[0].points), SERIES[1], Series("none", ())]
     assert "<b>$x_{1$ & \ufffd \u4e2d" in texts(lines("t", series, x_label="$", y_label="\\alpha"))
     assert "x" in texts(lines("t", [], x_label="x", y_label="y"))
-    assert "x" in texts(bars_with_intervals("t", [], x_label="x"))
+    assert "x" in texts(bars_with_intervals("t", {}, x_label="x"))
 
 
 def test_bars_say_their_values_and_which_have_none() -> None:

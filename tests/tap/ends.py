@@ -194,7 +194,8 @@ async def tapping(
         assert trust is not None
         return trust
 
-    tap = Tap(config, trusted if trust is not None else None)
+    tap = Tap(config)
+    tap._tls = trusted if trust is not None else None
     relay = Relay(tap, listener)
     tap.use(Classification(), relay.told.append)
     listener.serve(lambda *_: tap.accept(), listen)

@@ -21,7 +21,7 @@ from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.per_request.grouping import Classification
 from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.serve.request_options import TapConfig
-from vllm_specdec_exporter.serve.tap.tap import TapService
+from vllm_specdec_exporter.serve.tap.tap import Tap
 from vllm_specdec_exporter.serve.upstream_connection import UpstreamConfig
 
 
@@ -38,19 +38,19 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @asynccontextmanager
 async def _service(
     url: str, upstream: UpstreamConfig | None = None, **more: Any
-) -> AsyncIterator[tuple[TapService, int, list[Observation]]]:
+) -> AsyncIterator[tuple[Tap, int, list[Observation]]]:
     """Run a tap as the process has it; return it, its port, and what it observes."""
     port = free_port()
     config = TapConfig((HOST, port), parse_target(url), drain_seconds=0.0, **more)
-    service = TapService(config, upstream or UpstreamConfig())
+    service = Tap(config, upstream or UpstreamConfig())
     told: list[Observation] = []
-    service.tap.use(Classification(), told.append)
+    service.use(Classification(), told.append)
     await service.open()
     try:
         yield service, port, told
     finally:
         await service.stop()
-        assert service.tap.result().connections == 0
+        assert service.result().connections == 0
 
 
 def _trusting(authority: Authority) -> ssl.SSLContext:
@@ -75,13 +75,13 @@ async def test_an_address_that_is_taken(
     """It is tried again, with one error in the log; once it is free, the tap listens."""
     monkeypatch.setattr("vllm_specdec_exporter.serve.tap.tap.RETRY_SECONDS", 0.01)
     with socket.create_server((HOST, 0)) as other:
-        service = TapService(
+        service = Tap(
             TapConfig(other.getsockname()[:2], parse_target("http://127.0.0.1:1")), UpstreamConfig()
         )
         service.keep_trying()
         await asyncio.sleep(0.2)
-        assert not service.tap.listening
-    await eventually(lambda: service.tap.listening)
+        assert not service.result().listening
+    await eventually(lambda: service.result().listening)
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert errors == ["tap cannot listen"]
     await service.stop()
@@ -118,8 +118,8 @@ async def test_both_with_tls_and_client_certificates(authority: Authority) -> No
         client.writer.transport.abort()
         assert (await server.rest())[0] == b""
         await client.close()
-        await eventually(lambda: service.tap.result().connections == 0)
-        assert len(told) == service.tap.result().unobserved_total["aborted"] == 1
+        await eventually(lambda: service.result().connections == 0)
+        assert len(told) == service.result().unobserved_total["aborted"] == 1
 
 
 async def test_which_servers_are_trusted(authority: Authority, stranger: Authority) -> None:
@@ -151,7 +151,7 @@ async def test_which_servers_are_trusted(authority: Authority, stranger: Authori
                 assert found.startswith(b"HTTP/1.1 502 ")
                 assert b"the TLS handshake failed" in found
                 await client.close()
-                assert service.tap.result().upstream_errors_total["tls"] == 1
+                assert service.result().upstream_errors_total["tls"] == 1
 
 
 async def test_trust_that_is_replaced(authority: Authority, stranger: Authority, tmp_path: Path) -> None:
@@ -236,11 +236,11 @@ async def test_clients_that_do_not_speak_tls_leave_nothing(authority: Authority)
         with pytest.raises(ssl.SSLError):
             await connect(port, ssl.create_default_context())
         good = await connect(port, _trusting(authority))
-        await eventually(lambda: service.tap.result().connections == 1)
-        assert service.tap.result().connections_total <= 2  # one left only once it was through
+        await eventually(lambda: service.result().connections == 1)
+        assert service.result().connections_total <= 2  # one left only once it was through
         assert upstream.ends == []
         await good.close()
-        await eventually(lambda: service.tap.result().connections == 0)
+        await eventually(lambda: service.result().connections == 0)
 
 
 async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(authority: Authority) -> None:
@@ -249,7 +249,7 @@ async def test_a_connection_within_its_handshake_does_not_hold_up_the_end(author
         serving() as upstream,
         _service(upstream.url, cert_file=files[0], key_file=files[1]) as (service, port, _),
     ):
-        service.tap.config = replace(service.tap.config, drain_seconds=PATIENCE)
+        service.config = replace(service.config, drain_seconds=PATIENCE)
         client = await connect(port)
         async with asyncio.timeout(PATIENCE / 2):
             await service.stop()

@@ -103,6 +103,13 @@ def servers(vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         kept.stop()
 
 
+@pytest.fixture(scope="module")
+def server(servers: Servers) -> VllmServer:
+    """Return a server whose draft model guesses four tokens, most of them well."""
+    (running,) = servers.running("target", servers.drafter("draft-0.02"))
+    return running
+
+
 # --- exporters
 
 

@@ -270,8 +270,7 @@ def test_nothing_is_negative_or_absurd_over_a_restart(ngram_story: NgramStory) -
 
 
 @pytest.fixture(scope="module")
-def drafting(servers: Servers) -> Observation:
-    (server,) = servers.running("target", servers.drafter("draft-0.02"))
+def drafting(server: VllmServer) -> Observation:
     with exporter(server) as running:
         before = wait_until_up(running)
         return observe(running, drive(server, 18), before)

@@ -12,7 +12,7 @@ import pytest
 from support.exporter import Metrics
 from support.programs import eventually
 
-from .conftest import Servers, by, scrape_when, tap, total
+from .conftest import by, scrape_when, tap, total
 from .server import HOST, REPETITIVE_PROMPTS, Ask, Told, VllmServer, send_all
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -22,12 +22,6 @@ K = 4
 EASY = (REPETITIVE_PROMPTS[2], REPETITIVE_PROMPTS[3])
 #: The label that a temperature is counted under.
 BUCKETS = {None: "unset", 0.0: "0", 0.4: "0-0.5", 0.6: "0.5-0.7", 1.0: "0.7-1", 1.3: "1+"}
-
-
-@pytest.fixture(scope="module")
-def server(servers: Servers) -> VllmServer:
-    (running,) = servers.running("target", servers.drafter("draft-0.02", K))
-    return running
 
 
 @dataclass(frozen=True)

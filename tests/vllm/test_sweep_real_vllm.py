@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from support.commands import Outcome, run
 from support.exporter import Metrics
 
-from .conftest import Servers
 from .server import VllmServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
@@ -18,12 +16,6 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 K, REQUESTS, TOKENS = 4, 8, 32
 GRID = ("--temperature", "0,1", "--concurrency", "1,4", "--prompts", "code", "--requests", str(REQUESTS))
 GRID += ("--max-tokens", str(TOKENS), "--ignore-eos")
-
-
-@pytest.fixture(scope="module")
-def server(servers: Servers) -> VllmServer:
-    (running,) = servers.running("target", servers.drafter("draft-0.02", K))
-    return running
 
 
 @dataclass(frozen=True)
@@ -35,11 +27,6 @@ class SweepStory:
     generated: float
 
 
-def cells_in(directory: Path) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = json.loads((directory / "sweep.json").read_text("utf-8"))["cells"]
-    return cells
-
-
 def generated(server: VllmServer) -> float:
     return Metrics(server.metrics()).value("vllm:generation_tokens_total") or 0.0
 
@@ -49,7 +36,8 @@ def story(server: VllmServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep
     out = tmp_path_factory.mktemp("out") / "sweep"
     before = generated(server)
     done = run("sweep", server.url, "--out", str(out), *GRID, "--json")
-    return SweepStory(done, cells_in(out), generated(server) - before)
+    cells = json.loads((out / "sweep.json").read_text("utf-8"))["cells"]
+    return SweepStory(done, cells, generated(server) - before)
 
 
 def test_acceptance_falls_with_temperature_beyond_chance(story: SweepStory) -> None:

@@ -1,16 +1,16 @@
 """What several commands share: the server, numbers, durations, the form of the output, and errors."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ..config import files
 from ..config.options import ConfigError
@@ -18,8 +18,7 @@ from ..config.values import format_duration, parse_duration
 from ..publish.wording import printable
 from ..serve.option_table import OPTIONS
 
-if TYPE_CHECKING:
-    T = TypeVar("T")
+T = TypeVar("T")
 
 #: The option that the one argument of these commands stands for.
 URL = next(option for option in OPTIONS if option.name == "vllm.url")
@@ -87,6 +86,19 @@ def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -
         limits += f" to {format_duration(most)}" if most < float("inf") else " up"
         raise ConfigError(f'{flag} "{text}": allowed: {limits}')
     return seconds
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Return the Unix time of ``now``, a duration before it, or an ISO 8601 time, which is UTC if bare."""
+    text = text.strip()
+    with suppress(ValueError):
+        return now - parse_duration("0s" if text == "now" else text)
+    with suppress(ValueError):
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    raise ValueError(
+        "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
+    )
 
 
 def parsed(flag: str, text: str, parse: Callable[[str], T]) -> T:

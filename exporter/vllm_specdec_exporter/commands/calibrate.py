@@ -7,8 +7,6 @@ step is the time per output token as a client sees it, times the tokens that a r
 server's counters.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -29,18 +27,7 @@ from ..economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ..economics.profiles import BUILTIN, meant_for
 from ..economics.speculative_config import drafts_without_model
 from ..serve.configuration import build_upstream
-from .arguments import (
-    SERVER_OPTIONS,
-    URL,
-    add_flag,
-    check_writable,
-    fail,
-    number_between,
-    parsed,
-    values_of,
-    whole_between,
-    write_file,
-)
+from . import arguments as cli
 from .sweep import METRICS_TIMEOUT, SweepPlan, load_prompts, run_sweep
 from .sweep.client import Endpoint, Unreachable, without_api
 from .sweep.grid import Prompt, PromptSet
@@ -65,7 +52,7 @@ _MAX_STEP_DIFFERENCE = 0.1
 #: K schedule may draft.
 _FEW_DRAFTS = 0.05
 
-_OPTIONS = tuple(option for option in SERVER_OPTIONS if option is not URL)
+_OPTIONS = tuple(option for option in cli.SERVER_OPTIONS if option is not cli.URL)
 #: Words that are one token of most tokenizers; a prime number of them, so that texts differ.
 _WORDS = ("time", "people", "water", "house", "world", "light", "paper", "music", "river", "table", "money")
 
@@ -78,36 +65,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNREACHABLE} a server cannot be reached."
     )
     parser.add_argument("url", metavar="URL", help="The server with speculation.")
-    add_flag(
+    cli.add_flag(
         parser,
         "--plain-url URL",
         "The same model without speculation, on an equal machine. Needed unless the server has a K schedule "
         "that has K=0 and --method is one without a draft model, such as ngram.",
         "",
     )
-    batches = values_of(whole_between(1, _MAX_BATCH))
-    add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches)
+    batches = cli.values_of(cli.whole_between(1, _MAX_BATCH))
+    cli.add_flag(parser, "--concurrency N,N,...", "Batch sizes to measure.", "1,2,4,8", batches)
     before = (
         "Tokens of text before the prompts, 0 for none. Only the first set of prompts is measured with text "
         "before it."
     )
-    contexts = values_of(whole_between(0, _MAX_CONTEXT))
-    add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
-    repeats = whole_between(_MIN_REPEATS, _MAX_REPEATS)
-    add_flag(parser, "--repeats N", "Measurements of each batch size and context.", "3", repeats)
-    add_flag(parser, "--max-tokens N", "Tokens per response.", "128", whole_between(1, _MAX_CONTEXT))
+    contexts = cli.values_of(cli.whole_between(0, _MAX_CONTEXT))
+    cli.add_flag(parser, "--context N,N,...", before, "0,2000", contexts)
+    repeats = cli.whole_between(_MIN_REPEATS, _MAX_REPEATS)
+    cli.add_flag(parser, "--repeats N", "Measurements of each batch size and context.", "3", repeats)
+    cli.add_flag(parser, "--max-tokens N", "Tokens per response.", "128", cli.whole_between(1, _MAX_CONTEXT))
     warmth = "As in production: drafting costs a little less where more is rejected."
-    add_flag(parser, "--temperature T", warmth, "0", number_between(0.0, 2.0))
-    add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
-    add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
+    cli.add_flag(parser, "--temperature T", warmth, "0", cli.number_between(0.0, 2.0))
+    cli.add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
+    cli.add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
     method = "Speculative method, such as eagle3: the profile is chosen for it."
-    add_flag(parser, "--method NAME", method, "")
-    add_flag(parser, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
-    add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
-    add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
-    add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
-    add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
-    add_flag(parser, "--quiet", "Show no progress.")
+    cli.add_flag(parser, "--method NAME", method, "")
+    cli.add_flag(parser, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
+    cli.add_flag(parser, "--api-key-file FILE", "File with the servers' API key.", "")
+    cli.add_flag(parser, "--out FILE", "File to write.", "calibrated.yaml")
+    cli.add_flag(parser, "--dry-run", "Print what would be sent, and exit.")
+    cli.add_flag(parser, "--allow-other-traffic", "Measure even if others use a server.")
+    cli.add_flag(parser, "--quiet", "Show no progress.")
     add_flags(parser, _OPTIONS)
 
 
@@ -130,14 +117,14 @@ def run(args: argparse.Namespace) -> int:
             f"at most {max(args.concurrency)} at a time"
         )
         return FINE
-    check_writable("--out", Path(args.out))
+    cli.check_writable("--out", Path(args.out))
     servers = _servers(args)
     try:
         identity, cells = asyncio.run(_measure(args, plans, servers))
     except Unreachable as error:
-        return fail("calibrate", error, UNREACHABLE)
+        return cli.fail("calibrate", error, UNREACHABLE)
     except OtherTraffic as error:
-        return fail("calibrate", error, PROBLEM)
+        return cli.fail("calibrate", error, PROBLEM)
     except ConfigError as error:
         if "context" in str(error) and max(args.context) > 0:
             raise ConfigError(f"{error}; give shorter ones with --context") from error
@@ -147,15 +134,17 @@ def run(args: argparse.Namespace) -> int:
         profile = calibrate(rows, args.method, f"calibrated {identity.model.rpartition('/')[2]}"[:80])
     except CalibrationError as error:
         hint = "" if args.plain_url else "; give a server without speculation as --plain-url"
-        return fail("calibrate", f"{error}{hint}", PROBLEM)
+        return cli.fail("calibrate", f"{error}{hint}", PROBLEM)
     note = profile.provenance
     profile = _described(profile, rows, identity, plans, requests)
     print(table(profile, rows))
     if profile.uncertainty > MAX_UNCERTAINTY:
         more = "measure more batch sizes (--concurrency) or more often (--repeats), on quiet machines"
         reason = f"{MAX_UNCERTAINTY:.0%} at most is of use, so nothing is written: {more}"
-        return fail("calibrate", f"costs are known within {profile.uncertainty:.0%} only; {reason}", PROBLEM)
-    write_file("--out", Path(args.out), document(profile).encode())
+        return cli.fail(
+            "calibrate", f"costs are known within {profile.uncertainty:.0%} only; {reason}", PROBLEM
+        )
+    cli.write_file("--out", Path(args.out), document(profile).encode())
     if note:
         print(f"the interval is wide: {note}", file=sys.stderr)
     print(f"written to {args.out}: give it as --cost.file", file=sys.stderr)
@@ -169,7 +158,6 @@ def _described(
     plans: Sequence[SweepPlan],
     requests: int,
 ) -> CostProfile:
-    """Return the profile with its ranges and how it was measured."""
     batches = [load for plan in plans for load in plan.concurrencies]
     largest, note = largest_error(profile, rows), profile.provenance
     return replace(
@@ -195,7 +183,7 @@ def _servers(args: argparse.Namespace) -> list[Endpoint]:
     values, _ = gather(_OPTIONS, vars(args), os.environ, None)
     servers = []
     for url in _urls(args):
-        own = values | {"vllm.url": (without_api(parsed("URL", url, parse_target)),)}
+        own = values | {"vllm.url": (without_api(cli.parsed("URL", url, parse_target)),)}
         config = build_upstream(own, values["poll.timeout"] or METRICS_TIMEOUT)
         servers.append(Endpoint(config, args.api_key_file))
     return servers

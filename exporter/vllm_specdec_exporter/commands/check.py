@@ -5,8 +5,6 @@ exit code is for scripts. With ``--exporter`` it prints the result of a running 
 more time and single requests.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64
@@ -35,24 +33,14 @@ from ..serve.option_table import OPTIONS as ALL_OPTIONS
 from ..serve.poller import Poller
 from ..serve.upstream import Upstream
 from ..serve.upstream_connection import UpstreamConfig, tls_context
-from .arguments import (
-    SERVER_OPTIONS,
-    URL,
-    add_flag,
-    add_output_flags,
-    add_url,
-    fail,
-    flags_of,
-    seconds_of,
-    wants_color,
-)
+from . import arguments as cli
 
 # Exit codes. If engines differ, the first of PROBLEM, UNKNOWN, FINE that one of them has.
 FINE, PROBLEM, USAGE, UNKNOWN, UNREACHABLE = range(5)
 
 #: The options of `serve` with the same meaning here. The server is the positional argument.
 OPTIONS = (
-    *SERVER_OPTIONS,
+    *cli.SERVER_OPTIONS,
     *(o for o in ALL_OPTIONS if o.name.startswith(("spec.", "cost.", "baseline.", "threshold"))),
 )
 
@@ -73,17 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
-    add_url(parser, "Server to look at.")
+    cli.add_url(parser, "Server to look at.")
     watch = f"How long to watch. Default: {_DEFAULT_DURATION}."  # None if not given: --exporter refuses it
-    add_flag(parser, "--for DURATION", watch, dest="duration")
-    add_flag(
+    cli.add_flag(parser, "--for DURATION", watch, dest="duration")
+    cli.add_flag(
         parser,
         "--exporter URL",
         "Print what a running exporter shows instead, single requests included. Of the flags below, "
         "--vllm.ca-file and --vllm.insecure-skip-verify go with it.",
     )
-    add_output_flags(parser)
-    add_flags(parser, [option for option in OPTIONS if option is not URL])
+    cli.add_output_flags(parser)
+    add_flags(parser, [option for option in OPTIONS if option is not cli.URL])
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             result = _from_exporter(args)
         except SnapshotError as error:
-            return fail("check", error, UNREACHABLE)
+            return cli.fail("check", error, UNREACHABLE)
     else:
         upstream, settings, duration = _config(args)
         if sys.stderr.isatty():
@@ -102,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(snapshot.encode(result).decode())
     else:
-        print(report.render(result, colour=wants_color(args)))
+        print(report.render(result, colour=cli.wants_color(args)))
     sys.stdout.flush()
     return exit_code(result)
 
@@ -130,13 +118,9 @@ def exit_code(result: ExporterResult) -> int:
 async def observe(upstream: UpstreamConfig, settings: Settings, duration: float) -> ExporterResult:
     """Poll the server for `duration` seconds and return the result. It ends early if a poll fails."""
     target, interval = upstream.targets[0], duration / _SAMPLES
-    try:
-        client = Upstream(target, upstream)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
     poller = Poller(
         target.name,
-        client,
+        Upstream(target, upstream),
         settings,
         interval,
         patience=float("inf"),
@@ -161,9 +145,9 @@ async def observe(upstream: UpstreamConfig, settings: Settings, duration: float)
 
 
 def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
-    values, _ = gather(OPTIONS, flags_of(args), os.environ, None)
+    values, _ = gather(OPTIONS, cli.flags_of(args), os.environ, None)
     given = _DEFAULT_DURATION if args.duration is None else args.duration
-    duration = seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
+    duration = cli.seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
     timeout = values["poll.timeout"] or max(4.0, duration / _SAMPLES)
     upstream = configuration.build_upstream(values, timeout)
     if len(upstream.targets) > 1:
@@ -176,7 +160,7 @@ def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:
     """Return the result of a running exporter; ConfigError for flags of no use with it, or SnapshotError."""
-    flags = {o.name: o.flag for o in OPTIONS if o is not URL and o.name not in _OF_EXPORTER}
+    flags = {o.name: o.flag for o in OPTIONS if o is not cli.URL and o.name not in _OF_EXPORTER}
     flags |= {"url": "URL", "duration": "--for"}
     for name, flag in flags.items():
         if vars(args)[name] is not None:
@@ -191,10 +175,7 @@ def _from_exporter(args: argparse.Namespace) -> ExporterResult:
             "--exporter: an exporter listens on no Unix socket; allowed: http://host:port, https://host:port"
         )
     values, _ = gather([o for o in OPTIONS if o.name in _OF_EXPORTER], vars(args), os.environ, None)
-    try:
-        tls = tls_context(configuration.build_tls(values))
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    tls = tls_context(configuration.build_tls(values))
     headers = {}
     if target.user or target.password:
         login = base64.b64encode(f"{target.user}:{target.password}".encode()).decode()

@@ -3,8 +3,6 @@
 Prints their addresses and a summary every few seconds, and stops them all at the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -253,7 +251,6 @@ def _alerts_page(url: str) -> str:
 
 
 def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
-    """Return the firing alerts of Prometheus by severity."""
     url = next((program.url for program, _ in running if program.name == "Prometheus"), "")
     if not url:
         return ""
@@ -273,7 +270,6 @@ def _alerts(running: list[tuple[Program, subprocess.Popen[bytes]]]) -> str:
 
 
 def _phase(simulator: Program) -> str:
-    """Return the present phase of the simulator."""
     try:
         return str(_get_json(f"{simulator.url}/simulator")["phase"])
     except OSError:

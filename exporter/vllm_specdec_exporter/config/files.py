@@ -1,7 +1,5 @@
 """Files: atomic writing, detection of changes, reading, and the bearer tokens (RFC 6750) in them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hmac
@@ -59,7 +57,8 @@ MAX_BYTES = 4 << 20  # limit of a file, in bytes: four times what a ConfigMap ma
 def read_regular(path: str, limit: int = MAX_BYTES) -> tuple[bytes | None, str]:
     """Return the content of a regular file, or `None` and the error. Devices and pipes could block."""
     try:
-        with open(path, "rb", opener=_open) as file:
+        # Without O_NONBLOCK, opening a pipe waits for its writer.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None, "not a regular file"
             content = file.read(limit + 1)
@@ -68,11 +67,6 @@ def read_regular(path: str, limit: int = MAX_BYTES) -> tuple[bytes | None, str]:
     if len(content) > limit:
         return None, f"larger than {limit >> 20} MiB"
     return content, ""
-
-
-def _open(path: str, flags: int) -> int:
-    # Without O_NONBLOCK, opening a pipe waits for its writer.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_file(file: str, flag: str = "--config.file") -> object:

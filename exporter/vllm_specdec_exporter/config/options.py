@@ -6,8 +6,6 @@ over the environment, and the environment over the file. All use the same parser
 of the value, the value, and what is allowed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -16,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .values import boolean, duration, file, nearest
+from .values import nearest
 
 _PRODUCT = "VLLM_SPECDEC_"
 ENVIRONMENT_PREFIX = f"{_PRODUCT}EXPORTER_"
@@ -60,21 +58,6 @@ class Option:
     def key(self) -> str:
         """The key in the file, with dots between levels."""
         return self.name.replace("-", "_")
-
-
-def file_option(name: str, text: str) -> Option:
-    """Return the option of a file, without a default."""
-    return Option(name, file, None, text, metavar="FILE")
-
-
-def switch_option(name: str, text: str) -> Option:
-    """Return an option that is true or false, by default false; `text` has no full stop."""
-    return Option(name, boolean, "false", f"{text} (true or false).", metavar="BOOL")
-
-
-def duration_option(name: str, least: float, default: str | None, text: str) -> Option:
-    """Return the option of a duration of at least `least` seconds."""
-    return Option(name, duration(least), default, text, metavar="DURATION")
 
 
 class Parser(argparse.ArgumentParser):
@@ -195,7 +178,6 @@ def _texts(
     from_file: Mapping[str, object],
     file: str,
 ) -> tuple[str, Sequence[str]]:
-    """Return the source of an option's value, and its texts."""
     given = flags.get(option.name)
     if given is not None:
         return option.flag, given if option.repeatable else [given]

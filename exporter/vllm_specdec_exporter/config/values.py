@@ -3,12 +3,11 @@
 Every parser raises ValueError with a message that names what is allowed, without the value.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote, unquote_plus, urlsplit, urlunsplit
@@ -53,6 +52,11 @@ def duration(least: float = 0.001) -> Callable[[str], float]:
     return parse
 
 
+def format_time(seconds: float, timespec: str = "auto") -> str:
+    """Return Unix seconds as RFC 3339 in UTC; `timespec` is that of `datetime.isoformat`."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+
+
 def nearest(word: object, known: Iterable[str], likeness: float = 0.6) -> str:
     """Return the known word that is most like `word`, empty if none has this likeness, 0 to 1."""
     import difflib  # here, for the memory of a sidecar
@@ -87,17 +91,6 @@ def file(text: str) -> str:
         raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
-def whole_number(least: int) -> Callable[[str], int]:
-    """Return a parser of whole numbers of at least `least`."""
-
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < least:
-            raise ValueError(f"a whole number of at least {least} is expected")
-        return int(text)
-
-    return parse
-
-
 def number(least: float) -> Callable[[str], float]:
     """Return a parser of finite numbers of at least `least`."""
 
@@ -126,6 +119,8 @@ def share(text: str) -> float:
 
 
 _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT])(i?)B", re.IGNORECASE)
+#: Limits of the memory of a model and of a server's GPUs, in bytes; a wrong unit is often beyond them.
+_MIN_MEMORY, _MAX_MEMORY = 1e8, 1e14
 
 
 def memory(text: str) -> float:
@@ -135,8 +130,10 @@ def memory(text: str) -> float:
     if match is not None:
         power = "KMGT".index(match[2].upper()) + 1
         number = float(match[1]) * (1024.0 if match[3] else 1000.0) ** power
-    if not 0 < number < math.inf:
-        raise ValueError("allowed: an amount above 0 with its unit, such as 16GB or 16GiB")
+    if not _MIN_MEMORY <= number <= _MAX_MEMORY:
+        raise ValueError(
+            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
+        )
     return number
 
 
@@ -283,7 +280,8 @@ def parse_target(text: str) -> Target:
         # The standard library's message contains the address, possibly with a password.
         raise ValueError(_ALLOWED) from None
     hostname = parts.hostname or ""
-    if parts.scheme not in ("http", "https") or not _is_host(hostname) or parts.fragment:
+    is_host = hostname and hostname.isprintable() and _NOT_IN_HOST.isdisjoint(hostname)
+    if parts.scheme not in ("http", "https") or not is_host or parts.fragment:
         raise ValueError(_ALLOWED)
     if "@" in parts.path + parts.query:
         raise ValueError("an @ in the path; in a password, write %2F for /, %3F for ? and %40 for @")
@@ -329,10 +327,6 @@ def mask_url(text: str) -> str:
         # Up to the last @, because a password may contain any character.
         return re.sub(r"^(\w+://)?.*@", r"\1<secret>@", text, flags=re.DOTALL)
     return re.sub(r"//[^/]*@", "//<secret>@", text)
-
-
-def _is_host(text: str) -> bool:
-    return bool(text) and text.isprintable() and _NOT_IN_HOST.isdisjoint(text)
 
 
 def _metrics_path(path: str) -> str:

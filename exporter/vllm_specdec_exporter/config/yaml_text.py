@@ -1,7 +1,5 @@
 """YAML: reading with errors that quote nothing of the text, in which there may be secrets."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

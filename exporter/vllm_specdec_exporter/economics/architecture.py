@@ -6,11 +6,15 @@ tower (about 0.4B parameters in most).
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import Struct, convert
 
 from ..config.values import nearest
-from .sizes import FAMILIES, Family, Precision, is_quantized, stored_precision
+from .sizes import Precision, is_quantized, stored_precision
 
 #: Types of layers that are counted here, as Transformers calls them.
 _FULL, _SLIDING, _LINEAR = _KINDS = ("full_attention", "sliding_attention", "linear_attention")
@@ -19,6 +23,32 @@ _MAX_LAYERS = 10_000  # the deepest published models have a few hundred layers
 
 class ArchitectureError(ValueError):
     """An invalid configuration. The message is one line, without the file's name."""
+
+
+class Family(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of `families.toml`: what the configurations of a `model_type` leave out."""
+
+    mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
+    tied: bool = False  # whether the output layer shares the embeddings by default
+    query_bias: bool = False  # whether queries, keys and values have biases by default
+    norms: int = 2  # vectors of the hidden size in a layer's norms
+    head_norms: bool = False  # whether queries and keys are normalized per head
+    expert_gate: bool = False  # whether a shared expert has a gate of its own
+    dense_beside: bool = False  # whether layers with experts have a dense MLP too
+    full_every: int = 0  # by default, each layer of this number attends to the whole context; 0 if all do
+    linear: bool = False  # whether the others have linear attention, instead of a sliding window
+    #: Whether positions are embedded by a learned table (two rows longer than the context).
+    positions: bool = False
+    #: Keys that Transformers leaves out of the file when they have the class's default.
+    defaults: dict[str, int] = {}
+
+
+#: By `model_type`.
+FAMILIES: Mapping[str, Family] = {
+    name: convert({key: value for key, value in row.items() if key != "types"}, Family)
+    for row in tomllib.loads(Path(__file__).with_name("families.toml").read_text("utf-8"))["family"]
+    for name in row["types"]
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,6 @@ Load is the number of running requests. Its buckets double in width; within and 
 mean load counts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ interval then includes the cost with them. `correct_by_steps` corrects a profile
 learned online (`step_time`).
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections import defaultdict
@@ -100,7 +98,6 @@ def _product(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _extent(rows: Sequence[StepTime]) -> tuple[float, float]:
-    """Return the least and the largest batch size."""
     return min(row.batch for row in rows), max(row.batch for row in rows)
 
 

@@ -11,8 +11,6 @@ distribution of accepted tokens. Drafts of one request are correlated; `CLUSTERI
 that.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise

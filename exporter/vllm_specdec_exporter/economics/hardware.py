@@ -19,8 +19,6 @@ Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al., "Efficiently 
 The overheads and efficiencies are fitted to published measurements: docs/reference/estimate-accuracy.md.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

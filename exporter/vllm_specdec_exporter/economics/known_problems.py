@@ -1,22 +1,15 @@
-"""Configurations of vLLM that are known to work badly, each with its source.
-
-A row is here only if it can be told from what the exporter is given. Remove a row once the releases
-that it holds for are out of use.
-"""
-
-from __future__ import annotations
+"""Configurations of vLLM that are known to work badly: `known_problems.toml`, and when its tables apply."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
-if TYPE_CHECKING:
-    from .speculative_config import ScheduleRow
+from .speculative_config import ScheduleRow
 
 
 class Setup(Struct, frozen=True):
@@ -31,17 +24,16 @@ class Setup(Struct, frozen=True):
     tree: bool = False  # whether drafts are trees
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProblem:
-    """One row of the table."""
+class KnownProblem(Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file, which describes the fields."""
 
-    text: str  # what is wrong
-    action: str  # what to do
-    applies: Callable[[Setup], bool]  # whether a deployment has such a configuration, whatever its version
-    since: tuple[int, int]  # the first release with it
-    until: tuple[int, int] | tuple[()]  # the first release without it, empty if there is none
-    source: str  # where it is reported
-    verified: str  # how far the report was checked
+    name: str
+    text: str
+    action: str
+    since: tuple[int, int]
+    source: str
+    verified: str
+    until: tuple[int, ...] = ()
 
     @property
     def reference(self) -> str:
@@ -72,63 +64,18 @@ def _crosses_a_row_without_drafts(setup: Setup) -> bool:
     )
 
 
-PROBLEMS = (
-    KnownProblem(
-        "n-gram drafts made on the GPU are hardly accepted with asynchronous scheduling",
-        "Compare with the method ngram, which makes them on the CPU.",
-        lambda setup: setup.method == "ngram_gpu",
-        (0, 17),
-        (),
-        "vLLM issue 37150, open",
-        "one report with both command lines, 1.2 % against 70 %; not run here",
-    ),
-    KnownProblem(
-        "drafting for a model with linear attention lowers the hit rate of the prefix cache, down to none",
-        "Compare vllm:prefix_cache_hits_total with and without --speculative-config under the same traffic.",
-        _drafts_for_a_hybrid,
-        (0, 19),
-        (),
-        "vLLM issues 38182 and 54360, open",
-        "several reports with comparisons; not run here",
-    ),
-    KnownProblem(
-        "the batch crosses the row of the K schedule at which drafting stops, where throughput can collapse",
-        "Move that row away from the usual batch, or remove it and compare.",
-        _crosses_a_row_without_drafts,
-        (0, 24),
-        (),
-        "vLLM issue 49548, open",
-        "one report that quotes the scheduler's source; not run here",
-    ),
-    KnownProblem(
-        "the K schedule is ignored: vLLM drops it with data parallelism, and drafts num_speculative_tokens",
-        "Set num_speculative_tokens for the usual batch, or run replicas instead of --data-parallel-size.",
-        lambda setup: bool(setup.schedule) and setup.engines > 1,
-        (0, 24),
-        (),
-        "vLLM pull request 45963, merged",
-        "read in the source of 0.32.0; the first release is not confirmed",
-    ),
-    KnownProblem(
-        "with a K schedule, vLLM's model runner V1 has piecewise CUDA graphs only: small batches are slower",
-        "Compare one request at a time with and without the schedule, or set VLLM_USE_V2_MODEL_RUNNER=1.",
-        lambda setup: bool(setup.schedule) and setup.engines == 1,
-        (0, 24),
-        (),
-        "vLLM issue 49548, open",
-        "read in the source of 0.32.0; one report of 14 %; not run here",
-    ),
-    KnownProblem(
-        "drafts are trees, which vLLM never supported in full: branches are verified and counted as if they "
-        "stood in a row",
-        "Remove speculative_token_tree: drafts are then a chain of num_speculative_tokens.",
-        lambda setup: setup.tree,
-        (0, 10),
-        (0, 32),
-        "vLLM pull request 42121, merged",
-        "it removes trees as not fully supported, and 22752, their sampler, was never merged; "
-        "read in the source of 0.32.0, the first release without them is not confirmed",
-    ),
+#: By problem: whether a deployment has such a configuration, whatever its version.
+_APPLIES: Mapping[str, Callable[[Setup], bool]] = {
+    "drafts_on_the_gpu": lambda setup: setup.method == "ngram_gpu",
+    "drafts_for_a_hybrid": _drafts_for_a_hybrid,
+    "crosses_a_row_without_drafts": _crosses_a_row_without_drafts,
+    "ignores_the_schedule": lambda setup: bool(setup.schedule) and setup.engines > 1,
+    "has_piecewise_graphs": lambda setup: bool(setup.schedule) and setup.engines == 1,
+    "drafts_trees": lambda setup: setup.tree,
+}
+PROBLEMS = tuple(
+    convert({"name": name, **row}, KnownProblem)
+    for name, row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 )
 
 
@@ -138,7 +85,7 @@ def known_problems(setup: Setup) -> tuple[KnownProblem, ...]:
     return tuple(
         problem
         for problem in PROBLEMS
-        if problem.applies(setup)
+        if _APPLIES[problem.name](setup)
         and (version is None or version >= problem.since)
         and (version is None or not problem.until or version < problem.until)
     )

@@ -4,8 +4,6 @@ A file of profiles has one mapping, `profiles`, from names to profiles; an examp
 docs/reference/cost-profiles.md.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib
@@ -13,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
 from .hardware import Machine, PhysicalModel, modelled_error, usual_drafter
 from .model import Model, from_parameters, model_in_name, size_in_name
-
-if TYPE_CHECKING:
-    from .speculative_config import Speculation
+from .speculative_config import Speculation
 
 _PARTS: dict[str, type[TargetCost | DraftCost]] = {"target": TargetCost, "draft": DraftCost}
 _BASES = (Basis.CALIBRATED.value, Basis.MODELLED.value)
@@ -148,13 +144,10 @@ def _number(name: str, key: str, value: object) -> float:
     return number
 
 
-def _builtin() -> dict[str, CostProfile]:
-    # By its path: `importlib.resources` would cost every sidecar half a megabyte.
-    # TOML, because a sidecar without files then needs no PyYAML: a megabyte.
-    return parse_profiles(tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8")))
-
-
-BUILTIN: Mapping[str, CostProfile] = _builtin()  # every profile that is shipped, by name
+# By its path: `importlib.resources` would cost every sidecar half a megabyte.
+# TOML, because a sidecar without files then needs no PyYAML: a megabyte.
+_SHIPPED = tomllib.loads(Path(__file__).with_name("profiles.toml").read_text("utf-8"))
+BUILTIN: Mapping[str, CostProfile] = parse_profiles(_SHIPPED)  # every profile that is shipped, by name
 
 
 def for_method(method: str, size_ratio: float | None = None) -> CostProfile:

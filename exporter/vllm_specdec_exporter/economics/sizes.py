@@ -1,12 +1,8 @@
 """Sizes: numbers of parameters, memory, precisions and accelerators, as people and files write them.
 
-Also what the `config.json` of each family of models leaves out.
-
 Memory needs its unit: GB = 1e9 bytes, as in the published arithmetic and in the names of cards, and
 GiB = 2^30 bytes differ by 7 %.
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -16,13 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from ..config.values import memory
-
 _PARAMETERS = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([kKmMbBtT]?)\s*")
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-#: Limits of a language model and of a GPU; a wrong unit is beyond them.
+#: Limits of a language model; a wrong unit is beyond them.
 _MIN_PARAMETERS, _MAX_PARAMETERS = 1e6, 1e14
-_MIN_MEMORY, _MAX_MEMORY = 1e8, 1e14
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +66,6 @@ def parse_parameters(text: str) -> int:
     if not _MIN_PARAMETERS <= number <= _MAX_PARAMETERS:
         raise ValueError("allowed: a number of parameters such as 70B, 1.5B, 500M or 70e9, from 1M to 100T")
     return round(number)
-
-
-def parse_memory(text: str) -> float:
-    """Return the bytes of memory: ``80GB`` is 80e9, ``80GiB`` is 80 * 2^30; ValueError for anything else."""
-    try:
-        number = memory(text)
-    except ValueError:
-        number = math.nan
-    if not _MIN_MEMORY <= number <= _MAX_MEMORY:
-        raise ValueError(
-            "allowed: memory with its unit, such as 80GB (80e9 bytes) or 80GiB (80 x 2^30), 0.1GB to 100TB"
-        )
-    return number
 
 
 def format_parameters(count: float) -> str:
@@ -148,64 +128,6 @@ def _quantized(quantization: Mapping[str, object]) -> str | None:
             return None
         width, kind = weights.get("num_bits"), "fp" if weights.get("type") == "float" else "int"
     return f"{kind}{width}" if isinstance(width, int) and width in (4, 8) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What the configurations of one `model_type` leave out."""
-
-    mlp_matrices: int = 3  # 3 if the MLP has a gate, else 2
-    tied: bool = False  # whether the output layer shares the embeddings by default
-    query_bias: bool = False  # whether queries, keys and values have biases by default
-    norms: int = 2  # vectors of the hidden size in a layer's norms
-    head_norms: bool = False  # whether queries and keys are normalized per head
-    expert_gate: bool = False  # whether a shared expert has a gate of its own
-    dense_beside: bool = False  # whether layers with experts have a dense MLP too
-    full_every: int = 0  # by default, each layer of this number attends to the whole context; 0 if all do
-    linear: bool = False  # whether the others have linear attention, instead of a sliding window
-    #: Whether positions are embedded by a learned table (two rows longer than the context).
-    positions: bool = False
-    #: Keys that Transformers leaves out of the file when they have the class's default.
-    defaults: Mapping[str, int] = field(default_factory=dict)
-
-
-_GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
-
-_GEMMA4 = {
-    "vocab_size": 262144,
-    "head_dim": 256,
-    "global_head_dim": 512,
-    "sliding_window": 512,
-    "hidden_size_per_layer_input": 256,
-}
-#: Qwen's hybrids: three of four layers have linear attention.
-_HYBRID = {"head_dim": 256, "vocab_size": 248320}
-_HYBRID |= {"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_conv_kernel_dim": 4}
-_HYBRID |= {"linear_key_head_dim": 128, "linear_value_head_dim": 128}
-
-#: By `model_type`. Source: the model and configuration classes of Transformers.
-FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("llama", "mistral", "ministral3", "mixtral", "granite", "phi3", "olmo2"), Family()),
-    "seed_oss": Family(query_bias=True),
-    "smollm3": Family(tied=True),
-    "qwen2": Family(query_bias=True),
-    "qwen2_moe": Family(query_bias=True, expert_gate=True),
-    **dict.fromkeys(("qwen3", "qwen3_moe"), Family(head_norms=True)),
-    "gemma": Family(tied=True),
-    "gemma2": Family(tied=True, norms=4, full_every=2),
-    "gemma3_text": Family(tied=True, norms=4, head_norms=True, full_every=6, defaults=_GEMMA3),
-    "gemma4_text": Family(
-        tied=True, norms=4, head_norms=True, full_every=6, dense_beside=True, defaults=_GEMMA4
-    ),
-    **dict.fromkeys(
-        ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
-        Family(head_norms=True, expert_gate=True, full_every=4, linear=True, defaults=_HYBRID),
-    ),
-    "glm4_moe": Family(query_bias=True, head_norms=True),
-    "gpt_oss": Family(query_bias=True, full_every=2),
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), Family()),
-    "opt": Family(mlp_matrices=2, tied=True, query_bias=True, norms=4, positions=True),
-}
 
 
 class HardwareError(ValueError):

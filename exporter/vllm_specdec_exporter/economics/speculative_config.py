@@ -6,19 +6,16 @@ without a draft model does such a step cost what it does with speculation switch
 vLLM ignores the schedule with data parallelism, because ranks could choose different K.
 """
 
-from __future__ import annotations
-
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from ..config.values import nearest
-
-if TYPE_CHECKING:
-    from .cost import CostProfile
+from .cost import CostProfile
 
 MAX_BATCH = 1024  # end of the last row; larger batches do not occur in practice
 
@@ -45,12 +42,11 @@ class ScheduleRow:
 def make_schedule(
     lengths: Sequence[float],
     profile: CostProfile,
-    largest: int = MAX_BATCH,
     prefer: int = 0,
     minimum_gain: float = 0.0,
     method: str = "",
 ) -> tuple[ScheduleRow, ...]:
-    """Return the rows for batches of 1 to `largest` requests.
+    """Return the rows for batches of 1 to `MAX_BATCH` requests.
 
     Acceptance is assumed not to depend on the batch. No K beyond the present one is scheduled: vLLM does not
     allow it.
@@ -58,24 +54,21 @@ def make_schedule(
     Args:
         lengths: at index i, the mean acceptance length of K = i + 1.
         profile: the cost of steps.
-        largest: the largest batch to plan for, at least 1.
         prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
         minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.
         method: as vLLM calls it: unless it drafts without a model, K=0 still costs a pass of the drafter.
     """
 
-    def without_drafts(batch: int) -> float:
-        return 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
-
     def best(batch: int) -> int:
         speedups = [length / profile.step_cost(k, batch) for k, length in enumerate(lengths, 1)]
-        top, least = max(speedups, default=0.0), without_drafts(batch)
+        top = max(speedups, default=0.0)
+        least = 1.0 if drafts_without_model(method) else 1 / profile.idle_cost(batch)
         if 0 < prefer <= len(speedups) and speedups[prefer - 1] >= max(least, top / (1 + minimum_gain)):
             return prefer
         return speedups.index(top) + 1 if top > least else 0
 
     rows: list[ScheduleRow] = []
-    for first, last in _runs(1, largest, best):
+    for first, last in _runs(1, MAX_BATCH, best):
         k = best(first)
         if rows and rows[-1].num_speculative_tokens == k:
             rows[-1] = ScheduleRow(rows[-1].first, last, k)
@@ -98,24 +91,8 @@ def _runs(first: int, last: int, best: Callable[[int], int]) -> Iterator[tuple[i
     yield from _runs(middle + 1, last, best)
 
 
-#: What vLLM's SpeculativeConfig has had from 0.8.5 to 0.33.
-_METHOD_NAMES = (
-    "ngram ngram_gpu suffix eagle eagle3 dflash dspark mtp medusa mlp_speculator draft_model custom_class "
-    "extract_hidden_states deepseek_mtp mimo_mtp glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp "
-    "nemotron_h_mtp exaone_moe_mtp exaone4_5_mtp qwen3_next_mtp qwen3_5_mtp longcat_flash_mtp "
-    "pangu_ultra_moe_mtp step3p5_mtp hy_v3_mtp"
-)
-_KEY_NAMES = (
-    "method model num_speculative_tokens num_speculative_tokens_per_batch_size enforce_eager quantization "
-    "draft_tensor_parallel_size tensor_parallel_size max_model_len revision code_revision moe_backend "
-    "attention_backend disable_by_batch_size disable_padded_drafter_batch disable_logprobs disable_log_stats "
-    "disable_mqa_scorer prompt_lookup_max prompt_lookup_min speculative_token_tree parallel_drafting "
-    "suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor "
-    "suffix_decoding_min_token_prob draft_load_config acceptance_method posterior_threshold posterior_alpha "
-    "rejection_sample_method draft_sample_method synthetic_acceptance_rate synthetic_acceptance_rates "
-    "use_local_argmax_reduction enable_adaptive_verification"
-)
-_METHODS, _KEYS = frozenset(_METHOD_NAMES.split()), frozenset(_KEY_NAMES.split())
+_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_METHODS, _KEYS = frozenset(_KNOWN["methods"]), frozenset(_KNOWN["keys"])
 _LIKENESS = 0.8  # of a misspelt word and the right one, at least
 _DIGITS = re.compile(r"\d")
 

@@ -5,18 +5,12 @@ Source: Leviathan, Kalman, Matias, "Fast Inference from Transformers via Specula
 position, so `estimate` and `choice` use the counters by position instead.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from .cost import Basis
+from .cost import Basis, CostProfile
 from .statistics import Z
-
-if TYPE_CHECKING:
-    from .cost import CostProfile
 
 
 def expected_tokens(acceptance: float, k: int) -> float:

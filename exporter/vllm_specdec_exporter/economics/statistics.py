@@ -148,37 +148,43 @@ class Acceptance:
     drafted: float | None  # mean draft length, 0 to K, ``None`` where it is not known
 
     @property
-    def length_error(self) -> float | None:
-        """Standard error of the mean acceptance length; ``None`` without drafts or positions."""
+    def _length_error(self) -> float | None:
         if self.drafts <= 0 or not self.survival:
             return None
         return AcceptanceSample(self.survival, self.drafts).error_of_length(len(self.survival))
 
     @property
-    def ratio_error(self) -> float | None:
-        """Standard error of the acceptance ratio, for the draft length as it was."""
-        error = self.length_error
-        return None if error is None or not self.drafted else error / self.drafted
+    def length_sample(self) -> SampleMean | None:
+        """The mean acceptance length, with an error if there are drafts and positions."""
+        return None if self.length is None else SampleMean(self.length, self._length_error)
+
+    @property
+    def ratio_sample(self) -> SampleMean | None:
+        """The acceptance ratio; its error is for the draft length as it was."""
+        error = self._length_error
+        error = None if error is None or not self.drafted else error / self.drafted
+        return None if self.ratio is None else SampleMean(self.ratio, error)
 
     @property
     def length_interval(self) -> Interval | None:
         """The mean acceptance length with its interval, which lies from 1 up."""
-        if self.length is None:
-            return None
-        return _bounded(_around(self.length, self.length_error), 1.0, math.inf)
+        sample = self.length_sample
+        return None if sample is None else _bounded(sample.interval, 1.0, math.inf)
 
     @property
     def ratio_interval(self) -> Interval | None:
         """The acceptance ratio with its interval, which lies in 0 to 1."""
-        if self.ratio is None:
-            return None
-        return _bounded(_around(self.ratio, self.ratio_error), 0.0, 1.0)
+        sample = self.ratio_sample
+        return None if sample is None else _bounded(sample.interval, 0.0, 1.0)
 
 
-def difference_of_means(one: SampleMean, other: SampleMean) -> Interval:
-    """Return the mean of `one` less that of `other`, by Welch."""
+def difference_of_means(one: SampleMean | None = None, other: SampleMean | None = None) -> Interval | None:
+    """Return the mean of `one` less that of `other`, by Welch; ``None`` unless both are known."""
+    if one is None or other is None:
+        return None
     freedom = _freedom(Uncertainty((each.error or 0.0) ** 2, each.freedom) for each in (one, other))
-    return _around(one.mean - other.mean, _together(one.error, other.error), freedom)
+    error = None if one.error is None or other.error is None else math.hypot(one.error, other.error)
+    return _around(one.mean - other.mean, error, freedom)
 
 
 def ratio_of_means(one: SampleMean, other: SampleMean) -> Interval | None:
@@ -191,24 +197,6 @@ def ratio_of_means(one: SampleMean, other: SampleMean) -> Interval | None:
     parts = (Uncertainty(((each.error or 0.0) / each.mean) ** 2, each.freedom) for each in (one, other))
     reach = math.exp(reach_of(*parts))
     return Interval(ratio, ratio / reach, ratio * reach)
-
-
-def difference_of_ratios(one: Acceptance, other: Acceptance) -> Interval | None:
-    """Return the acceptance ratio of `one` less that of `other`."""
-    if one.ratio is None or other.ratio is None:
-        return None
-    return _around(one.ratio - other.ratio, _together(one.ratio_error, other.ratio_error))
-
-
-def difference_of_lengths(one: Acceptance, other: Acceptance) -> Interval | None:
-    """Return the mean acceptance length of `one` less that of `other`."""
-    if one.length is None or other.length is None:
-        return None
-    return _around(one.length - other.length, _together(one.length_error, other.length_error))
-
-
-def _together(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else math.hypot(one, other)
 
 
 def _around(value: float, error: float | None, freedom: float = math.inf) -> Interval:

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..engines.reading import Counters, Steps
 from .statistics import Z, t_quantile
-
-if TYPE_CHECKING:
-    from ..engines.reading import Counters, Steps
 
 _MIN_REQUESTS = 10  # requests that a mean context needs
 HALF_LIFE = 1800.0  # seconds after which an interval counts half

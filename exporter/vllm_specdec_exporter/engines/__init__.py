@@ -1,12 +1,9 @@
 """Inference engines: the dialects of their metrics, and their normal form."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -15,11 +12,7 @@ from ..exposition.text import MalformedExposition, SampleLine, Selection
 from .dialect import Dialect, Unrecognized, identify
 from .dialects import DIALECTS
 from .normal_form import normalise, read_latencies
-from .reading import EngineKey, Reading
-
-if TYPE_CHECKING:
-    from .reading import EngineReading, Reading
-
+from .reading import EngineKey, EngineReading, Reading
 
 MAX_SERVER_INFO = 8 * 1024 * 1024  # bytes of a response; a few KiB are usual, long chat templates included
 

@@ -1,7 +1,5 @@
 """Dialects as data: sample names, recognition, and the meaning of values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache

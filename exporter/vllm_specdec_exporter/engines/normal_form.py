@@ -1,7 +1,5 @@
 """The conversion of the samples of one response to the normal form, its latency histograms on demand."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter, defaultdict
@@ -244,7 +242,6 @@ def _engine(
 
 
 def _derive(scalars: dict[str, Any], dialect: Dialect, infos: Mapping[str, str]) -> None:
-    """Add the fields that have a formula."""
     known = {**scalars, **{name: infos[name] for name in dialect.info if name in infos}}
     for attribute, formula in dialect.derived.items():
         with contextlib.suppress(LookupError):
@@ -267,13 +264,13 @@ def _show(labels: Labels) -> str:
 
 
 #: Counts by upper bound; count and sum of the histogram have the keys below.
-_Parts = dict[float, float]
-_COUNT, _SUM = -1.0, -2.0
+Parts = dict[float, float]
+COUNT, SUM = -1.0, -2.0
 
 
 def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Reading) -> Reading:
     """Return `reading` with the latencies in `lines`; MalformedExposition for impossible values."""
-    by_engine: defaultdict[EngineKey, defaultdict[str, _Parts]]
+    by_engine: defaultdict[EngineKey, defaultdict[str, Parts]]
     by_engine = defaultdict(lambda: defaultdict(lambda: defaultdict(float)))
     lines = tuple(lines)
     parts = dialect.parts_in(line for line in lines if line.name not in dialect.histogram_fields)
@@ -284,12 +281,12 @@ def read_latencies(dialect: Dialect, lines: Iterable[SampleLine], reading: Readi
         attribute, part = entry
         if not 0 <= line.value <= MAX_VALUE:
             raise MalformedExposition(f"{line.name} is {line.value}: it must be from 0 to {MAX_VALUE:g}")
-        place = {"count": _COUNT, "sum": _SUM}.get(part)
+        place = {"count": COUNT, "sum": SUM}.get(part)
         key, bound = identify(line.labels, parts, "le" if place is None else "")
         # Series that differ only in parts of an engine, such as pid, are added.
         by_engine[key][attribute][_bound(line, bound) if place is None else place] += line.value
     engines = tuple(
-        replace(engine, latencies=_latencies(by_engine.get(engine.key, {}))) for engine in reading.engines
+        replace(engine, latencies=latencies_of(by_engine.get(engine.key, {}))) for engine in reading.engines
     )
     return replace(reading, engines=engines)
 
@@ -304,11 +301,12 @@ def _bound(line: SampleLine, text: str) -> float:
     return bound
 
 
-def _latencies(histograms: Mapping[str, _Parts]) -> Latencies:
+def latencies_of(histograms: Mapping[str, Parts]) -> Latencies:
+    """Return the latencies with these histograms, by their fields."""
     return Latencies(**{attribute: _histogram(parts) for attribute, parts in histograms.items()})
 
 
-def _histogram(parts: _Parts) -> Histogram:
+def _histogram(parts: Parts) -> Histogram:
     bounds = tuple(sorted(bound for bound in parts if 0 <= bound < math.inf))
     counts, most = [], 0.0
     for bound in bounds:
@@ -317,6 +315,6 @@ def _histogram(parts: _Parts) -> Histogram:
     return Histogram(
         bounds=bounds,
         counts=tuple(counts),
-        count=max(most, parts.get(_COUNT, 0.0), parts.get(math.inf, 0.0)),
-        sum=parts.get(_SUM, 0.0),
+        count=max(most, parts.get(COUNT, 0.0), parts.get(math.inf, 0.0)),
+        sum=parts.get(SUM, 0.0),
     )

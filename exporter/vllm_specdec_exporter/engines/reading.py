@@ -4,8 +4,6 @@ Counters are cumulative values as printed by the server. ``None`` means a missin
 0.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import NamedTuple

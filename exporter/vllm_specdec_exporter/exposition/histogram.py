@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,22 @@ class Histogram:
         first += (self.count - below) * self.bounds[-1]
         second += (self.count - below) * self.bounds[-1] ** 2
         return math.sqrt(max(0.0, self.count * second / first**2 - 1)) if first > 0 else None
+
+
+class HistogramAccumulator:
+    """Counts values by finite, ascending and inclusive upper `bounds`."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """Count a value of at least 0, so many times."""
+        self._counts[bisect_left(self.bounds, value)] += times
+        self._sum += value * times
+
+    def histogram(self) -> Histogram:
+        """Return the histogram of the values so far."""
+        *counts, total = map(float, accumulate(self._counts))
+        return Histogram(self.bounds, tuple(counts), total, self._sum)

@@ -12,8 +12,6 @@ counter as ``x_total`` of type counter, another as ``x_total`` in a family ``x``
 A selected line that cannot be parsed raises `MalformedExposition`; none is skipped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache

@@ -12,16 +12,12 @@ The first state that applies::
 The shortest window then decides whether drafting has ended since.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..measures.history import Delta
+from ..config.thresholds import Thresholds
+from ..measures.history import Delta
 
 
 class ActivityState(StrEnum):

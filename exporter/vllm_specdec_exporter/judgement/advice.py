@@ -8,8 +8,6 @@ The published rules of thumb are reported beside it. Every sample updates the ad
 computed less often, because it takes longer than the rest of a poll.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct
@@ -129,7 +127,6 @@ def _shape(case: Case, measures: Measures) -> DraftShape | None:
 
 
 def _refuse(case: Case, state: HysteresisState | None) -> str:
-    """Return why there is no advice, empty if there is."""
     measures = case.measures
     if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
@@ -292,7 +289,6 @@ def update_advice(before: CurrentAdvice, case: Case, time: float, window: float)
 
 
 def _no_schedule(advice: Advice, case: Case) -> str:
-    """Return why there is no K schedule, empty if there is one."""
     if not case.vllm:
         return "a K schedule is known of vLLM only"
     if case.engines > 1:

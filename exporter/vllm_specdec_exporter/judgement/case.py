@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -13,9 +11,7 @@ from ..economics.speculative_config import Speculation
 from ..engines.reading import VLLM, Counters, Server
 from ..measures.measures import DraftShape, Measures, acceptance_lengths
 from ..measures.uptime import Uptime
-
-if TYPE_CHECKING:
-    from .activity import Activity
+from .activity import Activity
 
 #: Largest relative difference between a mean of recorded requests and that of all drafts at which the records
 #: count as a sample of the same traffic.
@@ -61,7 +57,7 @@ class Case(Struct, frozen=True):
         """Return the case with the positions of request records, if its server does not count positions.
 
         The records must be of the present K, and of the same traffic by their mean acceptance length. They
-        are another sample at each poll, so the advice is chosen anew as in a window that is not full.
+        are another sample at each poll, so advice may change at each, as in a window that is not full.
         """
         measures, shape = self.measures, self.shape
         if measures is None or measures.position_acceptance_ratio or shape is None or self.unadvisable:

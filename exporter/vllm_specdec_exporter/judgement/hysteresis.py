@@ -1,7 +1,7 @@
 """Advice hysteresis: when the advised K changes.
 
-While the first window fills, every sample chooses the advised K anew. After that, only a real change of
-acceptance or load may change it, not noise:
+While the first window fills, a sample in which another K beats the advised one replaces it at once. After
+that, only a real change of acceptance or load may change it, not noise:
 
 * A window in which another K is better makes a change pending.
 * The drafts from then on are a new sample, independent of the one that raised the question. It grows until it
@@ -11,8 +11,6 @@ acceptance or load may change it, not noise:
 
 A large change is confirmed within one window. A small one takes longer.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -62,7 +60,7 @@ class Evidence(Struct, frozen=True):
     drafts: float  # drafts in the window
     counters: Counters  # cumulative counters at its end
     cost: Callable[[int], float]  # from a K to the time of its step, in plain steps, at the present load
-    settled: bool  # whether the window is full; until then each sample chooses K anew
+    settled: bool  # whether the window is full; until then a single sample may replace the advised K
     varying: bool  # whether drafts are shorter than K, so that other K cannot be compared
     only_smaller: bool  # whether the cost of a larger K is not known
     thresholds: Thresholds  # for the minimum gain and the usual acceptance length of the method
@@ -99,11 +97,11 @@ def apply_hysteresis(
     counters = evidence.counters
     pending = state.pending if state else None
     choice = evidence.in_window(LIKELY)
-    if state is not None and (not evidence.settled or _overruled(evidence, choice, held)):
+    if state is not None and _overruled(evidence, choice, held):
         state, pending, held = None, None, present
-    if state is None or pending is None:
+    if state is None or pending is None or not evidence.settled:
         wanted = _wanted(evidence, choice, held)
-        if state is None or wanted == held:
+        if state is None or wanted == held or not evidence.settled:
             return HysteresisState(wanted)
         begun = PendingChange(time, counters.drafts or 0.0, counters.accepted_tokens_per_position)
         return HysteresisState(held, begun)

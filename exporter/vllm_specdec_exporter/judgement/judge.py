@@ -1,7 +1,5 @@
 """Judgement of one engine: quality, payoff, advice and findings of a case, in this order."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from msgspec import Struct

@@ -7,26 +7,22 @@ The estimate is of tokens from drafts, so it is weighted with the share of token
 (coverage).
 """
 
-from __future__ import annotations
-
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..config.thresholds import Thresholds
+
 # Imported at run time: annotations are read to decode and document the JSON.
-from ..economics.cost import Basis
+from ..economics.cost import Basis, CostProfile
 from ..economics.speedup import of_all
 from ..economics.statistics import Z
-
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..economics.cost import CostProfile
-    from ..measures.measures import Measures
-
+from ..measures.measures import Measures, length_error
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
+#: Standard errors between the lengths of two windows that no sample explains: they are compared at each poll.
+APART = 4.0
 #: Share of the other side of an interval below which its end counts as cut off.
 _CUT_OFF = 0.1
 
@@ -139,6 +135,26 @@ def _judged(
         )
         return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, leans(loss), tuple(reasons))
     return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, None, tuple(reasons))
+
+
+def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresholds: Thresholds) -> bool:
+    """Return whether a shorter window shows another side than the judged one, beyond the intervals of both.
+
+    By the same basis, it leans to a loss or a gain and the judged one does not, and their lengths are further
+    apart than any sample explains. A burst of load alone is left to the judged window.
+    """
+    windows = newest, judged
+    one, other = (window.mean_acceptance_length for window in windows)
+    error = math.hypot(*(length_error(each.position_acceptance_ratio, each.drafts) for each in windows))
+    few = (newest.drafts or 0.0) < thresholds.minimum_drafts
+    if few or one is None or other is None or not error or abs(one - other) < APART * error:
+        return False
+    now, before = (judge_payoff(window, profile, thresholds) for window in windows)
+    if now.loss_probability is None or before.loss_probability is None:
+        return False
+    side = leans(now.loss_probability)
+    same_basis = (now.basis is Basis.MEASURED) is (before.basis is Basis.MEASURED)
+    return same_basis and side is not None and side is not leans(before.loss_probability)
 
 
 def leans(loss: float) -> PayoffVerdict | None:

@@ -8,18 +8,14 @@ position are understated if drafts are shorter than K, because the ratios divide
 value that passes still counts.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from ..config.thresholds import Thresholds
-    from ..measures.measures import Measures
+from ..config.thresholds import Thresholds
+from ..measures.measures import Measures
 
 
 class QualityLevel(StrEnum):

@@ -20,19 +20,16 @@ from dataclasses import dataclass
 from itertools import chain, pairwise, repeat
 from operator import attrgetter, sub
 from statistics import mean
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..config.values import format_duration
+from ..economics.baseline_match import BaselineComparison
 from ..economics.statistics import MAX_BLOCKS, Uncertainty, over_time
 from ..economics.step_time import draft_share, mean_context, mean_step_seconds, prompts_per_token
 from ..engines.reading import Counters, Latencies, Steps
 from ..exposition.histogram import Histogram
-
-if TYPE_CHECKING:
-    from ..economics.baseline_match import BaselineComparison
 
 _totals = attrgetter("drafts", "draft_tokens", "accepted_tokens", "generation_tokens")
 

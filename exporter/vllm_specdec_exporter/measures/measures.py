@@ -191,6 +191,7 @@ def derive(
     length = None if per_draft is None else 1 + per_draft
     drafted = _mean(draft_tokens, drafts, k)
     costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
+    error = length_error(positions, drafts)
     emitted = None if drafts is None or accepted is None else drafts + accepted
     measures = Measures(
         window=window,
@@ -211,9 +212,7 @@ def derive(
         generation_tokens_per_second=_rate(delta.generation_tokens, delta.span),
         batch_size=delta.batch_size,
         step_seconds=delta.step_seconds,
-        estimate=estimate(length, costed, delta.batch_size, profile, _length_error(positions, drafts))
-        if profile
-        else Estimate(),
+        estimate=estimate(length, costed, delta.batch_size, profile, error) if profile else Estimate(),
         measured=measured_speedup(delta.matches[0], delta.matches[-1], minimum_requests, delta.matches)
         if delta.matches
         else Measured(),
@@ -222,7 +221,7 @@ def derive(
     return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
 
 
-def _length_error(positions: tuple[float, ...], drafts: float | None) -> float:
+def length_error(positions: tuple[float, ...], drafts: float | None) -> float:
     """Return the standard error of the mean acceptance length; 0 where the positions are not counted."""
     return (
         AcceptanceSample(positions, drafts).error_of_length(len(positions)) if positions and drafts else 0.0
@@ -294,11 +293,7 @@ def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
     """Return the share of drafts accepted at each position, bounded by that of the position before it."""
     if drafts <= 0:
         return ()
-    ratios, bound = [], 1.0
-    for count in accepted:
-        bound = min(count / drafts, bound)
-        ratios.append(bound)
-    return tuple(ratios)
+    return tuple(accumulate((count / drafts for count in accepted), min, initial=1.0))[1:]
 
 
 def _conditional(survival: tuple[float, ...]) -> tuple[float | None, ...]:
@@ -332,11 +327,7 @@ def _where_drafted(delta: Delta) -> tuple[float | None, ...]:
 
 def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:
     """Return the mean acceptance length for every K from 1 up, a lower bound for all but the last."""
-    lengths, total = [], 1.0
-    for ratio in survival:
-        total += ratio
-        lengths.append(total)
-    return tuple(lengths)
+    return tuple(accumulate(survival, initial=1.0))[1:]
 
 
 def _decay(conditional: tuple[float | None, ...]) -> float | None:

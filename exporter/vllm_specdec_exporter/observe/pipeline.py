@@ -4,22 +4,23 @@ For each engine of a response, `process_reading` does four steps: totals that on
 new sample, the judgement of what follows from the window (`PolledEngine`), and the result.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ..config.values import format_duration
 from ..economics.calibration import correct_by_steps
+from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
-from ..engines.reading import Drafting
+from ..economics.step_time import EngineSteps
+from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
 from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from ..judgement.case import Case
-from ..judgement.judge import judge
+from ..judgement.judge import Judgement, judge
+from ..judgement.payoff import contradicts
 from ..measures.history import Delta, Sample, Window
 from ..measures.measures import (
     DraftShape,
@@ -32,14 +33,6 @@ from ..measures.measures import (
 )
 from .result import Deployment, EngineResult, LearnedSteps
 from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, why_unmeasured, with_rising_totals
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..economics.cost import CostProfile
-    from ..economics.step_time import EngineSteps
-    from ..engines.reading import EngineKey, EngineReading, Reading
-    from ..judgement.judge import Judgement
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
 _FULL = 0.9  # a window filled to this share counts as full
@@ -188,8 +181,11 @@ class PolledEngine:
 
     @cached_property
     def judged(self) -> Measures | None:
-        """The measures of the judged window."""
-        return next((m for m in self.windows if m.window == self.settings.judged.name), None)
+        """The measures of the judged window, or of the shortest one while it shows the opposite."""
+        named, settings = {measures.window: measures for measures in self.windows}, self.settings
+        judged, newest = (named.get(window.name) for window in (settings.judged, settings.windows[0]))
+        opposite = judged and newest and contradicts(newest, judged, self.profile, settings.thresholds)
+        return newest if opposite else judged
 
     @cached_property
     def activity(self) -> Activity:
@@ -200,6 +196,7 @@ class PolledEngine:
     def case(self) -> Case:
         """All that the judgement looks at."""
         settings, server, state, judged = self.settings, self.server, self.state, self.judged
+        delta = self.judged_delta
         reading, speculation, model_name = server.reading, settings.speculation, self.model_name
         return Case(
             activity=self.activity,
@@ -212,14 +209,14 @@ class PolledEngine:
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=speculation,
             batch_sizes=state.history.batch_sizes(self.time - settings.judged.seconds - settings.slack),
-            settled=judged is not None and (judged.span_seconds or 0.0) >= _FULL * settings.judged.seconds,
+            settled=delta is not None and delta.span >= _FULL * settings.judged.seconds,
             model_name=model_name,
             version=server.version,
             server=reading.server,
             vllm=reading.vllm,
             unadvisable=why_no_advice(self.engine, state.derivation) if self.engine.derived else "",
             engines=reading.engines_beside(self.engine.key),
-            shape=server.shapes.get(model_name) or counted_shape(self.judged_delta),
+            shape=server.shapes.get(model_name) or counted_shape(delta),
             speculative=reading.speculative,
             defects=state.latest_defects,
             mismatch=self.mismatch,
@@ -230,7 +227,6 @@ class PolledEngine:
 
 
 def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
-    """Return what is published of an engine."""
     engine, state, settings, server = polled.engine, polled.state, polled.settings, polled.server
     speculates = server.reading.speculative and polled.activity.state is not ActivityState.OFF
     return EngineResult(
@@ -248,7 +244,7 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         payoff=judgement.payoff,
         advice=judgement.advice,
         findings=judgement.findings,
-        judged_window=settings.judged.name,
+        judged_window=polled.judged.window if polled.judged else settings.judged.name,
         num_speculative_tokens=polled.k if speculates else None,
         scheduled_num_speculative_tokens=settings.speculation.scheduled_k(engine.load.requests_running),
         counters=engine.counters,

@@ -4,8 +4,6 @@
 empty tuples (JSON: ``null`` and empty lists) mean: does not exist or is not known.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from msgspec import Struct

@@ -16,23 +16,23 @@ from ..economics.profiles import CostSettings
 from ..economics.speculative_config import Speculation
 from ..economics.step_time import EngineSteps, step_interval
 from ..engines.dialect import MAX_POSITIONS
+from ..engines.reading import Counters, Drafting, EngineReading
 from ..judgement.advice import CurrentAdvice
 from ..measures.history import (
+    Delta,
     History,
+    Sample,
     Window,
     counters_reset,
     delta,
     running_between,
     window_delta,
 )
-from ..measures.measures import Distribution, reaching, recover
+from ..measures.measures import Distribution, Measures, reaching, recover
 from ..measures.uptime import Uptime
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
-    from ..engines.reading import Counters, Drafting, EngineReading
-    from ..measures.history import Delta, Sample
-    from ..measures.measures import Measures
 
 DEFAULT_WINDOWS = (Window(30.0), Window(300.0))
 
@@ -221,7 +221,6 @@ def _surplus(sample: Sample) -> float:
 
 
 def _matched(previous: Sample | None, sample: Sample, baseline: Baseline) -> Sample:
-    """Return `sample` with the comparison of finished requests with the baseline."""
     match = (previous.match if previous else None) or BaselineComparison(baseline=baseline)
     load = running_between(previous, sample) if previous else None
     if previous is not None and load is not None and _generated(previous, sample):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from typing import Any
 
 from ..config.thresholds import Thresholds
 from ..config.values import format_duration
-from ..exposition.histogram import Histogram
+from ..exposition.histogram import HistogramAccumulator
 from ..measures.measures import DraftShape
 from .grouping import BOUNDS, GroupKey, GroupLimiter, GroupOverflow, RequestSettings
 from .judgement import BatchCost, judge
@@ -31,71 +30,42 @@ from .summary import (
 _CACHE_SECONDS = 1.0
 
 
-class HistogramAccumulator:
-    """Counts values by finite, ascending upper `bounds`."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def add(self, value: float | None) -> None:
-        """Count a value of at least 0; ``None`` is ignored."""
-        if value is not None:
-            self._counts[bisect_left(self.bounds, value)] += 1
-            self._sum += value
-
-    def histogram(self) -> Histogram | None:
-        """Return the histogram, ``None`` if it is empty, such as the times of a group that never streams."""
-        if not any(self._counts):
-            return None
-        *counts, total = map(float, accumulate(self._counts))
-        return Histogram(self.bounds, tuple(counts), total, self._sum)
-
-
 class GroupTotal:
-    """The cumulative counts of a group, and a histogram for each of `BOUNDS`."""
+    """The cumulative counts of a group, and a histogram for each of `BOUNDS` that has values."""
 
     def __init__(self) -> None:
         self.counts = RequestCounts()
-        self.histograms = {name: HistogramAccumulator(bounds) for name, bounds in BOUNDS.items()}
+        self.histograms: dict[str, HistogramAccumulator] = {}
 
     def add(self, observation: Observation, outcome: Outcome | None) -> None:
         """Count a request; the outcome is ``None`` if nothing was drafted for it."""
-        histograms, record = self.histograms, observation.record
-        histograms["time_to_first_token_seconds"].add(observation.ttft_seconds)
-        histograms["time_per_output_token_seconds"].add(observation.tpot_seconds)
+        record = observation.record
+        values = {
+            "time_to_first_token_seconds": observation.ttft_seconds,
+            "time_per_output_token_seconds": observation.tpot_seconds,
+        }
         if record is not None and outcome is not None:
-            histograms["acceptance_ratio"].add(record.acceptance_ratio)
-            histograms["accepted_tokens_per_draft"].add(record.accepted_per_draft)
+            values["acceptance_ratio"] = record.acceptance_ratio
+            values["accepted_tokens_per_draft"] = record.accepted_per_draft
             self.counts.add(record, outcome, observation.completion_tokens or 0)
+        for name, value in values.items():
+            if value is not None:
+                self.histograms.setdefault(name, HistogramAccumulator(BOUNDS[name])).add(value)
 
     def result(self, key: GroupKey) -> GroupResult:
         """Return the counts and histograms."""
-        observed = {name: accumulator.histogram() for name, accumulator in self.histograms.items()}
+        histograms: dict[str, Any] = {
+            name: accumulator.histogram() for name, accumulator in self.histograms.items()
+        }
         return GroupResult(
             *key,
-            acceptance_ratio=observed["acceptance_ratio"],
-            accepted_tokens_per_draft=observed["accepted_tokens_per_draft"],
-            time_to_first_token_seconds=observed["time_to_first_token_seconds"],
-            time_per_output_token_seconds=observed["time_per_output_token_seconds"],
+            **histograms,
             outcomes=_by_name(self.counts.requests),
             generation_tokens=_by_name(self.counts.tokens),
             drafts=self.counts.drafts,
             draft_tokens=self.counts.draft_tokens,
             accepted_tokens=self.counts.accepted_tokens,
         )
-
-
-def _tenant_result(model: str, tenant: str, counts: RequestCounts) -> TenantResult:
-    return TenantResult(
-        model_name=model,
-        tenant=tenant,
-        outcomes=_by_name(counts.requests),
-        generation_tokens=_by_name(counts.tokens),
-        draft_tokens=counts.draft_tokens,
-        accepted_tokens=counts.accepted_tokens,
-    )
 
 
 def _by_name(counts: Counter[Outcome]) -> dict[str, int]:
@@ -179,7 +149,17 @@ class RequestAggregator:
             observations=tuple(ObservationCount(*key, n) for key, n in sorted(self._observations.items())),
             push_rejected_total=self.push_rejected_total,
             groups=tuple(total.result(key) for key, total in sorted(self._totals.items())),
-            tenants=tuple(_tenant_result(*key, counts) for key, counts in sorted(self._tenants.items())),
+            tenants=tuple(
+                TenantResult(
+                    model_name=model,
+                    tenant=tenant,
+                    outcomes=_by_name(counts.requests),
+                    generation_tokens=_by_name(counts.tokens),
+                    draft_tokens=counts.draft_tokens,
+                    accepted_tokens=counts.accepted_tokens,
+                )
+                for (model, tenant), counts in sorted(self._tenants.items())
+            ),
             models=self._judged,
             tap=tap,
         )

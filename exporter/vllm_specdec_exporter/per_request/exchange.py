@@ -3,8 +3,6 @@
 An event ends with an empty line; lines end with LF, CR LF or CR (WHATWG HTML, 9.2.5).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

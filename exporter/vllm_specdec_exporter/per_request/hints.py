@@ -6,13 +6,11 @@ drafted tokens that were rejected. Whether the routed requests become faster is 
 which depends on the load; the outcomes do not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..config.thresholds import Thresholds
-from ..judgement.findings import Finding, hint, problem
+from ..judgement.findings import TEXTS, Finding, hint, problem
 from .grouping import OTHER, UNSET, GroupKey
 from .recent_window import GroupStats
 from .summary import GroupWindow, ModelRequests, Outcome, Routing
@@ -78,11 +76,11 @@ def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: 
     unrecorded = _unrecorded(requests, thresholds, judged=judged)
     if not judged:
         few = hint(
-            f"{requests.window_requests} requests{_within(requests)} had something drafted, "
-            f"{thresholds.minimum_requests:.0f} are needed to judge them one by one",
-            "Wait for more traffic, or judge over a longer requests.window."
-            if requests.window
-            else "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER.",
+            "few_requests",
+            requests=requests,
+            within=_within(requests),
+            minimum=thresholds.minimum_requests,
+            how=TEXTS["few_requests"]["window" if requests.window else "recorded"],
         )
         # If most responses have no record, waiting does not help.
         mostly = requests.window_unrecorded_requests > requests.window_requests
@@ -93,17 +91,17 @@ def with_findings(requests: ModelRequests, routing: Routing | None, thresholds: 
 
 
 def _unrecorded(requests: ModelRequests, thresholds: Thresholds, *, judged: bool) -> list[Finding]:
-    """Report that many responses had no record."""
     unrecorded = requests.window_unrecorded_requests
     total = unrecorded + requests.window_requests
     if not unrecorded or unrecorded / total < thresholds.unrecorded_requests_ratio:
         return []
     return hint(
-        f"{unrecorded:,} of {total:,} requests{_within(requests)} ({unrecorded / total:.0%}) "
-        f"had no record of speculation{': the results cover only the others' if judged else ''}",
-        "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed. Streams have a record "
-        "only with their usage: set --enable-force-include-usage, or include_usage in the requests. "
-        "SGLang's records lack the drafted tokens of trees and of a K that changes.",
+        "unrecorded",
+        unrecorded=unrecorded,
+        total=total,
+        share=unrecorded / total,
+        within=_within(requests),
+        rest=": the results cover only the others" if judged else "",
     )
 
 
@@ -116,25 +114,14 @@ def _tail(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     if p10 is None or p10 >= limit or (requests.losing_requests_ratio or 0.0) < _TAIL:
         return []
     value, needed = _distinct(p10, limit)
-    return problem(
-        f"a tenth of the requests has an acceptance of {value} or less (P10, limit {needed}): "
-        f"{requests.losing_requests_ratio:.0%} of the requests lose",
-        "See by temperature and type which they are: route them to a server without speculation, or "
-        "lower their temperature.",
-    )
+    return problem("tail", p10=value, limit=needed, requests=requests)
 
 
 def _mixed(requests: ModelRequests, thresholds: Thresholds) -> list[Finding]:
     if not requests.mixed or requests.acceptance_ratio is None:
         return []
     healthy = requests.acceptance_ratio >= thresholds.healthy_acceptance_ratio
-    looks = "looks healthy and " if healthy else ""
-    return problem(
-        f"the workload is mixed: {requests.gaining_requests_ratio:.0%} of the requests gain and "
-        f"{requests.losing_requests_ratio:.0%} lose; their mean of {requests.acceptance_ratio:.0%} {looks}"
-        "describes neither",
-        "Judge by groups, not by the mean: serve the two kinds apart, each with the K that suits it.",
-    )
+    return problem("mixed", requests=requests, looks="looks healthy and " if healthy else "")
 
 
 def _routing(routing: Routing | None) -> list[Finding]:
@@ -146,20 +133,10 @@ def _routing(routing: Routing | None) -> list[Finding]:
     else:
         named = (f"{UNSET} (not in the request)" if one == UNSET else one for one in routing.temperatures)
         which = f"requests at temperature {' and '.join(named)}"
-    rise = f"acceptance here would rise from {before} to {after}"
-    action = f"Send them to a server without speculation: {rise}."
-    if routing.speedup is not None and routing.speedup >= 1:
-        action += (
-            f" By the cost profile they still run {routing.speedup:.2f} times as fast at the present load, "
-            "and less so with a larger batch: measure first."
-        )
-    elif routing.speedup is not None:
-        action += f" By the cost profile they now run {routing.speedup:.2f} times as fast as without."
-    return hint(
-        f"{which} lose: {routing.requests_ratio:.0%} of the requests, and {routing.rejected_ratio:.0%} of "
-        "the drafted tokens that were verified for nothing",
-        action,
-    )
+    speedup = ""
+    if routing.speedup is not None:
+        speedup = TEXTS["route"]["faster" if routing.speedup >= 1 else "slower"].format(routing=routing)
+    return hint("route", which=which, routing=routing, before=before, after=after, speedup=speedup)
 
 
 def _untyped(requests: ModelRequests) -> list[Finding]:
@@ -167,11 +144,7 @@ def _untyped(requests: ModelRequests) -> list[Finding]:
     if OTHER not in losing(requests.groups, lambda group: group.request_type):
         return []
     share = sum(group.requests_ratio for group in requests.groups if group.request_type == OTHER)
-    return hint(
-        f"requests without a type of their own (type other) lose: {share:.0%} of the requests",
-        "They cannot be routed by type. Name their types: in the header of requests.type-header, by rules of "
-        "requests.type, or as request_type in a push; a name has up to 64 letters, digits and _.:/-.",
-    )
+    return hint("untyped", share=share)
 
 
 def _distinct(less: float, more: float) -> tuple[str, str]:

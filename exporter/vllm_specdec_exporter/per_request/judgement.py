@@ -1,7 +1,5 @@
 """Judges the requests of one model within the window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -96,7 +94,6 @@ def _group(
 
 
 def _speedup(load: BatchCost | None, group: GroupStats) -> float | None:
-    """Return the estimated speedup of the requests of a group at the current load."""
     length = group.mean_acceptance_length
     if load is None or length is None:
         return None

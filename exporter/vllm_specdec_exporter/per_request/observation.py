@@ -9,8 +9,6 @@ drafted and accepted tokens of each step, and so the acceptance of a position *w
 drafts had K tokens, these follow from the distribution.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 `msgspec` skips other fields without creating objects for them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

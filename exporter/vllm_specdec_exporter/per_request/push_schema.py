@@ -8,8 +8,6 @@
 where ``speculative_decoding`` is vLLM's record, copied from the response. Unknown fields are ignored.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

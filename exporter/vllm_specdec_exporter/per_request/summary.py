@@ -3,8 +3,6 @@
 ``None`` means that a value does not exist or is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -4,8 +4,6 @@ A line is written when something changes. In a configured interval, one aggregat
 engine and for each model with observations of single requests. There is never a line per poll.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

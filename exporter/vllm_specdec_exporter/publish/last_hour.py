@@ -1,18 +1,11 @@
 """The last hour of each engine, a point a minute, and its sparklines on the status page."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..engines.reading import EngineKey
+from ..observe.result import EngineResult
 from .markup import Html, element
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ..observe.result import EngineResult
 
 _SPAN, _INTERVAL = 3600.0, 60.0
 #: A line does not cross a longer gap, in seconds.

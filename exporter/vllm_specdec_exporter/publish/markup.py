@@ -3,8 +3,6 @@
 `element` escapes all text that is not `Html` already, so no page can forget to.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The collector, `docs/reference/metrics.md` and the snapshot's ``metric`` filter are derived from it.
 """
 
-from __future__ import annotations
-
 import platform
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +11,8 @@ from enum import StrEnum
 from functools import cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..economics.baseline_match import LatencyRatio
-from ..economics.choice import CandidateK
 from ..economics.speculative_config import ScheduleRow
 from ..economics.speedup import Estimate
 from ..economics.step_time import StepFit
@@ -25,12 +21,8 @@ from ..judgement.advice import Action
 from ..judgement.payoff import Payoff, PayoffVerdict
 from ..judgement.quality import QualityLevel
 
-if TYPE_CHECKING:
-    from ..observe.result import Deployment, Discovered
-    from ..per_request.summary import ObservationCount
-
-    #: Values of a metric's own labels, and the sample's value.
-    Samples = Iterable[tuple[tuple[str, ...], float]]
+#: Values of a metric's own labels, and the value of the sample.
+Samples = Iterable[tuple[tuple[str, ...], float]]
 
 PREFIX = "vllm_specdec_"
 #: Batch sizes at which the advised K schedule is published. Fixed, because the bounds of the advised rows
@@ -143,10 +135,6 @@ def _terms(fit: StepFit | None) -> Samples:
     return [((term,), getattr(fit, term)) for term in ("fixed", "per_request", "per_kv_cache")]
 
 
-def _speedups(options: Iterable[CandidateK]) -> Samples:
-    return [((str(option.num_speculative_tokens),), option.speedup) for option in options]
-
-
 def _schedule(rows: tuple[ScheduleRow, ...]) -> Samples:
     return [
         ((str(size),), float(row.num_speculative_tokens))
@@ -156,31 +144,7 @@ def _schedule(rows: tuple[ScheduleRow, ...]) -> Samples:
     ]
 
 
-def _deployment(known: Deployment) -> Samples:
-    labels = (known.method, known.draft_model, known.dialect, known.upstream_version, known.cost_profile)
-    return [(labels, 1.0)]
-
-
-def _build(version: str) -> Samples:
-    return [((version, platform.python_version()), 1.0)]
-
-
-def _discovery(names: Iterable[Discovered]) -> Samples:
-    return [((each.name,), float(each.up)) for each in names]
-
-
-def _latency_ratios(ratios: Iterable[LatencyRatio]) -> Samples:
-    return [((item.latency, f"{100 * item.quantile:g}"), item.ratio) for item in ratios]
-
-
-def _percentiles(values: Mapping[str, float]) -> Samples:
-    return [((f"{100 * float(quantile):g}",), value) for quantile, value in values.items()]
-
-
-def _observations(counts: Iterable[ObservationCount]) -> Samples:
-    return [((item.source, item.record), float(item.requests)) for item in counts]
-
-
+_DEPLOYMENT = ("method", "draft_model", "dialect", "upstream_version", "cost_profile")
 #: How a value becomes samples: the metric's own labels, and `Metric.expand`.
 BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "": ((), _one),
@@ -189,11 +153,20 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "basis": (("basis",), _by_basis),
     "interval": (("bound",), _interval),
     "step_fit": (("term",), _terms),
-    "options": (("num_speculative_tokens",), _speedups),
+    "options": (
+        ("num_speculative_tokens",),
+        lambda options: [((str(each.num_speculative_tokens),), each.speedup) for each in options],
+    ),
     "schedule": (("batch_size",), _schedule),
     # Not "quantile": promtool rejects that label outside summaries.
-    "latency_ratios": (("latency", "percentile"), _latency_ratios),
-    "percentile": (("percentile",), _percentiles),
+    "latency_ratios": (
+        ("latency", "percentile"),
+        lambda ratios: [((each.latency, f"{100 * each.quantile:g}"), each.ratio) for each in ratios],
+    ),
+    "percentile": (
+        ("percentile",),
+        lambda values: [((f"{100 * float(quantile):g}",), value) for quantile, value in values.items()],
+    ),
     "activity": (("state",), _one_hot(ActivityState)),
     "quality": (("level",), _one_hot(QualityLevel)),
     "payoff": (("verdict",), _one_hot(PayoffVerdict)),
@@ -202,10 +175,16 @@ BREAKDOWNS: Mapping[str, tuple[tuple[str, ...], Callable[[Any], Samples]]] = {
     "reason": (("reason",), _by_name),
     # No label that targets often carry, such as `name` or `version`: Prometheus would rename it.
     "threshold": (("threshold",), _by_name),
-    "discovery": (("dns_name",), _discovery),
-    "observations": (("source", "record"), _observations),
-    "deployment": (("method", "draft_model", "dialect", "upstream_version", "cost_profile"), _deployment),
-    "build": (("exporter_version", "python_version"), _build),
+    "discovery": (("dns_name",), lambda names: [((each.name,), float(each.up)) for each in names]),
+    "observations": (
+        ("source", "record"),
+        lambda counts: [((each.source, each.record), float(each.requests)) for each in counts],
+    ),
+    "deployment": (_DEPLOYMENT, lambda known: [(attrgetter(*_DEPLOYMENT)(known), 1.0)]),
+    "build": (
+        ("exporter_version", "python_version"),
+        lambda version: [((version, platform.python_version()), 1.0)],
+    ),
 }
 
 

@@ -62,7 +62,6 @@ def _samples(row: Metric, carrier: object) -> Iterator[tuple[str, tuple[str, ...
 
 
 def _lines(row: Metric, labels: _Labels, carrier: object, names: Collection[str]) -> Iterator[str]:
-    """Yield the lines of a metric in an object of its scope."""
     own = ("le",) if row.kind is Kind.HISTOGRAM else row.labels
     before = after = ""
     for name, values, value in _samples(row, carrier):

@@ -13,7 +13,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,16 +69,6 @@ class Series:
 
     name: str
     points: tuple[Point, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A named bar; `low` and `high` bound the interval of its value, if any."""
-
-    name: str
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,30 +130,28 @@ def lines(
 
 def bars_with_intervals(
     title: str,
-    bars: Sequence[Bar],
-    *,
+    bars: Mapping[str, Interval | None],
     x_label: str,
     description: str = "",
     form: str = "{:.2f}",
     reference: float | None = None,
 ) -> Html:
-    """Return horizontal bars with their values beside them, as an ``<svg>`` element.
+    """Return horizontal bars by name with their values beside them, as an ``<svg>`` element.
 
-    `title` and `description` are for screen readers; a bar without a value is labelled "none"; `reference` is
+    `title` and `description` are for screen readers; `reference` is
     a value to draw a line at, such as 1 for break-even. Raises ConfigError without matplotlib.
     """
     with _drawing(height=max(1.6, 0.9 + 0.42 * len(bars))) as (figure, axes):
-        for place, bar in enumerate(bars):
-            end = bar.value or 0.0
+        for place, bar in enumerate(bars.values()):
+            end = bar.value if bar else 0.0
             axes.barh(place, end, height=0.55, color=PALETTE[0])
-            if bar.low is not None and bar.high is not None:
+            if bar and bar.low is not None and bar.high is not None:
                 reach = [[max(0.0, end - bar.low)], [max(0.0, bar.high - end)]]
                 axes.errorbar(end, place, xerr=reach, fmt="none", ecolor=_INK, capsize=4, linewidth=1.2)
                 end = max(end, bar.high)
-            words = "none" if bar.value is None else form.format(bar.value)
             beside: Any = {"textcoords": "offset points", "verticalalignment": "center"}
-            axes.annotate(words, (max(end, 0.0), place), (6, 0), **beside)
-        axes.set_yticks(range(len(bars)), [printable(bar.name) for bar in bars])
+            axes.annotate(bar_label(bar, form), (max(end, 0.0), place), (6, 0), **beside)
+        axes.set_yticks(range(len(bars)), list(map(printable, bars)))
         axes.set_xlabel(printable(x_label))
         axes.margins(x=0.12)
         axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -171,6 +159,11 @@ def bars_with_intervals(
         if reference is not None:
             axes.axvline(reference, color=_INK, linewidth=1.2, linestyle=(0, (4, 3)))
         return _svg(figure, title, description)
+
+
+def bar_label(value: Interval | None, form: str) -> str:
+    """Return the text beside a bar."""
+    return "none" if value is None else form.format(value.value)
 
 
 def timeline(title: str, tracks: Sequence[Track], description: str = "") -> Html:

@@ -1,7 +1,5 @@
 """The report of `requests`, and of `check` on single requests: text for a terminal. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,30 +17,13 @@ from ..per_request.summary import (
     TenantResult,
     requests_verdict,
 )
+from . import wording as w
 from .markup import count, counts, percent
-from .wording import (
-    BOLD,
-    DASH,
-    GREEN,
-    LENGTH,
-    PERCENT,
-    RED,
-    TIMES,
-    WHOLE_PERCENT,
-    YELLOW,
-    Paint,
-    emphasised,
-    finding_lines,
-    paragraph,
-    printable,
-    shown,
-    table,
-)
 
 _STYLES = {
-    RequestsVerdict.GAINING: GREEN,
-    RequestsVerdict.BREAK_EVEN: YELLOW,
-    RequestsVerdict.UNKNOWN: YELLOW,
+    RequestsVerdict.GAINING: w.GREEN,
+    RequestsVerdict.BREAK_EVEN: w.YELLOW,
+    RequestsVerdict.UNKNOWN: w.YELLOW,
 }
 _MAX_GROUPS = 20  # groups of a model, those with most requests: a screen has about 40 lines
 _BIASED = 0.005  # least difference of two acceptance ratios that gets a sentence
@@ -58,7 +39,9 @@ class Costs:
     batches: tuple[float, ...]
 
 
-def render(requests: RequestsResult, paint: Paint, costs: Mapping[str, Costs] | None = None) -> Iterator[str]:
+def render(
+    requests: RequestsResult, paint: w.Paint, costs: Mapping[str, Costs] | None = None
+) -> Iterator[str]:
     """Yield the lines of the report, wrapped at 100 columns; without `costs`, no speedups of other K."""
     yield from _records(requests)
     for model in requests.models:
@@ -79,19 +62,19 @@ def _records(requests: RequestsResult) -> Iterator[str]:
     words = ", ".join(
         f"{count(number)} {name.replace('_', ' ')}" for name, number in records.items() if number
     )
-    yield from paragraph(words or "no request was observed", 12, "  records   ")
+    yield from w.paragraph(words or "no request was observed", 12, "  records   ")
     recorded = records.total() - records[RecordState.NONE]
     if records.total() and not recorded:
-        yield from paragraph(
+        yield from w.paragraph(
             f"No response has a record of speculation. Start vLLM (0.29 or newer) with {FLAG}.", 12
         )
     elif records[RecordState.SUMMARY] and not records[RecordState.DETAILED]:
         words = f"Positions, and what another K would give, need detailed records: start vLLM with {FLAG}."
-        yield from paragraph(words, 12)
+        yield from w.paragraph(words, 12)
     if requests.push_rejected_total:
         yield f"  rejected  {count(requests.push_rejected_total)} pushed observations that could not be used"
     if requests.tap is not None:
-        yield from paragraph(_tap(requests.tap), 12, "  tap       ")
+        yield from w.paragraph(_tap(requests.tap), 12, "  tap       ")
 
 
 def _tap(tap: TapResult) -> str:
@@ -102,7 +85,7 @@ def _tap(tap: TapResult) -> str:
     return words
 
 
-def _verdict(model: ModelRequests, paint: Paint) -> Iterator[str]:
+def _verdict(model: ModelRequests, paint: w.Paint) -> Iterator[str]:
     verdict = requests_verdict(model)
     if verdict is RequestsVerdict.UNKNOWN and not model.window_requests:
         words = "no request can be judged"
@@ -110,35 +93,35 @@ def _verdict(model: ModelRequests, paint: Paint) -> Iterator[str]:
         words = f"{count(model.window_requests)} requests are too few to be judged one by one"
     else:
         words = (
-            f"{shown(model.gaining_requests_ratio, PERCENT)} of {count(model.window_requests)} requests "
-            f"gain and {shown(model.losing_requests_ratio, PERCENT)} lose, while "
-            f"{shown(model.acceptance_ratio, PERCENT)} of all drafted tokens are accepted"
+            f"{w.shown(model.gaining_requests_ratio, w.PERCENT)} of {count(model.window_requests)} requests "
+            f"gain and {w.shown(model.losing_requests_ratio, w.PERCENT)} lose, while "
+            f"{w.shown(model.acceptance_ratio, w.PERCENT)} of all drafted tokens are accepted"
         )
     head = verdict.upper()
-    lines = paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
-    yield from emphasised(lines, head, paint, _STYLES.get(verdict, RED))
+    lines = w.paragraph(f"{head}  {_name(model)}: {words}", 4, "  ")
+    yield from w.emphasised(lines, head, paint, _STYLES.get(verdict, w.RED))
 
 
 def _name(model: ModelRequests) -> str:
-    return printable(model.model_name) or "unnamed model"
+    return w.printable(model.model_name) or "unnamed model"
 
 
-def _model(model: ModelRequests, paint: Paint, costs: Costs | None) -> Iterator[str]:
+def _model(model: ModelRequests, paint: w.Paint, costs: Costs | None) -> Iterator[str]:
     window = f" in the last {model.window}" if model.window else ""
     facts = f"{count(model.window_requests)} requests with something drafted{window}"
-    yield from emphasised(paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, BOLD)
+    yield from w.emphasised(w.paragraph(f"{_name(model)} ({facts})", 4, "  "), _name(model), paint, w.BOLD)
     yield ""
     if model.window_requests:
         yield from _numbers(model, costs)
     for finding in model.findings:
-        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
+        yield from w.finding_lines(finding, f"    {finding.severity}: ", 6, paint)
     if not model.findings:
         yield "    nothing to report"
 
 
 def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
-    yield from paragraph(_quantiles(model), 14, "    accepted  ")
-    yield from paragraph(_outcomes(model), 14, "    outcomes  ")
+    yield from w.paragraph(_quantiles(model), 14, "    accepted  ")
+    yield from w.paragraph(_outcomes(model), 14, "    outcomes  ")
     yield ""
     yield from _groups(model.groups)
     yield ""
@@ -153,7 +136,7 @@ def _numbers(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
 
 
 def _quantiles(model: ModelRequests) -> str:
-    by_request, together = percentiles(model.acceptance_quantiles), shown(model.acceptance_ratio, PERCENT)
+    by_request, together = percentiles(model.acceptance_quantiles), w.shown(model.acceptance_ratio, w.PERCENT)
     return f"{by_request} by request; {together} of all drafted tokens together"
 
 
@@ -177,17 +160,17 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
     heads += ["speedup"] if speedups else []
     rows = []
     for group in groups[:_MAX_GROUPS]:
-        outcome = (group.outcome or DASH).replace("_", "-") if group.judged else "too few"
+        outcome = (group.outcome or w.DASH).replace("_", "-") if group.judged else "too few"
         row = [group.temperature, group.request_type, count(group.requests)]
-        row += [shown(group.requests_ratio, WHOLE_PERCENT), shown(group.acceptance_ratio, PERCENT)]
-        row += [shown(group.p10, WHOLE_PERCENT), shown(group.p50, WHOLE_PERCENT), outcome]
+        row += [w.shown(group.requests_ratio, w.WHOLE_PERCENT), w.shown(group.acceptance_ratio, w.PERCENT)]
+        row += [w.shown(group.p10, w.WHOLE_PERCENT), w.shown(group.p50, w.WHOLE_PERCENT), outcome]
         row += [
-            shown(group.losing_requests_ratio, WHOLE_PERCENT),
-            shown(group.rejected_ratio, WHOLE_PERCENT),
+            w.shown(group.losing_requests_ratio, w.WHOLE_PERCENT),
+            w.shown(group.rejected_ratio, w.WHOLE_PERCENT),
         ]
-        row += [shown(group.estimated_speedup, TIMES)] if speedups else []
+        row += [w.shown(group.estimated_speedup, w.TIMES)] if speedups else []
         rows.append(row)
-    yield from table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
+    yield from w.table(heads, rows, left=("temp", "type", "outcome"), shorten="type")
     rest = groups[_MAX_GROUPS:]
     if rest:
         yield f"    and {len(rest)} groups more with {count(sum(group.requests for group in rest))} requests"
@@ -196,7 +179,7 @@ def _groups(groups: Sequence[GroupWindow]) -> Iterator[str]:
 def _positions(model: ModelRequests) -> Iterator[str]:
     every = position_acceptances(model)
     rows = [[str(at), percent(p.where_drafted), percent(p.of_all_drafts)] for at, p in enumerate(every)]
-    yield from table(("position", "accepted where drafted", "of all drafts"), rows)
+    yield from w.table(("position", "accepted where drafted", "of all drafts"), rows)
     differences = [position.where_drafted - position.of_all_drafts for position in every]
     if max(differences) > _BIASED:
         place = differences.index(max(differences))
@@ -204,7 +187,7 @@ def _positions(model: ModelRequests) -> Iterator[str]:
             f"Drafts vary in length. Counted over all drafts, as on /metrics, position {place} "
             f"looks {100 * differences[place]:.1f} points worse than it is."
         )
-        yield from paragraph(words, 4)
+        yield from w.paragraph(words, 4)
 
 
 def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
@@ -216,16 +199,15 @@ def _every_k(model: ModelRequests, costs: Costs | None) -> Iterator[str]:
     rows = []
     for option in options:
         k, accepted = option.num_speculative_tokens, option.acceptance_length
-        lengths = (LENGTH.format(value) for value in (option.draft_length, accepted - 1, accepted))
-        speedups = (shown(choice.option(k).speedup, TIMES) for choice in choices if choice)
+        lengths = (w.LENGTH.format(value) for value in (option.draft_length, accepted - 1, accepted))
+        speedups = (w.shown(choice.option(k).speedup, w.TIMES) for choice in choices if choice)
         rows.append([str(k), *lengths, *speedups])
-    yield from table(heads, rows)
+    yield from w.table(heads, rows)
     if costs is not None:
         yield from _best(len(options), dict(zip(batches, choices, strict=True)), costs)
 
 
 def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) -> Iterator[str]:
-    """Yield the fastest K by batch size, batches with the same answer together."""
     at: dict[str, list[str]] = {}
     for batch, choice in choices.items():
         if choice is None:
@@ -235,7 +217,7 @@ def _best(present: int, choices: Mapping[float, Choice | None], costs: Costs) ->
         words = (f"K={best}" if best else "no speculation") + ("" if sure else " (not surely)")
         at.setdefault(words, []).append(f"{batch:g}")
     answers = ", ".join(f"{words} at {_listed(batches)}" for words, batches in at.items())
-    yield from paragraph(
+    yield from w.paragraph(
         f"fastest by the cost profile {costs.profile.name}, by requests in the batch: {answers}", 6, "    "
     )
 
@@ -249,18 +231,18 @@ def _worst(model: ModelRequests) -> Iterator[str]:
     rows = []
     for request in model.worst:
         row = [percent(request.acceptance_ratio), count(request.drafts)]
-        rows.append([*row, request.temperature, request.request_type, request.request_id or DASH])
-    yield from table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
+        rows.append([*row, request.temperature, request.request_type, request.request_id or w.DASH])
+    yield from w.table(heads, rows, left=("temp", "type", "worst requests"), shorten="type")
 
 
 def _tenants(tenants: Iterable[TenantResult]) -> Iterator[str]:
     rows = []
     for tenant in tenants:
         total, accepted, losing = tenant_ratios(tenant)
-        ratios = (shown(accepted, PERCENT), shown(losing, WHOLE_PERCENT))
+        ratios = (w.shown(accepted, w.PERCENT), w.shown(losing, w.WHOLE_PERCENT))
         rows.append([tenant.tenant, tenant.model_name, count(total), *ratios])
     heads = ("tenant", "model", "requests", "accepted", "losing")
-    yield from table(heads, rows, left=("tenant", "model"), shorten="model")
+    yield from w.table(heads, rows, left=("tenant", "model"), shorten="model")
 
 
 def tenant_ratios(tenant: TenantResult) -> tuple[int, float | None, float | None]:

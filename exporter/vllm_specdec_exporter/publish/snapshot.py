@@ -4,8 +4,6 @@ The JSON has the structure of `observe.result.ExporterResult`. ``null`` marks a 
 is unknown; filtered fields are absent.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -114,7 +112,6 @@ def attribute_docs(docstring: str) -> dict[str, str]:
 
 
 def _select(result: ExporterResult, wanted: Filter) -> ExporterResult:
-    """Return the result with the selected engines, windows and models only."""
     if not (wanted.model_name or wanted.engine or wanted.window):
         return result
     targets = []

@@ -3,8 +3,6 @@
 Lines are wrapped at 100 columns, except those to paste, which stay whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ..judgement.activity import ActivityState
@@ -14,34 +12,8 @@ from ..judgement.quality import QualityLevel
 from ..measures.measures import Measures
 from ..observe.result import EngineResult, ExporterResult, TargetResult
 from . import request_report
+from . import wording as w
 from .request_report import Costs
-from .wording import (
-    BOLD,
-    DASH,
-    GREEN,
-    LATENCIES,
-    LENGTH,
-    ONLY_CHANGES,
-    PERCENT,
-    RED,
-    SAYS,
-    TIMES,
-    YELLOW,
-    Paint,
-    emphasised,
-    finding_lines,
-    headline,
-    only_changes,
-    painter,
-    paragraph,
-    printable,
-    reason_words,
-    seen_words,
-    shown,
-    to_do,
-    to_paste,
-    verdict_words,
-)
 
 _BAR_WIDTH = 30
 #: Likely causes of a failed poll, by its reason.
@@ -57,25 +29,25 @@ _NO_ADVICE = Advice()
 
 def render(result: ExporterResult, *, colour: bool = False, costs: Mapping[str, Costs] | None = None) -> str:
     """Return the report on `result`; `costs` by model are for single requests. Colours add no information."""
-    paint = painter(colour=colour)
+    paint = w.painter(colour=colour)
     lines: list[str] = []
     for target in result.targets:
         lines += ["", *_target(target, paint)] if lines else _target(target, paint)
     if result.requests is not None:
-        lines += ["", paint("single requests", BOLD)] if lines else []
+        lines += ["", paint("single requests", w.BOLD)] if lines else []
         lines += request_report.render(result.requests, paint, costs)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
+def _target(target: TargetResult, paint: w.Paint) -> Iterator[str]:
     if not target.up:
-        yield paint(f"{printable(target.target)} cannot be judged", RED)
+        yield paint(f"{w.printable(target.target)} cannot be judged", w.RED)
         if target.failure is not None:
-            yield from paragraph(f"{target.failure.reason}: {target.failure.message}", 4, "  ")
+            yield from w.paragraph(f"{target.failure.reason}: {target.failure.message}", 4, "  ")
             if target.failure.reason in _CAUSES:
                 yield f"    {_CAUSES[target.failure.reason]}"
         return
-    yield paint(printable(target.target), BOLD)
+    yield paint(w.printable(target.target), w.BOLD)
     for engine in target.engines:
         yield from _verdict(engine, paint)
     for engine in target.engines:
@@ -83,31 +55,31 @@ def _target(target: TargetResult, paint: Paint) -> Iterator[str]:
         yield from _engine(engine, paint)
 
 
-def _verdict(engine: EngineResult, paint: Paint) -> Iterator[str]:
+def _verdict(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     unjudged = engine.quality.level or engine.activity.state or "unknown"
-    word = headline(engine.payoff) or unjudged.upper()
+    word = w.headline(engine.payoff) or unjudged.upper()
     measures = engine.window(engine.judged_window)
     words = engine.activity.reason
     if engine.quality.level is not None and measures is not None:
         words = (
-            f"{shown(measures.acceptance_ratio, PERCENT)} of the drafted tokens accepted, "
-            f"{shown(measures.mean_acceptance_length, LENGTH)} tokens a draft"
+            f"{w.shown(measures.acceptance_ratio, w.PERCENT)} of the drafted tokens accepted, "
+            f"{w.shown(measures.mean_acceptance_length, w.LENGTH)} tokens a draft"
         )
     if engine.payoff.speedup is not None:
         speed = f"{engine.payoff.speedup:.2f} times as fast as without speculation"
         words = f"{speed} ({engine.payoff.basis}), {words}"
     elif engine.payoff.basis is not None:
         words = f"{engine.payoff.basis}, {words}"
-    lines = paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
-    yield from emphasised(lines, word, paint, _style(engine))
+    lines = w.paragraph(f"{word}  {_name(engine)}: {words}", 4, "  ")
+    yield from w.emphasised(lines, word, paint, _style(engine))
 
 
 def _name(engine: EngineResult) -> str:
     labels = (engine.model_name, f"engine {engine.engine}" if engine.engine else "")
-    return printable(", ".join(label for label in labels if label)) or "the only engine"
+    return w.printable(", ".join(label for label in labels if label)) or "the only engine"
 
 
-def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
+def _engine(engine: EngineResult, paint: w.Paint) -> Iterator[str]:
     deployment = engine.deployment
     known = {
         "dialect": deployment.dialect,
@@ -116,15 +88,15 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
         "K": str(engine.num_speculative_tokens or ""),
     }
     facts = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    yield from emphasised(paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, BOLD)
+    yield from w.emphasised(w.paragraph(f"{_name(engine)} ({facts})", 4, "  "), _name(engine), paint, w.BOLD)
     yield ""
     activity = f"{engine.activity.state or 'unknown'} ({engine.activity.reason})"
-    yield from paragraph(activity, 14, "    activity  ")
+    yield from w.paragraph(activity, 14, "    activity  ")
     if engine.quality.level is not None:
         quality = f"{engine.quality.level} ({'; '.join(engine.quality.reasons)})"
-        yield from paragraph(quality, 14, "    quality   ")
-        payoff = f"{verdict_words(engine.payoff) or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
-        yield from paragraph(payoff, 14, "    payoff    ")
+        yield from w.paragraph(quality, 14, "    quality   ")
+        payoff = f"{w.verdict_words(engine.payoff) or 'unknown'} ({'; '.join(engine.payoff.reasons)})"
+        yield from w.paragraph(payoff, 14, "    payoff    ")
         yield from _advice(engine)
     yield ""
     for measures in engine.windows:
@@ -132,58 +104,58 @@ def _engine(engine: EngineResult, paint: Paint) -> Iterator[str]:
             yield from _measures(engine, measures)
             yield ""
     for finding in engine.findings:
-        yield from finding_lines(finding, f"    {finding.severity}: ", 6, paint)
+        yield from w.finding_lines(finding, f"    {finding.severity}: ", 6, paint)
 
 
 def _advice(engine: EngineResult) -> Iterator[str]:
     """Yield the advice on K, the results of the rules of thumb, and the configuration to paste."""
     advice = engine.advice
-    yield from paragraph(f"{to_do(engine)} ({reason_words(advice)})", 14, "    advice    ")
+    yield from w.paragraph(f"{w.to_do(engine)} ({w.reason_words(advice)})", 14, "    advice    ")
     label = "rules"
     for rule in advice.rules:
-        yield from paragraph(f"{SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")
+        yield from w.paragraph(f"{w.SAYS.get(rule.says, rule.says)}: {rule.text}", 16, f"    {label:<10}")
         label = ""
     if advice.rules:
         words = "Rules of thumb look at acceptance alone; advice weighs it against the time a step takes."
-        yield from paragraph(words, 14)
+        yield from w.paragraph(words, 14)
     if advice.speculative_config:
-        yield f"    to paste  {to_paste(advice.speculative_config)}"
+        yield f"    to paste  {w.to_paste(advice.speculative_config)}"
     if advice.schedule_config:
         rows = "; ".join(
             f"{row.first} to {row.last} requests K={row.num_speculative_tokens}" for row in advice.schedule
         )
-        yield from paragraph(f"best K by batch size: {rows}", 14, "    schedule  ")
-        yield f"              {to_paste(advice.schedule_config)}"
-        yield from paragraph(seen_words(advice), 14)
+        yield from w.paragraph(f"best K by batch size: {rows}", 14, "    schedule  ")
+        yield f"              {w.to_paste(advice.schedule_config)}"
+        yield from w.paragraph(w.seen_words(advice), 14)
     if advice.schedule_note:
-        yield from paragraph(f"none: {advice.schedule_note}", 14, "    schedule  ")
-    if (advice.speculative_config or advice.schedule_config) and only_changes(engine):
-        yield from paragraph(ONLY_CHANGES, 14)
+        yield from w.paragraph(f"none: {advice.schedule_note}", 14, "    schedule  ")
+    if (advice.speculative_config or advice.schedule_config) and w.only_changes(engine):
+        yield from w.paragraph(w.ONLY_CHANGES, 14)
 
 
 def _style(engine: EngineResult) -> str:
     if PayoffVerdict.HARMFUL in (engine.payoff.verdict, engine.payoff.likely):
-        return RED
+        return w.RED
     if engine.payoff.verdict is not None:
-        return GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else YELLOW
+        return w.GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else w.YELLOW
     if engine.activity.state is ActivityState.BYPASSED or engine.quality.level is QualityLevel.POOR:
-        return RED
+        return w.RED
     if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
-        return GREEN
-    return YELLOW
+        return w.GREEN
+    return w.YELLOW
 
 
 def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
     span = "" if measures.span_seconds is None else f", real span {measures.span_seconds:.1f} s"
-    latencies = ((f"{LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
+    latencies = ((f"{w.LATENCIES[item.name]}, mean", item.mean_seconds) for item in measures.latencies)
     rows = [
         ("window", f"{measures.window}{span}"),
         ("drafts", _count(measures.drafts)),
-        ("acceptance ratio", shown(measures.acceptance_ratio, PERCENT)),
-        ("mean acceptance length", shown(measures.mean_acceptance_length, LENGTH)),
-        ("mean draft length", shown(measures.mean_draft_length, LENGTH)),
-        ("tokens out of drafts", shown(measures.coverage_ratio, PERCENT)),
-        ("position decay", shown(measures.position_decay_ratio, PERCENT)),
+        ("acceptance ratio", w.shown(measures.acceptance_ratio, w.PERCENT)),
+        ("mean acceptance length", w.shown(measures.mean_acceptance_length, w.LENGTH)),
+        ("mean draft length", w.shown(measures.mean_draft_length, w.LENGTH)),
+        ("tokens out of drafts", w.shown(measures.coverage_ratio, w.PERCENT)),
+        ("position decay", w.shown(measures.position_decay_ratio, w.PERCENT)),
         ("generated tokens/s", _count(measures.generation_tokens_per_second)),
         ("accepted tokens/s", _count(measures.accepted_tokens_per_second)),
         *_gains(measures),
@@ -201,25 +173,24 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 
 
 def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
-    """Yield the estimated and the measured speedup and the return, if known."""
     estimate, measured = measures.estimate, measures.measured
     if estimate.speedup is not None:
-        interval = f"{shown(estimate.speedup_low, TIMES)} to {shown(estimate.speedup_high, TIMES)}"
-        yield "estimated speedup", f"{shown(estimate.speedup, TIMES)} ({interval})"
-        yield "break-even length", shown(estimate.break_even_acceptance_length, LENGTH)
-        yield "break-even acceptance", shown(estimate.break_even_acceptance_ratio, PERCENT)
+        interval = f"{w.shown(estimate.speedup_low, w.TIMES)} to {w.shown(estimate.speedup_high, w.TIMES)}"
+        yield "estimated speedup", f"{w.shown(estimate.speedup, w.TIMES)} ({interval})"
+        yield "break-even length", w.shown(estimate.break_even_acceptance_length, w.LENGTH)
+        yield "break-even acceptance", w.shown(estimate.break_even_acceptance_ratio, w.PERCENT)
         yield "requests in the batch", _count(estimate.batch_size)
     if measured.speedup is not None:
-        interval = f"{shown(measured.speedup_low, TIMES)} to {shown(measured.speedup_high, TIMES)}"
+        interval = f"{w.shown(measured.speedup_low, w.TIMES)} to {w.shown(measured.speedup_high, w.TIMES)}"
         words = f"{interval}, {_count(measured.requests)} requests"
-        yield "measured speedup", f"{shown(measured.speedup, TIMES)} ({words})"
-    for name, words in LATENCIES.items():
+        yield "measured speedup", f"{w.shown(measured.speedup, w.TIMES)} ({words})"
+    for name, words in w.LATENCIES.items():
         ratios = [item for item in measured.latency_ratios if item.latency == name]
         if ratios:
-            listed = ", ".join(f"P{100 * item.quantile:g} {shown(item.ratio, TIMES)}" for item in ratios)
+            listed = ", ".join(f"P{100 * item.quantile:g} {w.shown(item.ratio, w.TIMES)}" for item in ratios)
             yield f"{words}, time", f"{listed} of the baseline's"
     if measures.returns.return_ratio is not None:
-        yield "return on speculation", shown(measures.returns.return_ratio, LENGTH)
+        yield "return on speculation", w.shown(measures.returns.return_ratio, w.LENGTH)
 
 
 def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
@@ -234,17 +205,17 @@ def _positions(measures: Measures, advice: Advice) -> Iterator[str]:
     )
     for position, (ratio, conditional, length) in enumerate(positions):
         bar = "█" * round(ratio * _BAR_WIDTH)
-        speedup = f"{shown(speedups.get(position + 1), TIMES):<7}" if speedups else ""
-        cells = f"{ratio:>8.1%}  {shown(conditional, PERCENT):>15}  {length:<6.2f}{speedup}"
+        speedup = f"{w.shown(speedups.get(position + 1), w.TIMES):<7}" if speedups else ""
+        cells = f"{ratio:>8.1%}  {w.shown(conditional, w.PERCENT):>15}  {length:<6.2f}{speedup}"
         yield f"    {position:>8}  {cells}{bar}"
     for option in advice.options:
         k = option.num_speculative_tokens
         if option.extrapolated and k <= (advice.num_speculative_tokens or 0):
-            cells = f"{DASH:>8}  {DASH:>15}  {option.mean_acceptance_length:<6.2f}"
-            yield f"    {k - 1:>8}  {cells}{shown(option.speedup, TIMES):<7}extrapolated"
+            cells = f"{w.DASH:>8}  {w.DASH:>15}  {option.mean_acceptance_length:<6.2f}"
+            yield f"    {k - 1:>8}  {cells}{w.shown(option.speedup, w.TIMES):<7}extrapolated"
 
 
 def _count(value: float | None) -> str:
     if value is None:
-        return DASH
+        return w.DASH
     return f"{value:,.0f}" if value == int(value) or value >= 10 else f"{value:.2f}"

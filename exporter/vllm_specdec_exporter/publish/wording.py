@@ -1,21 +1,16 @@
 """Texts that the terminal reports and the status page share, and the layout of terminal text. Pure."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
-
-if TYPE_CHECKING:
-    from ..observe.result import EngineResult
+from ..observe.result import EngineResult
 
 #: Returns a text, emphasised in a style.
 Paint = Callable[[str, str], str]

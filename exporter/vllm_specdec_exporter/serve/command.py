@@ -30,7 +30,7 @@ from .sockets import error_text
 from .web_config import CONFIG_FILE_VARIABLE, add_config_file, load_web_config
 
 if TYPE_CHECKING:
-    from .tap.tap import TapService
+    from .tap.tap import Tap
     from .web_config.middleware import WebConfigMiddleware
 
 _EXIT_CODES = (
@@ -98,7 +98,7 @@ class _Parts:
 
     exporter: Exporter
     guard: WebConfigMiddleware | None
-    tap: TapService | None
+    tap: Tap | None
 
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
@@ -129,7 +129,7 @@ async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wai
         return await _serve(parts, standby_tap, shutdown, wait=wait)
 
 
-async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdown, *, wait: bool) -> int:
+async def _serve(parts: _Parts, standby_tap: Tap | None, shutdown: Shutdown, *, wait: bool) -> int:
     exporter, guard = parts.exporter, parts.guard
     try:
         tap = await _start_tap(exporter, parts.tap, standby_tap, wait=wait)
@@ -173,8 +173,8 @@ async def _serve(parts: _Parts, standby_tap: TapService | None, shutdown: Shutdo
 
 
 async def _start_tap(
-    exporter: Exporter, tap: TapService | None, standby_tap: TapService | None, *, wait: bool
-) -> TapService | None:
+    exporter: Exporter, tap: Tap | None, standby_tap: Tap | None, *, wait: bool
+) -> Tap | None:
     """Start the tap, or keep that of the standby if its settings are the same; OSError unless `wait`."""
     if standby_tap is not None:
         if tap is not None and standby_tap.means(tap.config, exporter.config.upstream):
@@ -184,7 +184,7 @@ async def _start_tap(
             await standby_tap.stop()
     if tap is None:
         return None
-    exporter.requests.attach_tap(tap.tap)
+    exporter.requests.attach_tap(tap)
     if wait:
         tap.keep_trying()
     else:
@@ -192,13 +192,13 @@ async def _start_tap(
     return tap
 
 
-def _tap(config: ServeConfig) -> TapService | None:
+def _tap(config: ServeConfig) -> Tap | None:
     if config.tap is None:
         return None
     # Imported only if there is a tap.
-    from .tap.tap import TapService
+    from .tap.tap import Tap
 
-    return TapService(config.tap, config.upstream)
+    return Tap(config.tap, config.upstream)
 
 
 def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
@@ -212,7 +212,6 @@ def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:
-    """Return the handler of SIGHUP."""
     running: set[asyncio.Task[None]] = set()  # keeps the tasks from the garbage collector
 
     async def reload() -> None:

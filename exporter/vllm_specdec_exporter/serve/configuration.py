@@ -89,9 +89,9 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     tap = build_tap(values, upstream.targets)
     if tap is not None:
         # Imported only if there is a tap.
-        from .tap.tap import TapService
+        from .tap.tap import Tap
 
-        TapService(tap, upstream)  # checks the certificates; does not listen yet
+        Tap(tap, upstream)  # checks the certificates; does not listen yet
     if web_config_file := values["web.config.file"] or "":
         load_web_config(web_config_file)  # checks the file
     return ServeConfig(
@@ -266,7 +266,6 @@ def _profile(
 
 
 def _hardware(values: Mapping[str, Any]) -> Hardware | None:
-    """Return the hardware, ``None`` if it is not given."""
     machine, model = values["cost.hardware"], values["cost.model"]
     if machine is None:
         if model is not None:

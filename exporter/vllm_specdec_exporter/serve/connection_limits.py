@@ -11,13 +11,10 @@ import contextlib
 import ipaddress
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from aiohttp import web, web_response
-
-if TYPE_CHECKING:
-    from aiohttp.streams import StreamReader
-    from aiohttp.typedefs import Handler
+from aiohttp.streams import StreamReader
+from aiohttp.typedefs import Handler
 
 #: Limit of connections, from `accept` on, and so of requests: each is processed alone on its connection. With
 #: 1 MiB for the largest answer that is not received, and 0.3 MiB that asyncio takes for TLS, all of them fit

@@ -4,8 +4,6 @@ Python waits at exit for the threads of `asyncio.to_thread`. A name server or a 
 answer, or a bcrypt hash of 20 s, would delay the end of the process. No file is read in the event loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

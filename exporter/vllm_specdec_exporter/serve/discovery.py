@@ -4,8 +4,6 @@ The answer replaces the servers found before. While there is none, the last know
 `KEEP_SECONDS`: a name server that is restarted must not end all series.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -13,20 +11,15 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from aiohappyeyeballs import addr_to_addr_infos
+from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..config.values import Target, format_address
 from ..observe.result import Discovered
 from . import logs
 from .daemon_threads import SharedThreads
-
-if TYPE_CHECKING:
-    from aiohappyeyeballs import AddrInfoType
-
 
 KEEP_SECONDS = 300.0  # how long the last known servers stay while the name has no answer, in seconds
 RESOLVE_SECONDS = 10.0  # deadline of a resolution, in seconds
@@ -132,7 +125,6 @@ class _Name:
         return addresses
 
     async def _of_family(self, resolver: Resolver, family: socket.AddressFamily) -> list[tuple[str, int]]:
-        """Return host and port of each record of one family; empty if there are none."""
         host, port, _ = self._target.address
         try:
             async with asyncio.timeout(RESOLVE_SECONDS):

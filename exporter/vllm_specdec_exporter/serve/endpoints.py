@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
@@ -23,8 +24,6 @@ from .daemon_threads import in_daemon_thread
 from .exporter import Exporter
 
 if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
     from .web_config.middleware import WebConfigMiddleware
 
 T = TypeVar("T")

@@ -1,7 +1,5 @@
 """The exporter: the pollers of all targets, the current configuration, and the latest result."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -75,7 +73,12 @@ class Exporter:
             targets=targets,
             requests=self.requests.result(targets),
             thresholds=dict(self.config.settings.thresholds.items()),
-            reload=self._last_reload(),
+            reload=Reload(
+                successful=self._reload.successful and self._web_config_read.successful,
+                success_timestamp_seconds=max(
+                    self._reload.success_timestamp_seconds, self._web_config_read.success_timestamp_seconds
+                ),
+            ),
             discoveries=self._discovery.results(),
         )
 
@@ -86,13 +89,6 @@ class Exporter:
     def note_web_config(self, reading: Reload) -> None:
         """Record the last read of the web configuration file."""
         self._web_config_read = reading
-
-    def _last_reload(self) -> Reload:
-        both = (self._reload, self._web_config_read)
-        return Reload(
-            successful=all(part.successful for part in both),
-            success_timestamp_seconds=max(part.success_timestamp_seconds for part in both),
-        )
 
     def healthy(self) -> bool:
         """Return whether every poll loop and discovery runs, whatever the state of the servers."""
@@ -247,25 +243,22 @@ class Exporter:
             logs.log(logging.WARNING, "web.*, tap.* and push.* settings take effect after a restart")
 
     def _make_pollers(self, config: ServeConfig) -> list[Poller]:
-        try:
-            for target in config.upstream.targets:
-                if target.discovery:
-                    Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
-            return [
-                Poller(
-                    target.name,
-                    Upstream(target, config.upstream),
-                    config.settings,
-                    config.poll_interval,
-                    patience=config.poll_interval + config.upstream.timeout + GRACE,
-                    clock=self._clock,
-                    wall=self._wall,
-                    shapes=self.requests.shapes,
-                )
-                for target in self._discovery.servers(config.upstream.targets)
-            ]
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        for target in config.upstream.targets:
+            if target.discovery:
+                Upstream(target, config.upstream)  # checks the certificates, if no server is known yet
+        return [
+            Poller(
+                target.name,
+                Upstream(target, config.upstream),
+                config.settings,
+                config.poll_interval,
+                patience=config.poll_interval + config.upstream.timeout + GRACE,
+                clock=self._clock,
+                wall=self._wall,
+                shapes=self.requests.shapes,
+            )
+            for target in self._discovery.servers(config.upstream.targets)
+        ]
 
     async def _log(self) -> None:
         while True:

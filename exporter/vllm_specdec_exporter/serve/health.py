@@ -4,8 +4,6 @@ It reads the listen address from the settings of `serve`, so it needs no flags i
 starts in a few hundredths of a second, because it imports only a small part of the standard library.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

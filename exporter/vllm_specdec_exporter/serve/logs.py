@@ -4,23 +4,21 @@ If the reader of a pipe has stopped (a hung log collector, a paused terminal), a
 polls, scrapes and probes. A thread writes the lines instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
-import math
 import os
 import re
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from ..config.values import format_time
 from ..publish.events import Event
 from ..publish.wording import escape_controls
 
@@ -145,7 +143,7 @@ class _ClientFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged: dict[object, float] = {}  # when, in seconds, by text
+        self._logged: dict[object, float] = {}  # when, on the monotonic clock in seconds, by text
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged."""
@@ -156,16 +154,17 @@ class _ClientFilter(logging.Filter):
         if isinstance(error, HttpProcessingError | RequestPayloadError | ConnectionError):
             return False
         text = record.msg, str(getattr(record, "fields", type(error)))
-        if record.created - self._logged.get(text, -math.inf) < SELDOM_SECONDS:
+        now = time.monotonic()
+        self._logged = {each: when for each, when in self._logged.items() if now - when < SELDOM_SECONDS}
+        if text in self._logged:
             return False
-        self._logged[text] = record.created
+        self._logged[text] = now
         return True
 
 
 def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
-    moment = datetime.fromtimestamp(record.created, UTC)
     fields: dict[str, object] = {
-        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "time": format_time(record.created, "milliseconds"),
         "level": record.levelname.lower(),
         "msg": record.getMessage(),
         **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},

@@ -1,167 +1,95 @@
-"""The option table: every setting of `serve`, declared once.
+"""The option table: every setting of `serve`, declared once in `options.toml`.
 
 Flags, environment variables, keys of the YAML file, the help and `docs/reference/configuration.md` come from
 it. Other commands use its rows for the same settings.
 """
 
-from __future__ import annotations
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-from ..config.options import Option, duration_option, file_option, switch_option
-from ..config.values import (
-    choice,
-    duration,
-    header,
-    mask_header,
-    mask_url,
-    memory,
-    parse_servers,
-    share,
-    threshold,
-)
+from ..config import values
+from ..config.options import Option
 from ..economics.hardware import parse_machine
 from ..economics.speculative_config import parse_speculation
 from ..observe.state import DEFAULT_WINDOWS
-from .request_options import REQUEST_OPTIONS
-from .web_config import LISTEN_ADDRESS, WEB_CONFIG_FILE
+from ..per_request.grouping import TEMPERATURE_BOUNDS, parse_rule
+from .web_config import WEB_OPTIONS
 
-#: Parsed before the others, because it applies if they cannot be used.
-STARTUP_ON_ERROR = Option(
-    "startup.on-error",
-    choice("exit", "wait"),
-    "exit",
-    "If the exporter cannot start because of a wrong setting or a port that is in use: exit, or, for a "
-    "sidecar, wait: report it in log and metrics, stay healthy and retry. Not read from the file.",
-    metavar="WHAT",
-)
 
+def parse_upstream(text: str) -> values.Target:
+    """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
+    target = values.parse_target(text)
+    if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
+        raise ValueError(
+            "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
+        )
+    return target
+
+
+def _tenant(text: str) -> str:
+    name = text.strip()
+    if not name or not name.isprintable():
+        raise ValueError("the name of a tenant is expected, as in the header")
+    return name
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "text": str,
+    "file": values.file,
+    "bool": values.boolean,
+    "address": values.parse_listen_address,
+    "servers": values.parse_servers,
+    "upstream": parse_upstream,
+    "header": values.header,
+    "header_name": values.header_name,
+    "optional_header_name": lambda text: values.header_name(text) if text.strip() else "",
+    "speculation": parse_speculation,
+    "machine": parse_machine,
+    "share": values.share,
+    "memory": values.memory,
+    "threshold": values.threshold,
+    "rule": parse_rule,
+    "tenant": _tenant,
+}
+_MASKS = {"servers": values.mask_url, "upstream": values.mask_url, "header": values.mask_header}
+_METAVARS = {"file": "FILE", "bool": "BOOL", "duration": "DURATION"}
+#: Defaults that the code has anyway.
+_DEFAULTS = {
+    "window": tuple(window.name for window in DEFAULT_WINDOWS),
+    "requests.temperature-bound": tuple(f"{bound:g}" for bound in TEMPERATURE_BOUNDS),
+}
+
+
+def _option(
+    name: str,
+    help: str,  # noqa: A002 - a key of the table, as all
+    value: str,
+    default: Any = None,
+    least: float = 0.0,
+    allowed: tuple[str, ...] = (),
+    **others: Any,
+) -> Option:
+    match value:
+        case "duration":
+            parse: Callable[[str], Any] = values.duration(least)
+        case "number":
+            parse = values.number(least)
+        case "choice":
+            parse = values.choice(*allowed)
+        case _:
+            parse = _PARSERS[value]
+    others = {"metavar": _METAVARS.get(value), "mask": _MASKS.get(value, str), **others}
+    if others.get("repeatable"):
+        return Option(name, parse, _DEFAULTS.get(name, tuple(default or ())), help, **others)
+    return Option(name, parse, "false" if value == "bool" else default, help, **others)
+
+
+_ROWS = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+_BY_NAME = {option.name: option for option in WEB_OPTIONS}
+_BY_NAME = {name: _BY_NAME.get(name) or _option(name, **row) for name, row in _ROWS.items()}
 #: Every option of `serve`, in the order of the help and the documentation.
-OPTIONS: tuple[Option, ...] = (
-    Option(
-        "vllm.url",
-        parse_servers,
-        ("http://127.0.0.1:8000",),
-        "Server to poll; repeat it for several. /metrics is added when there is no path; "
-        "unix:/path/to.sock is a Unix socket. dns+http://name:port polls every address of the name, "
-        "resolved anew at each interval (only serve).",
-        metavar="URL",
-        repeatable=True,
-        mask=mask_url,
-    ),
-    file_option("vllm.ca-file", "Certificates to trust for https, PEM."),
-    file_option("vllm.cert-file", "Client certificate for https, PEM."),
-    file_option("vllm.key-file", "Private key of the client certificate, PEM."),
-    Option("vllm.server-name", str, None, "Name to expect in the server's certificate.", metavar="NAME"),
-    switch_option("vllm.insecure-skip-verify", "Accept any certificate of the server"),
-    file_option("vllm.bearer-token-file", "File with a bearer token for the server; read for every poll."),
-    Option(
-        "vllm.header",
-        header,
-        (),
-        "Further request header, 'Name: value'; repeatable (in the environment: one per line).",
-        metavar="HEADER",
-        repeatable=True,
-        separator="\n",
-        mask=mask_header,
-    ),
-    duration_option("poll.interval", 0.1, "5s", "Time between two polls of a server."),
-    duration_option(
-        "poll.timeout",
-        0.05,
-        None,
-        "Deadline of a whole poll. Default: 4s, or 80 % of the interval if that is less.",
-    ),
-    Option(
-        "window",
-        duration(1),
-        tuple(window.name for window in DEFAULT_WINDOWS),
-        "Window to publish derived values for; repeatable.",
-        metavar="DURATION",
-        repeatable=True,
-    ),
-    duration_option("judgement.window", 1, None, "Window that the judgement uses. Default: the longest."),
-    Option(
-        "spec.config",
-        parse_speculation,
-        None,
-        "The JSON given to vLLM's --speculative-config; method, draft model and K are read from it.",
-        metavar="JSON",
-    ),
-    switch_option(
-        "spec.server-info",
-        "Read method and top-k of SGLang from its /server_info, and keep nothing else of it",
-    ),
-    Option(
-        "cost.profile",
-        str,
-        "auto",
-        "Assumed cost of a step with drafts: the name of a profile; auto selects it by the method.",
-        metavar="NAME",
-    ),
-    file_option("cost.file", "YAML file with your own cost profiles."),
-    Option(
-        "cost.hardware",
-        parse_machine,
-        None,
-        "GPUs of the server, such as h100 or 4xh100 (tensor parallel), to estimate the speedup for; or their "
-        "data, such as bandwidth=1792GB/s,fp16=210TFLOPS, and fp8=, int8=, fp4= (dense), link=, memory=.",
-        metavar="GPUS",
-    ),
-    Option(
-        "cost.model",
-        str,
-        None,
-        "Size of the served model: 70B, 30B-A3B, 8B:fp8, or its config.json; and details such as "
-        "8B,layers=32,kv-heads=8,kv=fp8 or 30B-A3B,experts=8/128. Default: from its served name.",
-        metavar="SIZE",
-    ),
-    Option(
-        "cost.draft-size-ratio",
-        share,
-        None,
-        "Size of the draft model over the target's, such as 1:9. Default: from their names, else 1:9.",
-        metavar="RATIO",
-    ),
-    Option(
-        "cost.draft-memory",
-        memory,
-        None,
-        "Memory of the draft model, such as 16GB, for the return on speculation.",
-        metavar="SIZE",
-    ),
-    Option(
-        "cost.gpu-memory",
-        memory,
-        None,
-        "Memory of the server's GPUs, such as 160GB, for the same.",
-        metavar="SIZE",
-    ),
-    file_option(
-        "baseline.file",
-        "Result of the baseline command, recorded without speculation; needed to measure the speedup.",
-    ),
-    Option(
-        "threshold",
-        threshold,
-        (),
-        "Override a threshold, name=number; repeatable. The defaults depend on the method; `published` "
-        "sets the published ones for any method.",
-        metavar="NAME=NUMBER",
-        repeatable=True,
-    ),
-    LISTEN_ADDRESS,
-    WEB_CONFIG_FILE,
-    switch_option("web.disable-exporter-metrics", "Leave process_* and python_* out of /metrics"),
-    *REQUEST_OPTIONS,
-    STARTUP_ON_ERROR,
-    Option(
-        "log.format", choice("logfmt", "json"), "logfmt", "Log lines as logfmt or json.", metavar="FORMAT"
-    ),
-    Option(
-        "log.level",
-        choice("debug", "info", "warning", "error"),
-        "info",
-        "Lowest level to log: debug, info, warning or error.",
-        metavar="LEVEL",
-    ),
-    duration_option("log.interval", 0, "1m", "Time between two aggregate log lines; 0s for none."),
-)
+OPTIONS: tuple[Option, ...] = tuple(_BY_NAME.values())
+#: Parsed before the others, because it applies if they cannot be used.
+STARTUP_ON_ERROR = _BY_NAME["startup.on-error"]

@@ -1,6 +1,4 @@
-"""The options of the tap, of pushes, and of the grouping of single requests."""
-
-from __future__ import annotations
+"""The settings of the tap and of the grouping of single requests, from the values of their options."""
 
 import json
 import math
@@ -8,31 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..config.options import (
-    ConfigError,
-    Option,
-    check_both_or_neither,
-    duration_option,
-    file_option,
-)
-from ..config.values import (
-    Target,
-    format_address,
-    header_name,
-    loopback_hosts,
-    mask_url,
-    number,
-    parse_listen_address,
-    parse_target,
-)
-from ..per_request.grouping import (
-    TEMPERATURE_BOUNDS,
-    TYPE_HEADER,
-    Classification,
-    RequestSettings,
-    Temperatures,
-    parse_rule,
-)
+from ..config.options import ConfigError, check_both_or_neither
+from ..config.values import Target, format_address, loopback_hosts
+from ..per_request.grouping import Classification, RequestSettings, Temperatures
+from .option_table import OPTIONS
 
 MAX_TENANTS = 100  # limit of tenants with their own label value
 #: Listen addresses that mean every address of this machine.
@@ -50,109 +27,6 @@ class TapConfig:
     drain_seconds: float = 25.0  # deadline of requests under way when the tap stops
     cert_file: str = ""  # certificate for clients, PEM; empty for plain HTTP
     key_file: str = ""  # its private key
-
-
-def parse_upstream(text: str) -> Target:
-    """Return the server that the tap relays to; raise ValueError unless it is an address without a path."""
-    target = parse_target(text)
-    if not target.url.endswith("/metrics") or "/metrics" in text or target.user:
-        raise ValueError(
-            "allowed: http://host:port, https://host:port or unix:/path/to.sock, without path or user"
-        )
-    return target
-
-
-def _tenant(text: str) -> str:
-    name = text.strip()
-    if not name or not name.isprintable():
-        raise ValueError("the name of a tenant is expected, as in the header")
-    return name
-
-
-def _type_header(text: str) -> str:
-    return header_name(text) if text.strip() else ""
-
-
-TAP_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "tap.listen-address",
-        parse_listen_address,
-        None,
-        "Address of the tap, a reverse proxy for vLLM's API that observes requests. Default: no tap.",
-        metavar="ADDRESS",
-    ),
-    Option(
-        "tap.upstream",
-        parse_upstream,
-        None,
-        "Server that the tap relays to. Default: that of the first --vllm.url.",
-        metavar="URL",
-        mask=mask_url,
-    ),
-    duration_option(
-        "tap.drain-timeout",
-        0,
-        "25s",
-        "Time for requests under way in the tap to finish when the exporter stops.",
-    ),
-    file_option("tap.cert-file", "Certificate of the tap for https, PEM."),
-    file_option("tap.key-file", "Private key of that certificate, PEM."),
-)
-
-REQUEST_OPTIONS: tuple[Option, ...] = (
-    *TAP_OPTIONS,
-    file_option(
-        "push.bearer-token-file",
-        "File with the bearer token for POST /api/v1/requests; read for every push. Without it, pushes are "
-        "rejected.",
-    ),
-    duration_option("requests.window", 60, "30m", "Window over which single requests are judged."),
-    Option(
-        "requests.temperature-bound",
-        number(0),
-        tuple(f"{bound:g}" for bound in TEMPERATURE_BOUNDS),
-        "Upper bound of a temperature bucket; repeatable.",
-        metavar="NUMBER",
-        repeatable=True,
-    ),
-    Option(
-        "requests.default-temperature",
-        number(0),
-        None,
-        "Temperature that the server uses for requests without one; if it is not set, they are in the bucket "
-        "unset.",
-        metavar="NUMBER",
-    ),
-    Option(
-        "requests.type-header",
-        _type_header,
-        TYPE_HEADER,
-        "Request header with the type of a request: clients choose the value, and it becomes a label. Empty "
-        "for none.",
-        metavar="NAME",
-        may_be_empty=True,
-    ),
-    Option(
-        "requests.type",
-        parse_rule,
-        (),
-        "Rule for the type of requests without that header, NAME=WHERE:PATTERN, where WHERE is model, path, "
-        "field or header.NAME; the first match counts. Repeatable (in the environment: one per line). "
-        "Without a matching rule the route is the type.",
-        metavar="RULE",
-        repeatable=True,
-        separator="\n",
-    ),
-    Option("requests.tenant-header", header_name, None, "Request header with the tenant.", metavar="NAME"),
-    Option(
-        "requests.tenant",
-        _tenant,
-        (),
-        f"Tenant with its own label value, up to {MAX_TENANTS}; repeatable. Others are counted together.",
-        metavar="NAME",
-        repeatable=True,
-    ),
-)
 
 
 def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConfig | None:
@@ -179,7 +53,9 @@ def build_tap(values: Mapping[str, Any], targets: tuple[Target, ...]) -> TapConf
 
 def _refuse_without_tap(values: Mapping[str, Any]) -> None:
     """Reject settings of the tap without its address, which suggest that it is on."""
-    for option in TAP_OPTIONS:
+    for option in OPTIONS:
+        if not option.name.startswith("tap."):
+            continue
         default = None if option.default is None else option.parse(str(option.default))
         if values[option.name] != default:
             raise ConfigError(

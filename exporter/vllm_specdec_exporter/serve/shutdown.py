@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from . import logs
 
 if TYPE_CHECKING:
-    from .tap.tap import TapService
+    from .tap.tap import Tap
 
 T = TypeVar("T")
 END_SECONDS = 1.0  # deadline for what follows the tap at the end of the process, in seconds
@@ -114,11 +114,11 @@ class Shutdown:
         stop.cancel()
         return task.result() if task.done() else None
 
-    async def end_tap(self, tap: TapService | None) -> None:
+    async def end_tap(self, tap: Tap | None) -> None:
         """Stop a tap after the requests under way, or at once when `hurry` is set."""
         if tap is None:
             return
-        if connections := tap.tap.result().connections:
+        if connections := tap.result().connections:
             logs.log(
                 logging.INFO,
                 "tap waits for requests under way",

@@ -37,7 +37,7 @@ from .web_config import CONFIG_FILE_VARIABLE, WEB_OPTIONS, WebConfigFileError, l
 if TYPE_CHECKING:
     import ssl
 
-    from .tap.tap import TapService
+    from .tap.tap import Tap
 
     Prepared = TypeVar("Prepared")
 
@@ -107,7 +107,7 @@ async def wait_for(
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
     shutdown: Shutdown,
-) -> tuple[Prepared, TapService | None] | None:
+) -> tuple[Prepared, Tap | None] | None:
     """Return the result of `prepare`; stand by while it raises `ConfigError`. ``None`` after a signal.
 
     Meanwhile a tap relays if its own settings, from flags and environment, can be used; it is returned too.
@@ -126,7 +126,7 @@ async def _retry(
     flags: Mapping[str, Any],
     environment: Mapping[str, str],
     shutdown: Shutdown,
-) -> tuple[Prepared, TapService | None] | None:
+) -> tuple[Prepared, Tap | None] | None:
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     logged = ""
@@ -166,7 +166,7 @@ class _StandbyServer:
         self._limiter = ConnectionLimiter()
         self._runner: web.AppRunner | None = None
         self._listener: Listener | None = None
-        self._tap: TapService | None = None
+        self._tap: Tap | None = None
         self._logged_tap_error = ""
         self._logged_error = ""
 
@@ -181,7 +181,7 @@ class _StandbyServer:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def take_tap(self) -> TapService | None:
+    def take_tap(self) -> Tap | None:
         """Return the tap, which keeps running after the standby."""
         tap, self._tap = self._tap, None
         return tap
@@ -208,7 +208,7 @@ class _StandbyServer:
             return
         self._listener = listener
 
-    def _make_tap(self) -> TapService | None:
+    def _make_tap(self) -> Tap | None:
         """Return the tap if its settings can be used. It relays, but observes nothing."""
         reason = ""
         for flags, environment in self._sources():
@@ -218,9 +218,9 @@ class _StandbyServer:
                 config = build_tap(values, upstream.targets)
                 if config is not None:
                     # Imported only if there is a tap.
-                    from .tap.tap import TapService
+                    from .tap.tap import Tap
 
-                    return TapService(config, upstream)
+                    return Tap(config, upstream)
             except ConfigError as error:
                 reason = reason or str(error)
         is_set = self._flags.get(_TAP.name) or self._environment.get(_TAP.variable)

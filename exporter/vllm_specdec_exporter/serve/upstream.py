@@ -4,8 +4,6 @@ The exchange has one deadline, and the body a size limit. The connection is kept
 vLLM closes idle ones after five seconds, and aiohttp sends a request once more if it was closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -15,7 +13,7 @@ import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
@@ -28,7 +26,7 @@ from ..engines.reading import Reading
 from ..exposition.text import MalformedExposition
 from .daemon_threads import SharedThreads
 from .discovery import Resolver
-from .upstream_connection import MAX_OVERHEAD, CountedSocket, UpstreamConfig, UpstreamTLS
+from .upstream_connection import MAX_OVERHEAD, CountedSocket, NoResolver, UpstreamConfig, UpstreamTLS
 
 #: Limit of a response, in bytes: 256 engines, the most that are read, have some 10 MB in vLLM 0.32.
 MAX_BODY = 16 * 1024 * 1024
@@ -80,43 +78,18 @@ def new_session(
     )
 
 
-class SessionClient:
-    """Base of clients with one session. Use as an async context manager."""
-
-    _session: aiohttp.ClientSession | None = None
-
-    def open_session(self) -> aiohttp.ClientSession:
-        """Return a new session."""
-        raise NotImplementedError
-
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The open session."""
-        if self._session is None:
-            raise RuntimeError("use the client in an async with statement")
-        return self._session
-
-    async def __aenter__(self) -> Self:
-        self._session = self.open_session()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-
 class Upstream:
     """One server. Call `close` when it is no longer needed."""
 
     def __init__(self, target: Target, config: UpstreamConfig) -> None:
-        """Raise ValueError for certificate files that cannot be used. Nothing is sent yet."""
+        """Raise ConfigError for certificate files that cannot be used. Nothing is sent yet."""
         self._target = target
         self._config = config
         self.timeout = config.timeout
         self._tls = UpstreamTLS(config) if target.url.startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
         self._authorized: tuple[str, ...] = ()
-        self._resolver = Resolver()
+        self._resolver = NoResolver() if target.socket else Resolver()
         self._threads = SharedThreads()
         self._sockets: list[CountedSocket] = []  # those of the session
         self._opened_at = 0.0
@@ -241,17 +214,13 @@ class Upstream:
             return UpstreamResponse(body, headers.get("Content-Type", ""), life, response.status)
 
     def _open(self) -> aiohttp.ClientSession:
-        connector: aiohttp.BaseConnector
-        if self._target.socket:
-            connector = aiohttp.UnixConnector(self._target.socket, keepalive_timeout=_KEPT_SECONDS)
-        else:
-            connector = aiohttp.TCPConnector(
-                keepalive_timeout=_KEPT_SECONDS,
-                use_dns_cache=False,
-                limit=2,
-                resolver=self._resolver,
-                socket_factory=self._new_socket,
-            )
+        connector = aiohttp.TCPConnector(
+            keepalive_timeout=_KEPT_SECONDS,
+            use_dns_cache=False,
+            limit=2,
+            resolver=self._resolver,
+            socket_factory=self._new_socket,
+        )
         return new_session(
             connector,
             {**AGENT, "Accept-Encoding": "identity"},
@@ -260,7 +229,11 @@ class Upstream:
         )
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        created = CountedSocket(*address[:3])
+        if self._target.socket:
+            created = CountedSocket(socket.AF_UNIX)
+            created.path = self._target.socket
+        else:
+            created = CountedSocket(*address[:3])
         self._sockets.append(created)
         return created
 
@@ -311,7 +284,6 @@ _SPEAKS_TLS = "the server speaks TLS at this port: give https:// in place of htt
 
 
 def _untrusted(error: BaseException) -> PollError:
-    """Return the error of a TLS handshake."""
     why = getattr(error, "reason", "") or str(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"certificate verify failed: {error.verify_message}"

@@ -3,8 +3,6 @@
 cert-manager replaces certificates every few weeks, KServe whenever a pod gets a new address.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -16,7 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from aiohttp.abc import AbstractResolver, ResolveResult
+
 from ..config.files import stamp
+from ..config.options import ConfigError
 from ..config.values import Target
 from . import logs
 from .daemon_threads import SharedThreads
@@ -28,8 +29,13 @@ _FRAMING = 1.25  # bytes that are received for each of a body, at most: in chunk
 class CountedSocket(socket.socket):
     """A socket that ends an exchange with too much beside its body: heads, framing, interim answers."""
 
+    path = ""  # of a Unix socket: where to connect to, whatever the address
     overhead = 0.0  # bytes that were received, less those of the body with its usual framing
     body: Callable[[], int] | None = None  # returns the size of the body so far, once its head was received
+
+    def connect(self, address: Any) -> None:
+        """Connect, to `path` if there is one."""
+        super().connect(self.path or address)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Receive, for connections without TLS."""
@@ -48,6 +54,19 @@ class CountedSocket(socket.socket):
             raise OSError(errno.EMSGSIZE, "too much beside the body")
         # Little until the size of the body can be counted.
         return size if self.body else min(size, MAX_OVERHEAD)
+
+
+class NoResolver(AbstractResolver):
+    """For connections by a path: every name has an address, which nothing connects to."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """Return one address."""
+        return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 _WAIT_SECONDS = 1.0  # longest delay of a connection by files that hang, in seconds
@@ -78,11 +97,11 @@ class UpstreamConfig:
 
 
 class ReloadedTLS:
-    """A TLS context that follows changes of its files; raises ValueError if they cannot be used now.
+    """A TLS context that follows changes of its files; raises ConfigError if they cannot be used now.
 
     If the new files cannot be used, the loaded ones stay. Loading is tried again each time, because the cause
     may be temporary; each version of the files is logged once. `make` returns the context, or raises
-    ValueError, which names the files; an empty path is ignored.
+    ConfigError, which names the files; an empty path is ignored.
     """
 
     def __init__(self, paths: Sequence[str], make: Callable[[], ssl.SSLContext]) -> None:
@@ -110,7 +129,7 @@ class ReloadedTLS:
             return
         try:
             self._context = self._make()
-        except ValueError as error:
+        except ConfigError as error:
             if stamps != self._rejected:
                 self._rejected = stamps
                 logs.log(logging.WARNING, "certificates not reloaded", error=str(error))
@@ -122,28 +141,13 @@ class ReloadedTLS:
 
 
 def load_certificate(context: ssl.SSLContext, pair: tuple[str, str], flags: tuple[str, str]) -> None:
-    """Load a certificate with its key, a `pair` of files, or raise ValueError, in which `flags` name them."""
+    """Load a certificate with its key, a `pair` of files; ConfigError, in which `flags` name them."""
     try:
         # Without a password, OpenSSL prompts for that of an encrypted key on the terminal.
         context.load_cert_chain(*pair, password=lambda: "")
     except (ssl.SSLError, OSError, ValueError) as error:
         certificate, key = (f"{flag} {json.dumps(path)}" for flag, path in zip(flags, pair, strict=True))
-        raise ValueError(f"{certificate}: no certificate that fits {key} ({error})") from error
-
-
-def client_context(ca_file: str | None, *, insecure: bool, flag: str) -> ssl.SSLContext:
-    """Return a client's TLS context that trusts the system's certificates, or those of a file.
-
-    `flag` names the file in the ValueError if it holds none; with `insecure`, any certificate is accepted.
-    """
-    try:
-        context = ssl.create_default_context(cafile=ca_file or None)
-    except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"{flag} {json.dumps(ca_file)}: no certificates in it ({error})") from error
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        raise ConfigError(f"{certificate}: no certificate that fits {key} ({error})") from error
 
 
 class UpstreamTLS(ReloadedTLS):
@@ -154,8 +158,15 @@ class UpstreamTLS(ReloadedTLS):
 
 
 def tls_context(config: UpstreamConfig) -> ssl.SSLContext:
-    """Return the TLS context for https servers; raise ValueError for unusable files."""
-    context = client_context(config.ca_file, insecure=config.insecure_skip_verify, flag="--vllm.ca-file")
+    """Return the TLS context for https servers; raise ConfigError for unusable files."""
+    try:
+        context = ssl.create_default_context(cafile=config.ca_file or None)
+    except (ssl.SSLError, OSError) as error:
+        where = f"--vllm.ca-file {json.dumps(config.ca_file)}"
+        raise ConfigError(f"{where}: no certificates in it ({error})") from error
+    if config.insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
     if config.cert_file:
         load_certificate(
             context, (config.cert_file, config.key_file), ("--vllm.cert-file", "--vllm.key-file")

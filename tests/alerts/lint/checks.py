@@ -26,15 +26,10 @@ _LEAST_RANGE = 240.0
 _PAGING = ("monitoring", "payoff", "errors")
 #: Alerts without `for`: one always fires, the other while two alerts do that wait themselves.
 _AT_ONCE = (f"{PREFIX}Watchdog", f"{PREFIX}Disable")
-#: Recorded for what is federated of each pod, for panels and for the queries of runbooks.
+#: Recorded for panels and for the queries of runbooks.
 _FOR_DASHBOARDS = (
-    "instance:vllm_specdec_drafts:rate5m",
-    "instance:vllm_specdec_acceptance:ratio_rate5m",
-    "instance:vllm_specdec_mean_acceptance_length:ratio_rate5m",
-    "model:vllm_specdec_coverage:ratio_rate5m",
     "model:vllm_specdec_verdict:info",
     "model:vllm_specdec_drafts:rate1d",
-    "model:vllm_specdec_accepted_tokens:rate1d",
 )
 #: Functions and words that the templates of Prometheus, Thanos, Mimir and vmalert share.
 _TEMPLATE_WORDS = frozenset(
@@ -184,9 +179,11 @@ def _used(bundle: Bundle) -> set[str]:
 
 def idle_thresholds(bundle: Bundle) -> list[str]:
     """Return the thresholds that are said to be for alerts, and that no alert compares with."""
+    by_exporter = " ".join(str(rule.body["expr"]) for rule in bundle.rules)
     return [
         item.name
         for item in fields(Thresholds)
         if item.metadata["meaning"].startswith("alerts:")
         and f"model:vllm_specdec_{item.name}:threshold" not in _used(bundle)
+        and f'{{threshold="{item.name}"}}' not in by_exporter
     ]

@@ -1,13 +1,7 @@
 """`act`: a receiver of Alertmanager's webhook that runs a program for each decision alert.
 
 The webhook is protected by a bearer token; health and metrics are not.
-
-* `decision`: from a payload to decisions, or why an alert is not acted upon.
-* `runner`: the queue of decisions, and how their commands are run, one at a time within the limits.
-* `history`: what was done, for the limits; kept across restarts.
 """
-
-from __future__ import annotations
 
 import argparse
 import asyncio

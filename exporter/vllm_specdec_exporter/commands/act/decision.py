@@ -169,12 +169,15 @@ def _invalid(decision: Decision) -> tuple[EventKind, str]:
         return EventKind.SKIPPED, "the alert has no label action"
     if action not in list(AlertAction):
         return EventKind.SKIPPED, f"unknown action {quoted(action)}; known: {', '.join(AlertAction)}"
-    if not decision.label("model_name"):
+    if not decision.label("model_name").strip():
         return EventKind.REJECTED, "the alert names no model"
     for name in ("model_name", "namespace", "cluster", "alertname"):
         value = decision.label(name)
-        if value.startswith("-") or not value.isprintable() or len(value) > MAX_LABEL_LENGTH:
-            allowed = f"at most {MAX_LABEL_LENGTH} printable characters that do not begin with -"
+        too_long = len(value) > MAX_LABEL_LENGTH
+        if value.startswith("-") or value != value.strip() or not value.isprintable() or too_long:
+            allowed = (
+                f"at most {MAX_LABEL_LENGTH} printable characters, no - at the begin, no space at an end"
+            )
             return EventKind.REJECTED, f"label {name} {quoted(value)}: allowed: {allowed}"
     if action not in ALERT_ACTIONS.get(alertname, ()):
         return EventKind.REJECTED, f"the alert {quoted(alertname)} may not request {action}"

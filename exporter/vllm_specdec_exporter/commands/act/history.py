@@ -17,7 +17,6 @@ A command is recorded as a failure before it starts, so that it is one if the pr
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +25,7 @@ from msgspec.structs import replace
 
 from ...config import files
 from ...config.options import ConfigError
+from ...config.values import format_time
 from .decision import Decision
 
 HOUR = 3600.0
@@ -64,7 +64,8 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def prune(self, now: float) -> ActionHistory:
         """Return the history without what no longer counts.
 
-        Times after `now` (the clock was set back) become `now`: limits must not hold until it has caught up.
+        Times after `now` (the clock was set back between two processes) become `now`: limits must not hold
+        until it has caught up.
         """
         models = {
             model: {
@@ -77,11 +78,24 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         starts = tuple(min(start, now) for start in self.starts if now - start < HOUR)
         return ActionHistory(models, starts)
 
+    def shift(self, seconds: float) -> ActionHistory:
+        """Return the history for a clock that was set by `seconds`: what has passed stays the same."""
+        models = {
+            model: {
+                request: replace(
+                    each, started=max(0.0, each.started + seconds), seen=max(0.0, each.seen + seconds)
+                )
+                for request, each in commands.items()
+            }
+            for model, commands in self.models.items()
+        }
+        return ActionHistory(models, tuple(max(0.0, start + seconds) for start in self.starts))
+
     def reason_against(self, decision: Decision, now: float, per_model: float, per_hour: int) -> str:
         """Return why a decision must not be acted upon now; empty if it may."""
         command = self._command(decision, now)
         if command is not None and command.done:
-            return f"already acted upon at {moment(command.started)}"
+            return f"already acted upon at {format_time(math.ceil(command.started))}"
         if command is not None and command.failures >= MAX_FAILURES:
             return f"given up after {command.failures} failures in a row, until the alert resolves"
         others = [each.started for each in self._commands(decision).values() if each is not command]
@@ -92,7 +106,7 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (model_allows, "this model was acted upon less than --limit.per-model ago"),
             (hour_allows, f"--limit.per-hour {per_hour} is reached"),
         )
-        return "" if allowed <= now else f"{why}: allowed again at {moment(allowed)}"
+        return "" if allowed <= now else f"{why}: allowed again at {format_time(math.ceil(allowed))}"
 
     def begin(self, decision: Decision, now: float) -> ActionHistory:
         """Return the history with a command that begins now."""
@@ -130,11 +144,6 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _with(self, decision: Decision, command: Command) -> ActionHistory:
         commands = {**self._commands(decision), decision.request: command}
         return ActionHistory({**self.models, decision.model: commands}, self.starts)
-
-
-def moment(seconds: float) -> str:
-    """Return Unix seconds as RFC 3339 in UTC, rounded up to whole seconds."""
-    return datetime.fromtimestamp(math.ceil(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def load(path: Path) -> ActionHistory:

@@ -3,8 +3,6 @@
 No shell is involved. An untrusted value is always one whole argument, and was validated by `decision`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -14,12 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from ...config.options import ENVIRONMENT_PREFIX
-from ...config.values import format_duration
+from ...config.values import format_duration, format_time
 from . import history
 from .decision import MAX_LABEL_LENGTH, Decision, EventKind
 from .history import ActionHistory
@@ -39,6 +36,8 @@ _PASSED_PREFIX = "VLLM_SPECDEC_"
 
 #: Bytes at the end of the output that are kept: some lines of an error.
 KEPT_OUTPUT = 2048
+#: Seconds by which the clock may be off without being set anew: an adjustment by NTP takes longer for more.
+_MAX_SLEW = 1.0
 #: Seconds between SIGTERM and SIGKILL: a tenth of what a command may delay the shutdown of `act`.
 _GRACE = 1.0
 
@@ -87,6 +86,7 @@ class Runner:
         self._queue: deque[Decision] = deque()
         self._changed = asyncio.Event()
         self._stopping = False
+        self._clock_offset = time.time() - time.monotonic()  # seconds
 
     def offer(self, decisions: tuple[Decision, ...]) -> bool:
         """Queue the decisions of one payload, all or none, and return whether they were queued.
@@ -126,7 +126,7 @@ class Runner:
         await asyncio.wait({running})
 
     async def _handle(self, decision: Decision) -> Outcome:
-        now, settings = time.time(), self._settings
+        now, settings = await self._now(), self._settings
         if decision.no_action is not None:
             if decision.no_action is EventKind.RESOLVED:
                 await self._keep(self._history.saw(decision, now, firing=False))
@@ -153,6 +153,18 @@ class Runner:
             await self._keep(self._history.succeed(decision))
         return outcome
 
+    async def _now(self) -> float:
+        """Return the time, Unix seconds. If the clock was set, the history is moved with it.
+
+        So limits count the time that passed; while `act` does not run, they count that of the clock.
+        """
+        offset = time.time() - time.monotonic()
+        moved = offset - self._clock_offset
+        if abs(moved) > _MAX_SLEW:
+            self._clock_offset = offset
+            await self._keep(self._history.shift(moved))
+        return time.time()
+
     async def _keep(self, new: ActionHistory) -> bool:
         """Set the history and return whether it was saved, if a state file is configured.
 
@@ -171,20 +183,16 @@ class Runner:
     async def _report(self, decision: Decision, outcome: Outcome) -> None:
         starts_at = decision.starts_at
         event = {
-            "time": _utc(time.time(), "milliseconds"),
+            "time": format_time(time.time(), "milliseconds"),
             "event": str(outcome.kind),
             "why": outcome.why,
             **{name: decision.label(name)[:MAX_LABEL_LENGTH] for name in _LABELS},
-            "starts_at": "" if starts_at is None else _utc(starts_at, "microseconds"),
+            "starts_at": "" if starts_at is None else format_time(starts_at, "microseconds"),
             "command": outcome.argv,
             "exit_code": outcome.exit_code,
             "output": outcome.output,
         }
         await asyncio.to_thread(self._on_event, event)
-
-
-def _utc(seconds: float, timespec: str) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def arguments(script: str, decision: Decision) -> tuple[str, ...]:

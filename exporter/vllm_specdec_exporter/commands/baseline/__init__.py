@@ -1,7 +1,5 @@
 """`baseline`: record the speed of a server without speculation, with one recorder per engine."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib
@@ -25,17 +23,7 @@ from ...measures.history import Sample
 from ...publish.wording import printable
 from ...serve import configuration as config
 from ...serve.upstream import PollError, Upstream
-from ..arguments import (
-    SERVER_OPTIONS,
-    URL,
-    add_flag,
-    add_url,
-    check_writable,
-    fail,
-    flags_of,
-    seconds_of,
-    write_file,
-)
+from .. import arguments as cli
 from .recorder import Recorder
 
 
@@ -156,25 +144,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{FINE} recorded; {NOTHING} nothing could be recorded; {USAGE} bad usage; {UNREACHABLE} the server "
         "cannot be reached or understood."
     )
-    add_url(parser, "Server without speculation.")
-    add_flag(parser, "--out FILE", "File to write.", "baseline.json")
+    cli.add_url(parser, "Server without speculation.")
+    cli.add_flag(parser, "--out FILE", "File to write.", "baseline.json")
     how_long = "How long to record; Ctrl-C ends it earlier and keeps what there is."
-    add_flag(parser, "--for DURATION", how_long, "10m", dest="duration")
-    add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
-    add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
-    add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
+    cli.add_flag(parser, "--for DURATION", how_long, "10m", dest="duration")
+    cli.add_flag(parser, "--interval DURATION", "Time between two samples.", "1s")
+    cli.add_flag(parser, "--settle DURATION", "Time behind a server's last draft that is left out.", "30s")
+    cli.add_flag(parser, "--model NAME", "Model to record, where there are several.", "")
     method = f"Speculative method of a server that speculates at times: {_LOOKUPS}."
-    add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
-    add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
-    add_flags(parser, [option for option in SERVER_OPTIONS if option is not URL])
+    cli.add_flag(parser, "--method NAME", method, "", choices=("", *sorted(WITHOUT_MODEL)))
+    cli.add_flag(parser, "--append", "Add to the file: more load levels, or more requests for each.")
+    add_flags(parser, [option for option in cli.SERVER_OPTIONS if option is not cli.URL])
 
 
 def run(args: argparse.Namespace) -> int:
     """Record the baseline and return the exit code."""
-    values, _ = gather(SERVER_OPTIONS, flags_of(args), os.environ, None)
-    seconds = seconds_of("--for", args.duration, 1.0)
-    interval = seconds_of("--interval", args.interval, 0.1)
-    settle = seconds_of("--settle", args.settle, 0.0)
+    values, _ = gather(cli.SERVER_OPTIONS, cli.flags_of(args), os.environ, None)
+    seconds = cli.seconds_of("--for", args.duration, 1.0)
+    interval = cli.seconds_of("--interval", args.interval, 0.1)
+    settle = cli.seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
         raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
     upstream_config = config.build_upstream(values, values["poll.timeout"] or max(4.0, interval))
@@ -182,22 +170,19 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("baseline records one server; give one URL")
     out = Path(args.out)
     earlier = _earlier(out) if args.append else None
-    check_writable("--out", out)
+    cli.check_writable("--out", out)
     target = upstream_config.targets[0]
-    try:
-        upstream = Upstream(target, upstream_config)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    upstream = Upstream(target, upstream_config)
     watcher = Watcher(upstream, args.model, settle, time.monotonic, args.method)
     try:
         asyncio.run(_record(watcher, upstream, seconds, interval, earlier))
         baseline = watcher.baseline(earlier)
     except PollError as error:
         hint = " (a server that loads its model refuses for minutes)" if error.reason == "refused" else ""
-        return fail("baseline", f"{target.name}: {error.reason}: {error}{hint}", UNREACHABLE)
+        return cli.fail("baseline", f"{target.name}: {error.reason}: {error}{hint}", UNREACHABLE)
     except BaselineError as error:
-        return fail("baseline", f"{target.name}: {error}", NOTHING)
-    write_file("--out", out, encode(baseline))
+        return cli.fail("baseline", f"{target.name}: {error}", NOTHING)
+    cli.write_file("--out", out, encode(baseline))
     print(_table(baseline, out, watcher.missed))
     return FINE
 

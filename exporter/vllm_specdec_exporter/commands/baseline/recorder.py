@@ -4,8 +4,6 @@ Only time without drafts counts. A server with a K schedule has such times, too 
 soon after the last draft are left out, because they were partly decoded with drafts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -87,12 +85,14 @@ class Recorder:
         """Add a time at one load, or raise ValueError if the histograms do not fit."""
         place = bucket_of(load)
         sums = self._buckets.get(place, _Sums())
+        latencies = _plus(sums.latencies, latencies)
+        sums.blocks.extend(blocks)
         self._buckets[place] = _Sums(
             load=sums.load + load * seconds,
             seconds=sums.seconds + seconds,
             generation_tokens=sums.generation_tokens + tokens,
-            latencies=_plus(sums.latencies, latencies),
-            blocks=[*sums.blocks, *blocks],
+            latencies=latencies,
+            blocks=sums.blocks,
         )
 
     @property

@@ -2,14 +2,7 @@
 
 Each side is the snapshot of one server over a period: from `check --json`, from a running exporter, or from
 `watch`.
-
-* `side`: the measures of one server over its period, all its engines together.
-* `verdict`: whether two sides had the same load; which is faster, and what speculation gains.
-* `comparison`: a side against the reference.
-* `report`: the comparison as a table, as text and as an HTML page.
 """
-
-from __future__ import annotations
 
 import argparse
 import asyncio
@@ -36,20 +29,8 @@ from ...publish.wording import escape_controls
 from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.upstream_connection import UpstreamConfig
+from .. import arguments as cli
 from .. import history
-from ..arguments import (
-    SERVER_OPTIONS,
-    URL,
-    add_flag,
-    add_output_flags,
-    check_writable,
-    fail,
-    number_between,
-    parsed,
-    seconds_of,
-    wants_color,
-    write_file,
-)
 from ..check import observe
 from .comparison import compare
 from .report import render, render_page
@@ -148,10 +129,10 @@ COMPARED, INCONCLUSIVE, USAGE, UNREACHABLE = 0, 1, 2, 4
 _COSTS = ("cost.profile", "cost.file", "cost.hardware", "cost.model", "threshold")
 OPTIONS = tuple(
     option
-    for option in (*SERVER_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
-    if option is not URL
+    for option in (*cli.SERVER_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
+    if option is not cli.URL
 )
-_CLAIM = number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
+_CLAIM = cli.number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -168,22 +149,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "/api/v1/snapshot give it; FILE#ADDRESS picks one of several servers in it.",
     )
     parser.add_argument("side", nargs="?", metavar="SIDE", help="What to compare with it, likewise.")
-    add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
-    add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
-    add_flag(
+    cli.add_flag(parser, "--for DURATION", "How long to watch.", "30s", dest="duration")
+    cli.add_flag(parser, "--model NAME", "Compare this model, where a side has several.", "")
+    cli.add_flag(
         parser,
         "--claim SPEEDUP",
         "Check a claimed speedup, such as 1.5: of speculation where one side has none, else of SIDE over "
         "REFERENCE.",
     )
-    add_output_flags(parser, "the comparison")
-    add_flag(parser, "--html FILE", "Write a report with plots as well.")
-    add_flag(parser, "--prometheus.url URL", "Compare two times in this Prometheus instead, as history does.")
+    cli.add_output_flags(parser, "the comparison")
+    cli.add_flag(parser, "--html FILE", "Write a report with plots as well.")
+    cli.add_flag(
+        parser, "--prometheus.url URL", "Compare two times in this Prometheus instead, as history does."
+    )
     times = "A time in it: a duration before now, or such as 2026-11-01T12:00Z; without TO, until now."
-    add_flag(parser, "--a FROM/TO", times)
-    add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
-    add_flag(parser, "--match MATCHERS", "Only such series of it, in PromQL: 'namespace=\"chat\"'.", "")
-    add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
+    cli.add_flag(parser, "--a FROM/TO", times)
+    cli.add_flag(parser, "--b FROM/TO", "The time to compare with it, likewise.")
+    cli.add_flag(parser, "--match MATCHERS", "Only such series of it, in PromQL: 'namespace=\"chat\"'.", "")
+    cli.add_flag(parser, "--timeout DURATION", "Deadline of a query of it.", "1m")
     add_flags(parser, OPTIONS)
 
 
@@ -197,13 +180,13 @@ def run(args: argparse.Namespace) -> int:
     if args.reference is None or args.side is None:
         raise ConfigError("two servers or files are needed: REFERENCE and SIDE, or --prometheus.url")
     sources = parse_sources(args.reference, args.side)
-    duration = seconds_of("--for", args.duration, 1.0, 3600.0)
+    duration = cli.seconds_of("--for", args.duration, 1.0, 3600.0)
     claim = None
     if args.claim is not None:
-        claim = parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
+        claim = cli.parsed("--claim", args.claim, lambda text: _CLAIM(text.removesuffix("x")))
     live = [source for source in sources if source.target is not None]
     if args.html is not None:  # before the observation, not after it
-        check_writable("--html", Path(args.html))
+        cli.check_writable("--html", Path(args.html))
         plots.require()
     try:
         results = {source: read(source) for source in sources if source.target is None}
@@ -212,14 +195,14 @@ def run(args: argparse.Namespace) -> int:
             results |= _watch(live, duration, args)
         reference, side = _sides(results, sources, args.model)
     except SideError as error:
-        return fail("compare", error, UNREACHABLE)
+        return cli.fail("compare", error, UNREACHABLE)
     comparison = compare(reference, side, claim)
     if args.html:
-        write_file("--html", Path(args.html), render_page(comparison).encode())
+        cli.write_file("--html", Path(args.html), render_page(comparison).encode())
     if args.json:
         print(escape_controls(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode()))
     else:
-        print(render(comparison, colour=wants_color(args)))
+        print(render(comparison, colour=cli.wants_color(args)))
     sys.stdout.flush()
     return COMPARED if comparison.conclusive else INCONCLUSIVE
 
@@ -247,7 +230,6 @@ def _watch(
 def _sides(
     results: Mapping[ResultSource, ExporterResult], sources: Sequence[ResultSource], model: str
 ) -> list[Side]:
-    """Return the sides of the sources that were read."""
     sides = []
     for source in sources:
         if source not in results:

@@ -1,14 +1,11 @@
 """The comparison: a side against the reference, with warnings and notes. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ... import __version__
-from ...economics import statistics
-from ...economics.statistics import Interval
+from ...economics.statistics import Interval, difference_of_means
 from .side import END_TO_END, Side
 from .verdict import (
     TOLERANCE,
@@ -64,9 +61,12 @@ def compare(reference: Side, side: Side, claim: float | None = None) -> Comparis
     load = compare_load(side, reference)
     speed = judge_speed(side, reference, load)
     gain = judge_gain(side, reference, speed)
-    drafting = side.acceptance, reference.acceptance
-    here, there = side.mean(END_TO_END), reference.mean(END_TO_END)
-    both = side.speculating and reference.speculating
+    drafts = [side.acceptance, reference.acceptance] if side.speculating and reference.speculating else []
+    k, other = side.num_speculative_tokens, reference.num_speculative_tokens
+    note = (
+        f"K is {k} in {side.name} and {other} in {reference.name}: the acceptance ratio falls with K by "
+        "itself, so go by acceptance length and speed"
+    )
     return Comparison(
         format=FORMAT,
         version=__version__,
@@ -75,12 +75,12 @@ def compare(reference: Side, side: Side, claim: float | None = None) -> Comparis
         speed=speed,
         gain=gain,
         claim=None if claim is None else judge_claim(claim, speed, gain),
-        end_to_end_difference_seconds=statistics.difference_of_means(here, there) if here and there else None,
-        acceptance_ratio_difference=statistics.difference_of_ratios(*drafting) if both else None,
-        acceptance_length_difference=statistics.difference_of_lengths(*drafting) if both else None,
+        end_to_end_difference_seconds=difference_of_means(side.mean(END_TO_END), reference.mean(END_TO_END)),
+        acceptance_ratio_difference=difference_of_means(*(one.ratio_sample for one in drafts)),
+        acceptance_length_difference=difference_of_means(*(one.length_sample for one in drafts)),
         load=load,
         warnings=tuple(_warnings(side, reference, load)),
-        notes=tuple(_notes(side, reference)),
+        notes=(note,) if drafts and k and other and k != other else (),
     )
 
 
@@ -112,15 +112,6 @@ def _warnings(side: Side, reference: Side, load: LoadComparison) -> Iterator[str
         yield (
             f"requests of {side.name} had {own:.0f} tokens each, those of {reference.name} {other:.0f}: "
             "other requests, so end-to-end times cannot be compared"
-        )
-
-
-def _notes(side: Side, reference: Side) -> Iterator[str]:
-    k, other = side.num_speculative_tokens, reference.num_speculative_tokens
-    if side.speculating and reference.speculating and k and other and k != other:
-        yield (
-            f"K is {k} in {side.name} and {other} in {reference.name}: the acceptance ratio falls with K "
-            "by itself, so go by acceptance length and speed"
         )
 
 

@@ -1,7 +1,5 @@
 """The report of a comparison as text and as a page: the verdicts first, then a table. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ...economics.statistics import Interval, SampleMean
@@ -295,12 +293,10 @@ def _bars(
     """Yield a plot, unless no side has a value."""
     if not any(values.values()):
         return
-    bars = [
-        plots.Bar(name, None) if value is None else plots.Bar(name, value.value, value.low, value.high)
-        for name, value in values.items()
-    ]
-    words = "; ".join(f"{bar.name} {'none' if bar.value is None else form.format(bar.value)}" for bar in bars)
-    drawn = plots.bars_with_intervals(title, bars, x_label=unit, description=words, form=form, reference=line)
+    words = "; ".join(f"{name} {plots.bar_label(value, form)}" for name, value in values.items())
+    drawn = plots.bars_with_intervals(
+        title, values, x_label=unit, description=words, form=form, reference=line
+    )
     yield figure(drawn, title)
 
 

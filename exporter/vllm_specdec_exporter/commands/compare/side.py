@@ -4,8 +4,6 @@ With data parallelism, counts and rates of the engines are added. Values derived
 the sums. Quantiles cannot be combined, so several engines have none.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -150,7 +148,6 @@ def _acceptance(measures: Measures) -> Acceptance:
 
 
 def _target(result: ExporterResult, name: str) -> TargetResult:
-    """Return the only server of a snapshot."""
     if len(result.targets) > 1:
         known = ", ".join(target.target for target in result.targets)
         held = f"side {name}: the snapshot holds {len(result.targets)} servers"

@@ -9,8 +9,6 @@ A faster side has fewer requests at a time under the same traffic. So sides that
 a second, of about as many tokens, count as equally loaded.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

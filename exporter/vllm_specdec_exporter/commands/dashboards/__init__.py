@@ -1,7 +1,5 @@
 """`dashboards`: list the Grafana dashboards, or write them to files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -9,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ...config.options import ConfigError
-from ...publish.wording import printable, wrap
+from ...publish.wording import wrap
 from ..arguments import add_flag
 from . import files
 
@@ -30,15 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Without --out, the dashboards are listed. Exit codes: {SUCCESS} success; {USAGE} bad usage, or a "
         "file cannot be written."
     )
-    group = parser.add_argument_group("which dashboards")
-    names = "Names, such as overview,requests."
-    add_flag(group, "--select NAMES", names, action="append", default=[])
+    group = parser.add_argument_group("what is in them")
     add_flag(group, "--datasource UID", "Initial data source. Default: Grafana's default.")
     runbooks = "Address of your runbooks, for the links of alerts. Default: the rule in Grafana."
     add_flag(group, "--runbooks URL", runbooks)
-    add_flag(group, "--from DIR", "Folder with your own dashboards.", parse=Path, dest="source")
-    add_flag(group, "--folder NAME", "Folder in Grafana.", files.FOLDER)
-    add_flag(group, "--home", f"Print how to make {files.HOME} the home dashboard.")
     group = parser.add_argument_group("as files")
     add_flag(group, "--out DIR", "Write JSON files to a folder.", parse=Path)
     provider = "Also write a dashboard provider, for Grafana's folder provisioning/dashboards."
@@ -52,14 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List or write the dashboards, and return the exit code."""
     _check(args)
-    names = [name.strip() for text in args.select for name in text.split(",")]
-    dashboards = files.select(files.load(args.source), names)
+    dashboards = files.load()
     if args.datasource:
         dashboards = tuple(files.with_datasource(one, args.datasource) for one in dashboards)
     if args.runbooks:
         dashboards = tuple(files.with_runbooks(one, args.runbooks) for one in dashboards)
-    if args.home and not any(dashboard.uid == files.HOME for dashboard in dashboards):
-        raise ConfigError(f"--home: {files.HOME} is not among the dashboards selected")
     if args.out is not None:
         return _write(dashboards, args)
     _list(dashboards)
@@ -67,13 +57,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise ConfigError for flags that contradict each other, and for invalid values."""
     needs = (
         ("--provisioning", args.provisioning, "--out", args.out),
         ("--path", args.path, "--provisioning", args.provisioning),
         ("--configmaps", args.configmaps, "--out", args.out),
         ("--force", args.force or None, "--out", args.out),
-        ("--home", args.home or None, "--out", args.out),
         ("--datasource", args.datasource, "--out", args.out),
         ("--runbooks", args.runbooks, "--out", args.out),
     )
@@ -89,16 +77,12 @@ def _check(args: argparse.Namespace) -> None:
     ):
         if text is not None and not form.fullmatch(text):
             raise ConfigError(f"{flag} {json.dumps(text, ensure_ascii=False)}: allowed: {allowed}")
-    if not args.folder.strip() or not args.folder.isprintable() or "/" in args.folder:
-        allowed = "allowed: the title of a top-level folder, without a slash"
-        raise ConfigError(f"--folder {json.dumps(args.folder)}: {allowed}")
 
 
 def _list(dashboards: tuple[files.Dashboard, ...]) -> None:
     for dashboard in dashboards:
-        print(f"{dashboard.uid}  {printable(dashboard.title)}")
-        if dashboard.question:
-            print("\n".join(wrap(printable(dashboard.question), "    ", 4)))
+        print(f"{dashboard.uid}  {dashboard.title}")
+        print("\n".join(wrap(dashboard.question, "    ", 4)))
     print(
         f"\nto install them, one of\n"
         f"  {_PROGRAM} --out DIR --provisioning FILE      files that Grafana reads\n"
@@ -111,11 +95,11 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
     out: Path = args.out
     seen_at = (args.path or str(out.absolute())).rstrip("/") or "/"
     if args.configmaps is not None:
-        wanted = files.config_maps(dashboards, out, args.configmaps, args.folder)
+        wanted = files.config_maps(dashboards, out, args.configmaps)
     else:
-        wanted = files.dashboard_files(dashboards, out)
+        wanted = [files.OutputFile(out / one.file, one.body, one.uid) for one in dashboards]
     if args.provisioning is not None:
-        wanted.append(files.provider_file(args.provisioning, seen_at, args.folder))
+        wanted.append(files.provider_file(args.provisioning, seen_at))
     for written, result in files.write(wanted, force=args.force):
         print(f"{result:<9}  {written.path}")
     if args.configmaps is not None:
@@ -123,7 +107,4 @@ def _write(dashboards: tuple[files.Dashboard, ...], args: argparse.Namespace) ->
         print(words, file=sys.stderr)
     elif args.provisioning is not None:
         print("next: restart Grafana, which reads providers only at its start", file=sys.stderr)
-    if args.home:
-        variable = "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"
-        print(f"for the home, start Grafana with {variable}={Path(seen_at) / files.HOME}.json")
     return SUCCESS

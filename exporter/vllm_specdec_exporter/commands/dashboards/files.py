@@ -1,14 +1,9 @@
 """The dashboards, and files for them: JSON, a Grafana provider, ConfigMaps."""
 
-from __future__ import annotations
-
-import copy
 import json
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -26,21 +21,15 @@ HOME = f"{PREFIX}overview"
 ORDER = ("overview", "deep-dive", "requests", "exporter")
 #: Their folder: in the installed package, or in the source tree.
 _FOLDERS = (Path(__file__).parents[2] / "dashboards", Path(__file__).parents[4] / "dashboards" / "json")
-#: A uid that Grafana accepts; it is also the name of a file.
-_UID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One dashboard: Grafana's model, and the content of its file.
-
-    `question` is the first sentence of the description.
-    """
+    """One dashboard, and the content of its file; `question` is the first sentence of the description."""
 
     uid: str
     title: str
     question: str
-    document: Mapping[str, Any]
     body: bytes
 
     @property
@@ -54,77 +43,39 @@ class Dashboard:
         return f"{self.uid}.json"
 
 
-def load(folder: Path | None = None) -> tuple[Dashboard, ...]:
-    """Return the dashboards in a folder, by default those of this package; the main one first.
-
-    Raises:
-        ConfigError: the folder contains none, or a file is not a dashboard.
-    """
-    source = folder or next((candidate for candidate in _FOLDERS if candidate.is_dir()), _FOLDERS[0])
-    dashboards = [_read(path) for path in sorted(source.glob("*.json"))]
-    if not dashboards:
-        raise ConfigError(f"there are no dashboards (*.json) in {source}")
-    if len({dashboard.uid for dashboard in dashboards}) < len(dashboards):
-        raise ConfigError(f"two dashboards in {source} have the same uid")
+def load() -> tuple[Dashboard, ...]:
+    """Return the dashboards of this package; the main one first."""
+    source = next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0])
     first = {name: place for place, name in enumerate(ORDER)}
+    dashboards = map(_read, source.glob("*.json"))
     return tuple(sorted(dashboards, key=lambda one: (first.get(one.name, len(ORDER)), one.uid)))
 
 
-def select(dashboards: Sequence[Dashboard], names: Sequence[str]) -> tuple[Dashboard, ...]:
-    """Return the dashboards with these names or uids, without names all; ConfigError for unknown names."""
-    for name in names:
-        if not any(name in (dashboard.name, dashboard.uid) for dashboard in dashboards):
-            known = ", ".join(dashboard.name for dashboard in dashboards)
-            raise ConfigError(f"unknown dashboard {json.dumps(name, ensure_ascii=False)}; known: {known}")
-    return tuple(d for d in dashboards if not names or d.name in names or d.uid in names)
-
-
 def with_datasource(dashboard: Dashboard, uid: str) -> Dashboard:
-    """Return the dashboard with another default of its variable `datasource`, or raise ConfigError."""
-    document = copy.deepcopy(dict(dashboard.document))
-    variables = [
-        variable
-        for variable in (document.get("templating") or {}).get("list") or ()
-        if variable.get("type") == "datasource" and variable.get("name") == "datasource"
-    ]
-    if not variables:
-        raise ConfigError(f"{dashboard.uid} has no variable datasource")
-    variables[0]["current"] = {"text": uid, "value": uid}
-    body = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    return replace(dashboard, document=document, body=body.encode())
+    """Return the dashboard with another default of its variable `datasource`."""
+    document = json.loads(dashboard.body)
+    for variable in document["templating"]["list"]:
+        if variable["name"] == "datasource":
+            variable["current"] = {"text": uid, "value": uid}
+    return replace(dashboard, body=f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def with_runbooks(dashboard: Dashboard, url: str) -> Dashboard:
     """Return the dashboard with links of alerts to runbooks at an address."""
     link = f"{url.rstrip('/')}/${{__value.raw}}.md"
     body = dashboard.body.replace(RUNBOOK_LINK.encode(), json.dumps(link)[1:-1].encode())
-    return replace(dashboard, document=json.loads(body), body=body)
+    return replace(dashboard, body=body)
 
 
 def _read(path: Path) -> Dashboard:
-    try:
-        body = path.read_bytes()
-        document = json.loads(body)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
-    uid, title = (document.get(key) if isinstance(document, dict) else None for key in ("uid", "title"))
-    if not (isinstance(uid, str) and _UID.fullmatch(uid) and isinstance(title, str) and title):
-        needs = "it needs a title, and a uid of at most 40 letters, digits, - and _"
-        raise ConfigError(f"{path} is not a dashboard: {needs}")
-    description = " ".join(str(document.get("description") or "").split())
-    question = re.split(r"(?<=[.?!])\s", description, maxsplit=1)[0]
-    return Dashboard(uid, title, question, document, body)
+    document = json.loads(path.read_bytes())
+    question = re.split(r"(?<=[.?!])\s", document["description"], maxsplit=1)[0]
+    return Dashboard(document["uid"], document["title"], question, path.read_bytes())
 
 
 #: The folder in Grafana, and its uid.
 FOLDER_UID = "vllm-specdec"
 FOLDER = "vLLM speculative decoding"
-#: A ConfigMap holds at most 1 MiB: https://kubernetes.io/docs/concepts/configuration/configmap/.
-_MAX_CONFIG_MAP = 1024 * 1024
-#: Room for the rest of the ConfigMap: its names, labels and annotations are some hundred bytes.
-_MARGIN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +87,13 @@ class OutputFile:
     mark: str
 
 
-def dashboard_files(dashboards: tuple[Dashboard, ...], folder: Path) -> list[OutputFile]:
-    """Return the dashboards as JSON files."""
-    return [OutputFile(folder / dashboard.file, dashboard.body, dashboard.uid) for dashboard in dashboards]
-
-
-def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
+def provider_file(path: Path, seen_at: str) -> OutputFile:
     """Return a dashboard provider: Grafana loads the dashboards of the folder that it sees at `seen_at`."""
     # https://grafana.com/docs/grafana/latest/administration/provisioning/#dashboards
     provider = {
         "name": FOLDER_UID,
         "orgId": 1,
-        "folder": folder,
+        "folder": FOLDER,
         "folderUid": FOLDER_UID,
         "type": "file",
         "disableDeletion": False,
@@ -161,28 +107,23 @@ def provider_file(path: Path, seen_at: str, folder: str) -> OutputFile:
     return OutputFile(path, text.encode(), FOLDER_UID)
 
 
-def config_maps(
-    dashboards: tuple[Dashboard, ...], out: Path, namespace: str, folder: str
-) -> list[OutputFile]:
-    """Return ConfigMaps for the sidecar of Grafana's Helm chart; ConfigError if a dashboard is too large."""
+def config_maps(dashboards: tuple[Dashboard, ...], out: Path, namespace: str) -> list[OutputFile]:
+    """Return ConfigMaps for the sidecar of Grafana's Helm chart."""
     maps = []
     for dashboard in dashboards:
-        if len(dashboard.body) > _MAX_CONFIG_MAP - _MARGIN:
-            raise ConfigError(f"{dashboard.uid}: too large for a ConfigMap ({len(dashboard.body):,} bytes)")
-        name = dashboard.uid.lower().replace("_", "-").strip("-")
         document = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": name,
+                "name": dashboard.uid,
                 "namespace": namespace,
                 "labels": {"app.kubernetes.io/name": "vllm-specdec-exporter", "grafana_dashboard": "1"},
-                "annotations": {"grafana_folder": folder},
+                "annotations": {"grafana_folder": FOLDER},
             },
             "data": {dashboard.file: dashboard.body.decode()},
         }
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=2**31)
-        maps.append(OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), name))
+        maps.append(OutputFile(out / f"{dashboard.uid}.yaml", text.encode(), dashboard.uid))
     return maps
 
 
@@ -236,9 +177,10 @@ def _mark(body: bytes, *, yaml_like: bool) -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as a literal block."""
 
-    def represent_str(self, data: str) -> Any:
-        """Return the node of a text."""
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
-
-_Dumper.add_representer(str, _Dumper.represent_str)
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+    ),
+)

@@ -13,25 +13,23 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import parse_duration, parse_target
+from ...config.values import parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import add_flag, check_writable, fail, parsed, seconds_of, write_file
+from ..arguments import add_flag, check_writable, fail, parse_moment, parsed, seconds_of, write_file
 from .past import ModelHistory
 from .reading import Reader, Scope
-from .report import plot, render
+from .report import clock, plot, render
 from .source import Prometheus, PrometheusError
 
 FORMAT = "vllm-specdec-history/1"  # of the JSON document
@@ -50,12 +48,14 @@ class History:
     until_seconds: float  # Unix time up to which was read
     block_seconds: float  # length of a block of time
     models: tuple[ModelHistory, ...]
+    warnings: tuple[str, ...] = ()  # of the server: the results may be incomplete
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of `history` to `parser`."""
     parser.epilog = (
-        "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter. "
+        "It reads vLLM's own series (SGLang's as well), and method and version from those of this exporter, "
+        "which --match does not restrict. "
         "--vllm.* are for the connection to the server at URL; their environment variables do not apply. "
         f"Exit codes: {COMPARED} at least one speedup was measured; {NOTHING} there is none to compare, or "
         f"no baseline; {USAGE} bad usage; {UNREACHABLE} the server cannot be queried, or has no such series."
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help=what)
     add_flag(parser, "--since TIME", "How far back: a duration, or a time such as 2026-11-01T12:00Z.", "30d")
     add_flag(parser, "--model-name NAME", "Only this model.", "")
-    add_flag(parser, "--match MATCHERS", "Only such series, in PromQL: 'namespace=\"chat\"'.", "")
+    add_flag(parser, "--match MATCHERS", "Only such series of servers, in PromQL: 'namespace=\"chat\"'.", "")
     by = "What has configurations of its own."
     add_flag(parser, "--by", by, "model", choices=("model", "instance"))
     add_flag(parser, "--block DURATION", "Length of a block of time. Default: up to 1h, by the data.")
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     now = time.time()
     block = None if args.block is None else seconds_of("--block", args.block, 5.0, 86400.0)
     scope = Scope(
-        since=moment("--since", args.since, now),
+        since=parsed("--since", args.since, lambda text: parse_moment(text, now)),
         until=now,
         match=args.match,
         model_name=args.model_name,
@@ -114,7 +114,7 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
     if as_json:
         print(escape_controls(msgspec.json.format(msgspec.json.encode(history), indent=2).decode()))
     else:
-        print(render(history.models, history.block_seconds, out))
+        print(render(history.models, history.block_seconds, out, history.warnings))
     sys.stdout.flush()
     found = any(c.speedup.speedup for model in history.models for c in model.comparisons)
     return COMPARED if found else NOTHING
@@ -123,18 +123,20 @@ def show(history: History, *, as_json: bool, out: str = "") -> int:
 def compare_ranges(args: argparse.Namespace) -> int:
     """Compare the times of `compare`'s ``--a`` and ``--b``, print the result and return the exit code."""
     now = time.time()
-    ranges: dict[str, tuple[float, float]] = {}
-    for name, flag, text in (("A", "--a", args.a), ("B", "--b", args.b)):
-        if text is None:
-            raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
-        begin, slash, end = text.partition("/")
-        ranges[name] = moment(flag, begin, now), moment(flag, end if slash else "now", now)
-        if not ranges[name][0] < ranges[name][1] <= now:
-            raise ConfigError(f'{flag} "{text}": FROM must be before TO, and TO not in the future')
-    (a, a_end), (b, b_end) = ranges.values()
-    if a < b_end and b < a_end:
+
+    def parse(text: str) -> tuple[float, float]:
+        first, slash, last = text.partition("/")
+        begin, end = parse_moment(first, now), parse_moment(last if slash else "now", now)
+        if not begin < end <= now:
+            raise ValueError("FROM must be before TO, and TO not in the future")
+        return begin, end
+
+    if args.a is None or args.b is None:
+        raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
+    a, b = parsed("--a", args.a, parse), parsed("--b", args.b, parse)
+    if a[0] < b[1] and b[0] < a[1]:
         raise ConfigError("--a and --b overlap")
-    scope = Scope(min(a, b), max(a_end, b_end), args.match, args.model, ranges=ranges)
+    scope = Scope(min(*a, *b), max(*a, *b), args.match, args.model, ranges={"A": a, "B": b})
     try:
         history, _ = asyncio.run(read(args, args.prometheus_url, scope))
     except PrometheusError as error:
@@ -149,19 +151,34 @@ async def read(
 
     PrometheusError if it cannot be read, BaselineError if there is no baseline, ConfigError for bad flags.
     """
-    prometheus, plan = _connect(args, url)
+    prometheus = _connect(args, url)
     try:
         reader = Reader(prometheus, scope)
-        past = await reader.past(plan)
-        models = tuple(past.histories())
+        past = await reader.past()
+        models = tuple(
+            model if model.comparisons else replace(model, problem=_problem(model, scope))
+            for model in past.histories()
+        )
         if not models:
             raise PrometheusError("nothing was generated in that time")
-        history = History(FORMAT, __version__, scope.since, scope.until, reader.block, models)
+        times = scope.since, scope.until, reader.block
+        history = History(FORMAT, __version__, *times, models, tuple(prometheus.warnings))
         return history, await _baseline(reader, models) if wants_baseline else None
     finally:
         await prometheus.close()
         if sys.stderr.isatty():
             print("\r\033[K", end="", file=sys.stderr)
+
+
+def _problem(model: ModelHistory, scope: Scope) -> str:
+    """Return why nothing of a model can be compared."""
+    seen = {each.configuration.name for each in model.configurations}
+    ranges = (scope.ranges or {}).items()
+    idle = [f"{name}, {clock(begin)} to {clock(end)}" for name, (begin, end) in ranges if name not in seen]
+    if idle:
+        return f"no traffic in {' and in '.join(idle)}"
+    only = "one configuration" if len(model.configurations) == 1 else "no speculation"
+    return f"there was only {only} in this time"
 
 
 async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baseline:
@@ -171,52 +188,22 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
     without = [c for c in models[0].configurations if c.configuration.num_speculative_tokens == 0]
     if not without:
         raise BaselineError("there was no time without speculation")
-    last = without[-1]
-    return await reader.baseline(models[0].name, last.configuration, last.first_seconds, last.last_seconds)
+    return await reader.baseline(models[0].name, without[-1])
 
 
-def _connect(args: argparse.Namespace, url: str) -> tuple[Prometheus, Callable[[int], None]]:
-    """Return the client, and a function that sets the number of queries to expect."""
+def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     # Not from the environment: a token for vLLM must not go to another server.
     values, _ = gather(OPTIONS, vars(args), {}, None)
     values["vllm.url"] = (parsed("URL", url, parse_target),)
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
-    expected, done = 0, 0
-
-    def plan(number: int) -> None:
-        nonlocal expected
-        expected = done + number
-
-    def tell() -> None:
-        nonlocal done
-        done += 1
-        if sys.stderr.isatty():
-            print(f"\rreading: query {done} of {max(done, expected)} ", end="", file=sys.stderr, flush=True)
-
     upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
     try:
-        return Prometheus(upstream.targets[0], upstream, tell), plan
+        return Prometheus(upstream.targets[0], upstream, _tell)
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def moment(flag: str, text: str, now: float) -> float:
-    """Return the Unix time of a text: a duration before now, ``now``, or an ISO 8601 time, in UTC if bare."""
-
-    def parse(given: str) -> float:
-        if given.strip() == "now":
-            return now
-        try:
-            return now - parse_duration(given)
-        except ValueError:
-            pass
-        try:
-            at = datetime.fromisoformat(given.strip())
-        except ValueError:
-            raise ValueError(
-                "allowed: a duration such as 30d, now, or a time such as 2026-11-01 or 2026-11-01T12:00Z"
-            ) from None
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
-
-    return parsed(flag, text, parse)
+def _tell(done: int, expected: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rreading: query {done} of {expected} ", end="", file=sys.stderr, flush=True)

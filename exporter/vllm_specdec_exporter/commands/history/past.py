@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from .matching import SECONDS, STEP_SECONDS, Cells, Speedup, add, cell_of, compare
 
@@ -47,49 +49,51 @@ class Run:
     configuration: Configuration
 
 
-class Timeline:
-    """The runs of a replica, from what it shows at each time of a grid of so many seconds, in order."""
-
-    def __init__(self, step: float) -> None:
-        self._step = step
-        self._runs: list[Run] = []
-
-    def add(self, first: float, last: float, shown: Configuration) -> None:
-        """Add what it shows between two times; a time without it ends the run."""
-        before = self._runs[-1] if self._runs else None
-        if before and before.configuration == shown and first - before.last < 1.5 * self._step:
-            self._runs[-1] = Run(before.first, last, shown)
-        else:
-            self._runs.append(Run(first, last, shown))
-
-    def runs(self) -> tuple[Run, ...]:
-        """Return the runs; what is not shown for a time is as before or after it, if K is the same."""
-        whole = Timeline(self._step)
-        for run in reversed(_filled(list(reversed(_filled(self._runs))))):
-            whole.add(run.first, run.last, run.configuration)
-        return tuple(whole._runs)
+def extend(runs: list[Run], run: Run, step: float) -> None:
+    """Add a run behind others; it continues the last one unless a time of the grid is between them."""
+    if runs and runs[-1].configuration == run.configuration and run.first - runs[-1].last < 1.5 * step:
+        run = replace(run, first=runs.pop().first)
+    runs.append(run)
 
 
-def _filled(runs: list[Run]) -> list[Run]:
-    filled: list[Run] = []
+def filled(runs: Sequence[Run], step: float) -> list[Run]:
+    """Return runs in which what is not shown for a time is as before or after it, if K is the same."""
+    for _ in ("forwards", "backwards"):
+        found: list[Run] = []
+        for run in runs:
+            mine = run.configuration
+            near = found[-1].configuration if found else mine
+            if near.num_speculative_tokens == mine.num_speculative_tokens:
+                mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
+            found.append(replace(run, configuration=mine))
+        runs = found[::-1]
+    whole: list[Run] = []
     for run in runs:
-        mine = run.configuration
-        near = filled[-1].configuration if filled else mine
-        if near.num_speculative_tokens == mine.num_speculative_tokens:
-            mine = replace(mine, method=mine.method or near.method, version=mine.version or near.version)
-        filled.append(Run(run.first, run.last, mine))
-    return filled
+        extend(whole, run, step)
+    return whole
 
 
 @dataclass(slots=True)
 class Record:
-    """What a configuration did, added up."""
+    """What a configuration did: by cell, its runs, sums of all that is read, and the load at each point."""
 
     cells: Cells = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    #: Seconds by running requests, which are rounded to two digits.
-    loads: dict[float, float] = field(default_factory=lambda: defaultdict(float))
+    running: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, block: int, point: Mapping[str, float]) -> None:
+        """Add what a replica did in a step of time."""
+        running, generated = point["requests_running"], point["generation_tokens"]
+        begun, steps = point.get("requests", 0.0), point.get("step_seconds", 0.0)
+        prompt = point.get("prompt_tokens", math.nan) / begun if begun > 0 else math.nan
+        finished = point.get("tpot_sum", 0.0), point.get("tpot_count", 0.0)
+        by_steps = steps, max(0.0, generated - begun) if steps else 0.0
+        load = generated * math.log(max(1.0, running)), generated
+        add(self.cells, cell_of(block, running, prompt), (*finished, *by_steps, *load))
+        for name, value in point.items():
+            self.sums[name] += value
+        self.running.append(running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,39 +133,37 @@ class ModelHistory:
     comparisons: tuple[Comparison, ...]
     #: Unix time of each block, and the mean running requests of a replica in it.
     load: tuple[tuple[float, float], ...]
+    problem: str = ""  # why there is no comparison
 
 
 class Past:
-    """Collects values and cuts them into configurations; `group` names what a replica belongs to."""
+    """Collects what replicas did in their runs; `group` names what a replica belongs to."""
 
-    def __init__(self, step: float, block: float, group: Callable[[Replica], str]) -> None:
-        self._step, self._block, self._group = step, block, group
+    def __init__(
+        self,
+        step: float,
+        block: float,
+        group: Callable[[Replica], str],
+        runs: Mapping[Replica, Sequence[Run]],
+    ) -> None:
+        self._step, self._block, self._group, self._runs = step, block, group, runs
         self._records: dict[str, dict[Configuration, Record]] = defaultdict(dict)
-        self._loads: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-
-    def begin(self, runs: Mapping[Replica, Sequence[Run]]) -> None:
-        """Take the runs of all replicas."""
-        self._runs = runs
+        self._loads: dict[str, dict[int, array[float]]] = defaultdict(lambda: defaultdict(lambda: array("d")))
         for replica, own in runs.items():
-            records = self._records[self._group(replica)]
             for run in own:
-                records.setdefault(run.configuration, Record()).runs.append(run)
+                self._records[group(replica)].setdefault(run.configuration, Record()).runs.append(run)
 
     def add(self, start: float, values: Mapping[str, Grid]) -> None:
         """Add the values of a grid that begins at a time: gauges, and increases within the step before."""
         for replica, running in values["requests_running"].items():
-            records = self._records[self._group(replica)]
-            loads = self._loads[self._group(replica)]
+            group = self._group(replica)
             own = {name: grid[replica] for name, grid in values.items() if replica in grid}
             for configuration, index in self.inside(replica, start, len(running)):
                 point = {name: column[index] for name, column in own.items() if column[index] >= 0}
-                if not point.get("generation_tokens") or "requests_running" not in point:
-                    continue
-                block = math.floor((start + (index - 0.5) * self._step) / self._block)
-                self._point(records[configuration], block, point)
-                load = loads[block]
-                load[0] += point["requests_running"]
-                load[1] += 1
+                if point.get("generation_tokens") and "requests_running" in point:
+                    block = math.floor((start + (index - 0.5) * self._step) / self._block)
+                    self._records[group][configuration].add(block, point)
+                    self._loads[group][block].append(point["requests_running"])
 
     def inside(self, replica: Replica, start: float, number: int) -> Iterator[tuple[Configuration, int]]:
         """Yield the places of a grid at which no change of a replica is near, with its configuration."""
@@ -171,65 +173,42 @@ class Past:
             for index in range(max(0, first), min(number - 1, last) + 1):
                 yield run.configuration, index
 
-    def _point(self, record: Record, block: int, point: dict[str, float]) -> None:
-        running, generated = point["requests_running"], point["generation_tokens"]
-        begun = point.get("requests", 0.0)
-        prompt = point.get("prompt_tokens", math.nan) / begun if begun > 0 else math.nan
-        steps = point.get("step_seconds", 0.0)
-        add(
-            record.cells,
-            cell_of(block, running, prompt),
-            (
-                point.get("tpot_sum", 0.0),
-                point.get("tpot_count", 0.0),
-                steps,
-                max(0.0, generated - begun) if steps else 0.0,
-                generated * math.log(max(1.0, running)),
-                generated,
-            ),
-        )
-        for name, value in point.items():
-            record.sums[name] += value
-        record.sums["seconds"] += self._step
-        record.loads[float(f"{running:.2g}")] += self._step
-
     def histories(self) -> Iterator[ModelHistory]:
         """Yield the histories of all that generated something, by name."""
         for name, records in sorted(self._records.items()):
-            ordered = sorted(
-                records.items(), key=lambda item: (item[0].name, min(run.first for run in item[1].runs))
-            )
-            kept = [(configuration, record) for configuration, record in ordered if record.cells]
-            if kept:
-                loads = sorted(self._loads[name].items())
-                yield ModelHistory(
-                    name,
-                    tuple(_summary(configuration, record, self._step) for configuration, record in kept),
-                    tuple(self._comparisons(kept)),
-                    tuple((block * self._block, total / number) for block, (total, number) in loads),
+            found = [
+                (_summary(c, record, self._step), record) for c, record in records.items() if record.cells
+            ]
+            if found:
+                found.sort(key=lambda one: (one[0].configuration.name, one[0].first_seconds))
+                summaries = tuple(summary for summary, _ in found)
+                load = tuple(
+                    (at * self._block, fmean(all_)) for at, all_ in sorted(self._loads[name].items())
                 )
+                yield ModelHistory(name, summaries, tuple(_comparisons(found)), load)
 
-    def _comparisons(self, kept: Sequence[tuple[Configuration, Record]]) -> Iterator[Comparison]:
-        """Yield each configuration with speculation against none, and each against the one before it."""
-        without = [place for place, (c, _) in enumerate(kept) if c.num_speculative_tokens == 0]
-        for new, (configuration, record) in enumerate(kept):
-            olds = []
-            if new not in without:
-                same = [place for place in without if kept[place][0].version == configuration.version]
-                olds = (same or without)[-1:]
-            if new and (new in without) == (new - 1 in without):
-                olds.append(new - 1)
-            for old in dict.fromkeys(olds):
-                yield Comparison(new, old, compare(kept[old][1].cells, record.cells, self._block))
+
+def _comparisons(found: Sequence[tuple[Summary, Record]]) -> Iterator[Comparison]:
+    """Yield each configuration with speculation against none, and each against the one before it."""
+    shown = [summary.configuration for summary, _ in found]
+    without = [place for place, each in enumerate(shown) if each.num_speculative_tokens == 0]
+    for new, (_, record) in enumerate(found):
+        olds = []
+        if new not in without:
+            same = [place for place in without if shown[place].version == shown[new].version]
+            olds = (same or without)[-1:]
+        if new and (new in without) == (new - 1 in without):
+            olds.append(new - 1)
+        for old in dict.fromkeys(olds):
+            yield Comparison(new, old, compare(found[old][1].cells, record.cells))
 
 
 def _summary(configuration: Configuration, record: Record, step: float) -> Summary:
-    sums = record.sums
-    drafts, drafted = sums["drafts"], sums["draft_tokens"]
-    accepted = sums["accepted_tokens"]
+    sums, loads = record.sums, sorted(record.running)
+    drafts, accepted = sums["drafts"], sums["accepted_tokens"]
     if drafts and not accepted:  # SGLang: each verification emits one token more, and each prefill one
         accepted = max(0.0, sums["generation_tokens"] - sums["requests"] - drafts)
-    drafted = drafted or drafts * (configuration.num_speculative_tokens or 0)
+    drafted = sums["draft_tokens"] or drafts * (configuration.num_speculative_tokens or 0)
     first = SECONDS if sums["tpot_count"] else STEP_SECONDS
     seconds, weight = (math.fsum(cell[i] for cell in record.cells.values()) for i in (first, first + 1))
     return Summary(
@@ -239,13 +218,13 @@ def _summary(configuration: Configuration, record: Record, step: float) -> Summa
         periods=_sweep(record.runs, step)[0],
         replicas=_sweep(record.runs, 0.0)[1],
         requests=sums["tpot_count"] or sums["requests"],
-        running=math.fsum(load * spent for load, spent in record.loads.items()) / sums["seconds"],
-        running_p10=_quantile(record.loads, 0.1),
-        running_p90=_quantile(record.loads, 0.9),
+        running=fmean(loads),
+        running_p10=loads[len(loads) // 10],
+        running_p90=loads[len(loads) * 9 // 10],
         acceptance_ratio=accepted / drafted if drafted else None,
         mean_acceptance_length=1 + accepted / drafts if drafts else None,
         time_per_output_token_seconds=seconds / weight if weight else None,
-        tokens_per_second=sums["generation_tokens"] / sums["seconds"],
+        tokens_per_second=sums["generation_tokens"] / (len(loads) * step),
     )
 
 
@@ -258,13 +237,3 @@ def _sweep(runs: Iterable[Run], margin: float) -> tuple[int, int]:
         now -= change
         most = max(most, now)
     return periods, most
-
-
-def _quantile(loads: Mapping[float, float], share: float) -> float:
-    """Return the load that is not exceeded this share of the time."""
-    wanted, passed = share * math.fsum(loads.values()), 0.0
-    for load in sorted(loads):
-        passed += loads[load]
-        if passed >= wanted:
-            return load
-    return max(loads)

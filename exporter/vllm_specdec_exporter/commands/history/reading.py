@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import chain
+from statistics import fmean
 
-from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, LoadBucket, bucket_of
 from ...engines import DIALECTS
-from ...engines.dialect import PER_POSITION, Dialect
-from ...engines.reading import Latencies
+from ...engines.dialect import MAX_POSITIONS, PER_POSITION, Dialect
+from ...engines.normal_form import SUM, Parts, latencies_of
 from ...exposition.histogram import Histogram
 from ..baseline.recorder import Recorder
-from .past import Configuration, Grid, Past, Replica, Timeline
+from .past import Configuration, Grid, Past, Replica, Run, Summary, extend, filled
 from .source import Prometheus, PrometheusError, Times
 
 #: Dialects whose series have a time per output token, or one of a step.
@@ -61,6 +61,13 @@ class Scope:
         model = f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
         return ",".join(filter(None, (model, self.match.strip().strip(","))))
 
+    def chosen(self, time: float, shown: Configuration) -> Configuration | None:
+        """Return the configuration at a time: what is shown, or if ranges are compared, the one it is in."""
+        if self.ranges is None:
+            return shown
+        names = (name for name, (begin, end) in self.ranges.items() if begin <= time <= end)
+        return next((Configuration(None, name=name) for name in names), None)
+
     def group(self, replica: Replica) -> str:
         """Return the name of what a replica belongs to."""
         labels = dict(replica)
@@ -78,45 +85,33 @@ class _Family:
 
     def names(self, field: str) -> tuple[str, ...]:
         """Return the sample names of a field, the preferred one first; none if the dialect lacks it."""
-        if field.startswith("tpot_"):
-            names: tuple[str, ...] = (
-                self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),
-            )
-        else:
-            names = self.dialect.series.get(field, ())
+        names = self.dialect.series.get(field, ())
+        if field.startswith("tpot"):
+            names = (self.dialect.histograms["time_per_output_token"] + field.removeprefix("tpot"),)
         return tuple(f"{self.prefix}{name}" for name in names)
 
-    def selector(self, name: str, over: str) -> str:
-        """Return the selector of a sample name over a range."""
-        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[{over}]'
+    def selector(self, name: str) -> str:
+        """Return the selector of a sample name over a step."""
+        return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
 
-    def k(self, over: str) -> str:
+    def by_replica(self, together: str, function: str, field: str) -> str:
+        """Return the expression of a function of a field over a step, with its preferred name."""
+        parts = (f"{function}({self.selector(name)})" for name in self.names(field))
+        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+
+    def k(self) -> str:
         """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
 
         vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
         """
-        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running', over)}"
+        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running')}"
         if PER_POSITION not in self.dialect.series:
-            k = self.by_replica("max", "last_over_time", "verified_tokens", over)
+            k = self.by_replica("max", "last_over_time", "verified_tokens")
             return f"clamp_min({k} - 1, 0) or {none}"
         (name,) = self.names(PER_POSITION)
-        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate', over)})"
-        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name, over)}))"
+        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate')})"
+        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name)}))"
         return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
-
-    def expressions(self, fields: Iterable[str], over: str) -> dict[str, str]:
-        """Return the expressions of increases of counters, and of the mean of the running requests."""
-        found = {
-            field: self.by_replica("sum", "increase", field, over) for field in fields if self.names(field)
-        }
-        # SGLang prints this gauge once for each rank.
-        running = self.by_replica("max", "avg_over_time", "requests_running", over)
-        return {"requests_running": running, **found}
-
-    def by_replica(self, together: str, function: str, field: str, over: str) -> str:
-        """Return the expression of a function of a field over a range, with its preferred name."""
-        parts = (f"{function}({self.selector(name, over)})" for name in self.names(field))
-        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
 
 
 class Reader:
@@ -124,81 +119,66 @@ class Reader:
 
     def __init__(self, prometheus: Prometheus, scope: Scope) -> None:
         self._prometheus, self._scope = prometheus, scope
-        self._families: dict[_Family, int] = {}  # with the number of their replicas
+        self._families: Counter[_Family] = Counter()  # with the number of their replicas
         self.block = 0.0  # seconds of a block
 
-    async def past(self, plan: Callable[[int], None]) -> Past:
-        """Return the past; `plan` gets the number of queries that it will take. Raises PrometheusError."""
+    async def past(self) -> Past:
+        """Return the past. Raises PrometheusError."""
         await self._find()
-        self._times = await self._grid()
-        parts = {family: self._times.parts(number) for family, number in self._families.items()}
-        plan(sum(len(grids) * (len(_COUNTERS) + 3) for grids in parts.values()))
-        over = format_duration(self._times.step)
-        step = self._times.step
-        timelines: dict[Replica, Timeline] = defaultdict(lambda: Timeline(step))
-        for family, grids in parts.items():
-            for times in grids:
-                await self._configurations(family, times, over, timelines)
-        self._past = Past(step, self.block, self._scope.group)
-        self._past.begin({replica: line.runs() for replica, line in timelines.items()})
-        for family, grids in parts.items():
-            for times in grids:
-                self._past.add(times.start, await self._values(family, times, _COUNTERS))
+        self._times = times = await self._grid()
+        queries = [(family, q) for family, number in self._families.items() for q in times.queries(number)]
+        self._prometheus.expect(len(queries) * (len(_COUNTERS) + 3))
+        runs: dict[Replica, list[Run]] = defaultdict(list)
+        for family, part in queries:
+            await self._configurations(family, part, runs)
+        whole = {replica: filled(own, times.step) for replica, own in runs.items()}
+        self._past = Past(times.step, self.block, self._scope.group, whole)
+        for family, part in queries:
+            self._past.add(part.start, await self._values(family, part, _COUNTERS))
         return self._past
 
-    async def _values(self, family: _Family, times: Times, fields: Iterable[str]) -> dict[str, Grid]:
-        expressions = family.expressions(fields, format_duration(times.step))
-        return {field: await self._prometheus.grid(query, times) for field, query in expressions.items()}
+    async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
+        """Return the increases of counters, and the mean of the running requests."""
+        # SGLang prints this gauge once for each rank.
+        queries = {"requests_running": family.by_replica("max", "avg_over_time", "requests_running")}
+        queries |= {c: family.by_replica("sum", "increase", c) for c in counters if family.names(c)}
+        return {field: await self._prometheus.grid(query, times) for field, query in queries.items()}
 
     async def _find(self) -> None:
         """Find the families that have series, and their replicas."""
-        scope = self._scope
+        scope, source = self._scope, self._prometheus
         every = [_Family(d, prefix, scope.matchers) for d in _READ for prefix in d.prefixes]
         named = {family.names("requests_running")[0]: family for family in every}
         pattern = f'__name__=~"{"|".join(named)}"'
-        selector = f"{{{', '.join(filter(None, (pattern, scope.matchers)))}}}"
-        series = await self._prometheus.series(selector, scope.since, scope.until)
-        for labels in series:
-            family = named.get(labels.get("__name__", ""))
-            if family is not None:
-                self._families[family] = self._families.get(family, 0) + 1
-        if not self._families:
-            raise PrometheusError(await self._why_none(pattern))
-
-    async def _why_none(self, pattern: str) -> str:
-        scope = self._scope
-        series = await self._prometheus.series(f"{{{pattern}}}", scope.since, scope.until)
-        if series:
-            models = sorted({labels.get("model_name", "") for labels in series})[:_MAX_NAMES]
-            return (
+        found = await source.series(f"{{{pattern},{scope.matchers}}}", scope.since, scope.until)
+        self._families = Counter(named[n] for labels in found if (n := labels.get("__name__")) in named)
+        if self._families:
+            return
+        others = await source.series(f"{{{pattern}}}", scope.since, scope.until)
+        if others:
+            models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
+            raise PrometheusError(
                 f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
-                f"those of {len(series)} engines, of the models {', '.join(models)}"
+                f"those of {len(others)} engines, of the models {models}"
             )
-        names = await self._prometheus.names(scope.since, scope.until)
-        near = [name for name in names if "vllm" in name or "sglang" in name]
-        there = f"has {', '.join(near[:_MAX_NAMES])}" if near else f"has {len(names)} other metrics"
-        return (
-            f"no vllm:num_requests_running or sglang:num_running_reqs in that time: the server {there}; does "
-            "it scrape vLLM, and is --since long enough?"
+        names = await source.names(scope.since, scope.until)
+        near = [name for name in names if "vllm" in name or "sglang" in name][:_MAX_NAMES]
+        raise PrometheusError(
+            "no vllm:num_requests_running or sglang:num_running_reqs in that time: the server has "
+            f"{', '.join(near) or f'{len(names)} other metrics'}; does it scrape vLLM, and is --since long "
+            "enough?"
         )
 
     async def _grid(self) -> Times:
         """Return the times to read, by where the data are; set the length of a block."""
         since, until = self._scope.since, self._scope.until
-        running = [(family, family.names("requests_running")[0]) for family in self._families]
         while True:
             step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            counts = [
-                f"max(count_over_time({family.selector(name, format_duration(step))}))"
-                for family, name in running
-            ]
-            columns = [c for q in counts for c in (await self._prometheus.grid(q, times)).values()]
-            seen = [
-                (times.start + place * step, most)
-                for place, values in enumerate(zip(*columns, strict=True))
-                if (most := max((value for value in values if value > 0), default=0.0))
-            ]
+            samples = (f.by_replica("max", "count_over_time", "requests_running") for f in self._families)
+            query = f"max({' or '.join(samples)})"
+            (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
+            seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
             if not seen:
                 raise PrometheusError("no samples of vLLM or SGLang in that time")
             first, last = seen[0][0] - step, seen[-1][0]
@@ -214,42 +194,33 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
-    async def _configurations(
-        self, family: _Family, times: Times, over: str, timelines: dict[Replica, Timeline]
-    ) -> None:
-        """Add what the replicas of a family show at these times."""
-        ks = await self._prometheus.grid(family.k(over), times)
-        by = "model_name, pod, method, upstream_version"
-        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info{{{family.matchers}}}[{over}]))"
-        known = _labels(await self._prometheus.grid(of_exporters, times), times.number)
+    async def _configurations(self, family: _Family, times: Times, runs: dict[Replica, list[Run]]) -> None:
+        """Add what the replicas of a family show at these times to their runs."""
+        ks = await self._prometheus.grid(family.k(), times)
+        by = "target, namespace, pod, model_name, method, upstream_version"
+        # Without --match: the exporter's series have labels of its own.
+        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[$step]))"
+        known = _labels(await self._prometheus.grid(of_exporters, times))
         for replica, column in ks.items():
-            labels = dict(replica)
-            model = labels.get("model_name", "")
-            names = known.get((model, labels.get("pod", "")), known.get((model, ""), {}))
+            names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
             for place, k in enumerate(column):
                 time = times.start + place * times.step
                 method, version = names.get(place, ("", ""))
-                shown = Configuration(int(k) if k >= 0 else None, method if k else "", version)
-                chosen = shown if self._scope.ranges is None else self._range(time)
-                if chosen is not None and not math.isnan(k):
-                    timelines[replica].add(time, time, chosen)
+                depth = int(k) if 0 <= k <= MAX_POSITIONS else None
+                shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
+                if shown is not None and not math.isnan(k):
+                    extend(runs[replica], Run(time, time, shown), times.step)
 
-    def _range(self, time: float) -> Configuration | None:
-        """Return a configuration that stands for the range of a time."""
-        ranges = (self._scope.ranges or {}).items()
-        return next((Configuration(None, name=name) for name, (a, b) in ranges if a <= time <= b), None)
-
-    async def baseline(self, model: str, configuration: Configuration, begin: float, end: float) -> Baseline:
-        """Return a configuration between two times as a baseline; raise BaselineError if it has none."""
-        recorder, dialect, all_times = Recorder(), "", self._times
-        place = max(0, round((max(begin, end - _BASELINE_SECONDS) - all_times.start) / all_times.step))
-        start = all_times.start + place * all_times.step
-        whole = Times(start, all_times.step, round((end - start) / all_times.step) + 1)
+    async def baseline(self, model: str, summary: Summary) -> Baseline:
+        """Return the newest week of a configuration as a baseline; raise BaselineError if it has none."""
+        recorder, dialect, end = Recorder(), "", summary.last_seconds
+        place = max(summary.first_seconds, end - _BASELINE_SECONDS) - self._times.start
+        start = self._times.start + max(0, round(place / self._times.step)) * self._times.step
+        whole = Times(start, self._times.step, round((end - start) / self._times.step) + 1)
         for family, number in self._families.items():
-            for times in whole.parts(number * _BUCKETS):
-                loads = await self._buckets(family, times, model, configuration)
-                recorder.include(loads)
-                dialect = family.dialect.name if loads else dialect
+            for times in whole.queries(number * _BUCKETS):
+                if await self._record(recorder, family, times, model, summary.configuration):
+                    dialect = family.dialect.name
         try:
             buckets = recorder.buckets()
         except BaselineError as error:
@@ -258,79 +229,61 @@ class Reader:
                 "output token of requests"
             ) from error
         recorded = datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return Baseline(FORMAT, model, configuration.version, dialect, recorded, buckets)
+        return Baseline(FORMAT, model, summary.configuration.version, dialect, recorded, buckets)
 
-    async def _buckets(
-        self, family: _Family, times: Times, model: str, configuration: Configuration
-    ) -> list[LoadBucket]:
-        """Return what a configuration did at these times, by load."""
-        over, ask = format_duration(times.step), self._prometheus.grid
+    async def _record(
+        self, recorder: Recorder, family: _Family, times: Times, model: str, configuration: Configuration
+    ) -> bool:
+        """Add what a configuration did at these times to a recorder; return whether it ran."""
         values = await self._values(family, times, ("generation_tokens",))
-        #: By load, what is added up of it: a part of a histogram and its bucket.
-        sums: dict[int, dict[tuple[str, str, float], float]] = defaultdict(lambda: defaultdict(float))
-        points: dict[Replica, list[tuple[int, int]]] = {}
-        for replica, running in values["requests_running"].items():
-            tokens = values["generation_tokens"].get(replica)
-            if tokens is None or self._scope.group(replica) != model:
-                continue
-            for mine, place in self._past.inside(replica, times.start, times.number):
-                load, generated = running[place], tokens[place]
-                if mine == configuration and load >= 0 and generated > 0:
-                    bin_ = bucket_of(load)
-                    points.setdefault(replica, []).append((place, bin_))
-                    for name, amount in (("seconds", 1.0), ("load", max(1.0, load)), ("tokens", generated)):
-                        sums[bin_][name, "", 0.0] += amount
+        running, tokens = values["requests_running"], values["generation_tokens"]
+        histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
-            for part in ("count", "sum", "bucket"):
-                by = f"{_BY}, le" if part == "bucket" else _BY
-                selector = family.selector(f"{family.prefix}{name}_{part}", over)
-                for labels, column in (await ask(f"sum by ({by}) (increase({selector}))", times)).items():
-                    bound = float(dict(labels).get("le", "inf"))
-                    replica = tuple(pair for pair in labels if pair[0] != "le")
-                    for place, bin_ in points.get(replica, ()):
-                        if column[place] >= 0:
-                            sums[bin_][latency, part, bound] += column[place]
-                            if latency == "time_per_output_token":
-                                sums[bin_]["blocks", part, place // _STEPS_IN_BLOCK] += column[place]
-        return [_bucket(found, times.step) for _, found in sorted(sums.items())]
+            for part, by in (("sum", _BY), ("bucket", f"{_BY}, le")):
+                query = f"sum by ({by}) (increase({family.selector(f'{family.prefix}{name}_{part}')}))"
+                for series, column in (await self._prometheus.grid(query, times)).items():
+                    le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
+                    replica = tuple(pair for pair in series if pair[0] != "le")
+                    histograms[replica].append((latency, le, column))
+        # Replicas with about the same load at a time are added up before a histogram is made of them.
+        points: dict[tuple[int, int], list[Replica]] = defaultdict(list)
+        for replica in sorted(running.keys() & tokens.keys()):
+            if self._scope.group(replica) == model:
+                for mine, place in self._past.inside(replica, times.start, times.number):
+                    load = running[replica][place]
+                    if mine == configuration and load >= 0 and tokens[replica][place] > 0:
+                        points[place, bucket_of(load)].append(replica)
+        for (place, _), replicas in sorted(points.items()):
+            parts: dict[str, Parts] = defaultdict(lambda: defaultdict(float))
+            for latency, le, column in chain.from_iterable(histograms[replica] for replica in replicas):
+                parts[latency][le] += max(0.0, column[place])
+            latencies, seconds = latencies_of(parts), len(replicas) * times.step
+            mean = fmean(max(1.0, running[replica][place]) for replica in replicas)
+            generated = math.fsum(tokens[replica][place] for replica in replicas)
+            done = latencies.time_per_output_token or Histogram()
+            block = (done.count, done.sum)
+            recorder.include([LoadBucket(mean, seconds, generated, done.count, latencies, (block,))])
+        return bool(points)
 
 
-def _bucket(sums: Mapping[tuple[str, str, float], float], step: float) -> LoadBucket:
-    points = sums["seconds", "", 0.0]
-    latencies: dict[str, Histogram] = {}
-    for name in Latencies.__struct_fields__:
-        count = sums[name, "count", math.inf]
-        bounds = sorted(b for field, part, b in sums if (field, part) == (name, "bucket") and b < math.inf)
-        if count <= 0 or not bounds:
-            continue
-        # Increases of buckets may differ in their last digits from each other.
-        counts = accumulate((min(count, sums[name, "bucket", bound]) for bound in bounds), max)
-        latencies[name] = Histogram(tuple(bounds), tuple(counts), count, sums[name, "sum", math.inf])
-    finished = latencies.get("time_per_output_token")
-    blocks = sorted({block for field, part, block in sums if (field, part) == ("blocks", "count")})
-    return LoadBucket(
-        requests_running=sums["load", "", 0.0] / points,
-        seconds=points * step,
-        generation_tokens=sums["tokens", "", 0.0],
-        requests=finished.count if finished else 0.0,
-        latencies=Latencies(**latencies),
-        blocks=tuple((sums["blocks", "count", one], sums["blocks", "sum", one]) for one in blocks),
-    )
+def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Yield what a replica and the exporter's series of it have in common, the surest first."""
+    model, namespace = labels.get("model_name", ""), labels.get("namespace", "")
+    target = labels.get("target", "").partition("://")[2].partition("/")[0]
+    address = target or labels.get("instance", "")
+    yield from ((model, "target", address), (model, "pod", namespace, labels.get("pod", "")))
+    yield from ((model, "namespace", namespace), (model,))
 
 
-def _labels(info: Grid, number: int) -> dict[tuple[str, str], dict[int, tuple[str, str]]]:
-    """Return method and version by model and pod, and by model alone, at each time; empty if not unique."""
-    found: dict[tuple[str, str], dict[int, tuple[str, str]]] = defaultdict(dict)
-    for replica, column in info.items():
-        labels = dict(replica)
-        shown = (labels.get("method", ""), labels.get("upstream_version", ""))
-        for key in {
-            (labels.get("model_name", ""), labels.get("pod", "")),
-            (labels.get("model_name", ""), ""),
-        }:
-            known = found[key]
-            for place in range(number):
-                if not math.isnan(column[place]):
-                    before = known.get(place, shown)
-                    known[place] = tuple(a if a == b else "" for a, b in zip(before, shown, strict=True))  # type: ignore[assignment]
+def _labels(info: Grid) -> dict[tuple[str, ...], dict[int, tuple[str, str]]]:
+    """Return method and version by each of `_keys`, at each time; empty if not unique."""
+    found: dict[tuple[str, ...], dict[int, tuple[str, str]]] = defaultdict(dict)
+    for series, column in info.items():
+        labels = dict(series)
+        shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
+        for key in _keys(labels):
+            for place, there in enumerate(column):
+                if there > 0:
+                    before = found[key].get(place, shown)
+                    found[key][place] = method * (before[0] == method), version * (before[1] == version)
     return found

@@ -7,16 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ...config.values import format_duration
-from ...economics.statistics import Interval
 from ...publish import plots
 from ...publish.wording import DASH, printable, range_words, table, times, wrap
-from .matching import BinSpeedup
 from .past import Comparison, ModelHistory, Summary
 
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")
 
 
-def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
+def render(models: Sequence[ModelHistory], block: float, out: str = "", warnings: Sequence[str] = ()) -> str:
     """Return the report; `block` is the length of a block in seconds, `out` the written baseline."""
     lines: list[str] = []
     for model in models:
@@ -28,6 +26,8 @@ def render(models: Sequence[ModelHistory], block: float, out: str = "") -> str:
         "  ",
         2,
     )
+    for warning in warnings:
+        lines += wrap(f"the server warns: {warning}", "  ", 4)
     if out:
         lines.append(f"  baseline written; give it to the exporter with --baseline.file {out}")
     return "\n".join(printable(line.rstrip()) for line in lines)
@@ -41,8 +41,7 @@ def _model(model: ModelHistory, block: float) -> Iterator[str]:
         yield from wrap(sentence(model, comparison), "  ", 4)
         yield from _details(comparison, block)
     if not model.comparisons:
-        only = "one configuration" if len(model.configurations) == 1 else "no speculation"
-        yield f"  nothing to compare: there was only {only} in this time"
+        yield from wrap(f"nothing to compare: {model.problem}", "  ", 4)
     yield ""
 
 
@@ -51,8 +50,8 @@ def _row(summary: Summary) -> tuple[str, ...]:
     spread = f" ({_short(summary.running_p10)}-{_short(summary.running_p90)})"
     return (
         summary.configuration.words,
-        _clock(summary.first_seconds),
-        _clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
+        clock(summary.first_seconds),
+        clock(summary.last_seconds) + (f" ({summary.periods} times)" if summary.periods > 1 else ""),
         f"{summary.requests:,.0f}",
         f"{summary.replicas} x {_short(summary.running)}{spread}",
         DASH if length is None else f"{length:.2f}, {summary.acceptance_ratio or 0:.0%}",
@@ -69,13 +68,13 @@ def sentence(model: ModelHistory, comparison: Comparison) -> str:
     if k and before and replace(old.configuration, num_speculative_tokens=k) == new.configuration:
         change = f"K {before} to {k}"
     speedup = comparison.speedup.speedup
-    begin = f"since {_day(new.first_seconds)} ({change}): "
+    begin = f"since {datetime.fromtimestamp(new.first_seconds, UTC):%-d %B} ({change}): "
     if speedup is None:
         return f"{begin}cannot be compared: {comparison.speedup.problem}"
-    low, high = speedup.low or 0.0, speedup.high or 0.0
-    unsure = ", no difference that the traffic supports" if low <= 1 <= high else ""
-    ends = f"({times(low)} to {times(high)})"
-    words = f"{begin}{times(speedup.value)} times as fast {ends} at the same load{unsure}"
+    words = (
+        f"{begin}{comparison.speedup.effect}, {times(speedup.value)} times as fast ({range_words(speedup)}) "
+        "at the same load"
+    )
     length, earlier = new.mean_acceptance_length, old.mean_acceptance_length
     if length is not None:
         words += f"; acceptance length {'' if earlier is None else f'{earlier:.2f} to '}{length:.2f}"
@@ -94,32 +93,22 @@ def _details(comparison: Comparison, block: float) -> Iterator[str]:
         6,
     )
     for each in speedup.bins if len(speedup.bins) > 1 else ():
-        shown = f"{_interval(each.speedup)}, {each.share:.0%} of its traffic"
-        yield f"      {_running(each):<16} {shown}, at {_short(each.running)} running"
-
-
-def _running(each: BinSpeedup) -> str:
-    low = int(each.above) + 1
-    if each.up_to is None:
-        return f"{low}+ running"
-    return f"{low if low == each.up_to else f'{low} to {each.up_to:g}'} running"
-
-
-def _interval(interval: Interval) -> str:
-    return f"{times(interval.value)} ({range_words(interval) or 'too few blocks for an interval'})"
+        low = int(each.above) + 1
+        bin_ = (
+            f"{low}+" if each.up_to is None else f"{low} to {each.up_to:g}" if low < each.up_to else str(low)
+        )
+        interval = range_words(each.speedup) or "too few blocks for an interval"
+        shown = f"{times(each.speedup.value)} ({interval}), {each.share:.0%} of its traffic"
+        yield f"      {f'{bin_} running':<16} {shown}, at {_short(each.running)} running"
 
 
 def _short(value: float | None) -> str:
     return DASH if value is None else f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return a Unix time in UTC, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%-d %b %H:%M}"
-
-
-def _day(seconds: float) -> str:
-    at = datetime.fromtimestamp(seconds, UTC)
-    return f"{at.day} {at:%B}"
 
 
 def plot(models: Sequence[ModelHistory]) -> str:

@@ -7,17 +7,16 @@ estimates. VictoriaMetrics does not extrapolate, which only changes totals.
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
-from ...config.values import Target
+from ...config.values import Target, format_duration
 from ...serve.upstream import PollError, Upstream
 from ...serve.upstream_connection import UpstreamConfig
 from .past import Grid, Replica
@@ -28,10 +27,14 @@ _MAX_VALUES = 100_000
 _MAX_POINTS = 10_000
 #: Points below which a query that is too expensive is not divided.
 _MIN_POINTS = 12
-#: Characters of a server's error in a message, so that it stays readable.
-_MAX_REASON = 300
+#: Characters of a server's error in a message, and warnings of a response, so that the report stays readable.
+_MAX_REASON, _MAX_WARNINGS = 300, 8
 #: Statuses of a query that is too expensive: 422 also for limits of samples, 503 for time-outs.
 _TOO_EXPENSIVE = (422, 500, 502, 503, 504)
+_HINTS = dict.fromkeys(
+    (401, 403),
+    ", not authorised: see --vllm.bearer-token-file and --vllm.header, or write http://user:password@host",
+) | {404: ": no Prometheus API there; that of Mimir is under /prometheus"}
 
 
 class PrometheusError(Exception):
@@ -40,6 +43,9 @@ class PrometheusError(Exception):
 
 class _TooExpensiveError(PrometheusError):
     """A query that a server ends, which may work for a shorter time."""
+
+
+_T = TypeVar("_T")
 
 
 class _Series(msgspec.Struct):
@@ -51,16 +57,19 @@ class _Matrix(msgspec.Struct):
     result: list[_Series]
 
 
-class _Range(msgspec.Struct):
-    data: _Matrix
+class _Response(msgspec.Struct, Generic[_T]):
+    data: _T
+    warnings: list[str] = []
+    partial: bool = msgspec.field(default=False, name="isPartial")  # of VictoriaMetrics
 
 
-class _List(msgspec.Struct):
-    data: list[Any]
+class _Refusal(msgspec.Struct):
+    error: str
 
 
-_RANGE, _LIST = msgspec.json.Decoder(_Range), msgspec.json.Decoder(_List)
-_T = TypeVar("_T")
+_RANGE = msgspec.json.Decoder(_Response[_Matrix])
+_SERIES = msgspec.json.Decoder(_Response[list[dict[str, str]]])
+_NAMES = msgspec.json.Decoder(_Response[list[str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +85,30 @@ class Times:
         """The last time."""
         return self.start + (self.number - 1) * self.step
 
-    def parts(self, series: int) -> list[Times]:
-        """Return the grid in parts, each of which a query of so many series can answer."""
-        points = max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series)))
+    def parts(self, points: int) -> list[Times]:
+        """Return the grid in parts of at most so many points."""
         starts = range(0, self.number, points)
         return [Times(self.start + at * self.step, self.step, min(points, self.number - at)) for at in starts]
 
+    def queries(self, series: int) -> list[Times]:
+        """Return the grid in parts, each of which a query of so many series can answer."""
+        return self.parts(max(_MIN_POINTS, min(_MAX_POINTS, _MAX_VALUES // max(1, series))))
+
 
 class Prometheus:
-    """Queries a server; `tell` is called after each query."""
+    """Queries a server; `tell` gets the number of queries, and how many are expected."""
 
-    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[], None]) -> None:
+    def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[int, int], None]) -> None:
         """Raise ValueError for certificate files that cannot be used."""
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
-        self._tell = tell
+        self._tell, self._done, self._expected = tell, 0, 0
+        self.warnings: dict[str, None] = {}  # of its responses, each once: of Thanos, that a store is missing
+
+    def expect(self, queries: int) -> None:
+        """Set the number of queries to come."""
+        self._expected = self._done + queries
 
     async def close(self) -> None:
         """Close the connection."""
@@ -100,58 +117,55 @@ class Prometheus:
     async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
         """Return the labels of all series of a selector between two Unix times."""
         query = {"match[]": selector, "start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return [labels for labels in await self._list("series", query) if isinstance(labels, dict)]
+        return self._data(_SERIES, await self._body("series", query))
 
     async def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics between two Unix times."""
         query = {"start": f"{start:.0f}", "end": f"{end:.0f}"}
-        return list(map(str, await self._list("label/__name__/values", query)))
+        return self._data(_NAMES, await self._body("label/__name__/values", query))
 
-    async def _list(self, path: str, query: Mapping[str, str]) -> list[Any]:
-        return self._decoded(_LIST, await self._body(path, query)).data
-
-    def _decoded(self, decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
+    def _data(self, decoder: msgspec.json.Decoder[_Response[_T]], body: bytes) -> _T:
         try:
-            return decoder.decode(body)
+            response = decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise PrometheusError(f"{self._base}: not a response of a Prometheus: {error}") from error
+            raise self._defect(error) from error
+        warnings = [*response.warnings[:_MAX_WARNINGS], *["partial response"] * response.partial]
+        self.warnings |= dict.fromkeys(map(_words, warnings))
+        return response.data
+
+    def number(self, text: str, infinite: float = math.nan) -> float:
+        """Return a number in a response, or `infinite`: no server counts that far."""
+        try:
+            number = float(text)
+        except ValueError as error:
+            raise self._defect(error) from error
+        return number if math.isfinite(number) else infinite
+
+    def _defect(self, error: Exception) -> PrometheusError:
+        return PrometheusError(f"{self._base}: not a response of a Prometheus: {error}")
 
     async def grid(self, expression: str, times: Times) -> Grid:
-        """Return the values of an expression at these times, by the labels of its series."""
-        query = {
-            "query": expression,
-            "start": f"{times.start:.3f}",
-            "end": f"{times.last:.3f}",
-            "step": f"{times.step:g}",
-        }
-        try:
-            body = await self._body("query_range", query)
-        except _TooExpensiveError:
-            if times.number < 2 * _MIN_POINTS:
-                raise
-            return await self._halves(expression, times)
-        found = self._decoded(_RANGE, body).data.result
+        """Return the values of an expression at these times, by labels. ``$step`` in it is their distance."""
+        expression = expression.replace("$step", format_duration(times.step))
         grid: dict[Replica, array[float]] = {}
-        for series in found:
-            column = array("d", (math.nan,)) * times.number
-            for time, value in series.values:
-                place = min(times.number - 1, max(0, round((time - times.start) / times.step)))
-                try:
-                    column[place] = float(value)
-                except ValueError as error:
-                    raise PrometheusError(f"{self._base}: not a response of a Prometheus: {error}") from error
-            grid[tuple(sorted(series.metric.items()))] = column
+        waiting = [times]
+        while waiting:
+            part = waiting.pop()
+            ends = {"start": f"{part.start:.3f}", "end": f"{part.last:.3f}", "step": f"{part.step:g}"}
+            try:
+                body = await self._body("query_range", {"query": expression, **ends})
+            except _TooExpensiveError:
+                if part.number < 2 * _MIN_POINTS:
+                    raise
+                waiting += part.parts(math.ceil(part.number / 2))
+                continue
+            for series in self._data(_RANGE, body).result:
+                key = tuple(sorted(series.metric.items()))
+                column = grid.setdefault(key, array("d", (math.nan,)) * times.number)
+                for time, value in series.values:
+                    place = round((time - times.start) / times.step)
+                    column[min(times.number - 1, max(0, place))] = self.number(value)
         return dict(grid)
-
-    async def _halves(self, expression: str, times: Times) -> Grid:
-        first = Times(times.start, times.step, times.number // 2)
-        second = Times(first.last + times.step, times.step, times.number - first.number)
-        one, other = await self.grid(expression, first), await self.grid(expression, second)
-        missing = [array("d", (math.nan,)) * part.number for part in (first, second)]
-        return {
-            key: array("d", one.get(key, missing[0])) + array("d", other.get(key, missing[1]))
-            for key in one.keys() | other.keys()
-        }
 
     async def _body(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return the body of a successful response."""
@@ -165,27 +179,22 @@ class Prometheus:
                 raise _TooExpensiveError(f"{message}: {hint}") from error
             raise PrometheusError(message) from error
         finally:
-            self._tell()
+            self._done += 1
+            self._tell(self._done, max(self._done, self._expected))
         if response.status == 200:
             return response.body
-        message = f"{self._base} answered {response.status}"
-        if response.status in (401, 403):
-            raise PrometheusError(
-                f"{message}, not authorised: see --vllm.bearer-token-file and --vllm.header, "
-                "or write http://user:password@host"
-            )
-        if response.status == 404:
-            raise PrometheusError(f"{message}: no Prometheus API there; that of Mimir is under /prometheus")
-        message = f"{message}: {self._upstream.mask(_reason(response.body))}"
+        message = f"{self._base} answered {response.status}{_HINTS.get(response.status, '')}"
+        if response.status in _HINTS:
+            raise PrometheusError(message)
+        try:
+            reason = msgspec.json.decode(response.body, type=_Refusal).error
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reason = response.body.decode("utf-8", "replace")
+        message = f"{message}: {self._upstream.mask(_words(reason))}"
         if response.status in _TOO_EXPENSIVE:
             raise _TooExpensiveError(f"{message}: a shorter --since, or --match for fewer servers, may help")
         raise PrometheusError(message)
 
 
-def _reason(body: bytes) -> str:
-    try:
-        document: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
-    words = document.get("error") if isinstance(document, dict) else body.decode("utf-8", "replace")
-    return " ".join(str(words).split())[:_MAX_REASON]
+def _words(text: str) -> str:
+    return " ".join(text.split())[:_MAX_REASON]

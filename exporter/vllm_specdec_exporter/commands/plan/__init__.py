@@ -1,12 +1,4 @@
-"""`plan`: does a drafter fit, and what may it gain? Without a server.
-
-* `methods`: what each method needs, its usual K and acceptance, and the size of its heads.
-* `estimates`: memory for keys and values with and without the drafter, and the speedup by batch size.
-* `checks`, `checklist`: what the estimates, and facts that only the operator knows, speak for or against.
-* `planning`: all of it with a verdict, as JSON and as text.
-"""
-
-from __future__ import annotations
+"""`plan`: does a drafter fit, and what may it gain? Without a server."""
 
 import argparse
 import json
@@ -17,11 +9,12 @@ from typing import Any, TypeVar
 
 from ...config.files import read_regular
 from ...config.options import ConfigError
+from ...config.values import memory as parse_memory
 from ...economics.architecture import Architecture, ArchitectureError, read_architecture
 from ...economics.hardware import parse_machine
 from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
-from ...economics.sizes import PRECISIONS, Precision, parse_memory, parse_parameters, parse_precision
+from ...economics.sizes import PRECISIONS, Precision, parse_parameters, parse_precision
 from ..arguments import add_flag, number_between, parsed, whole_between
 from .checks import Facts, Objective
 from .estimates import METHODS, Drafter, Gpus, Method, PlannedLoad, estimate_head

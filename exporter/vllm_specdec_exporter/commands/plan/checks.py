@@ -7,10 +7,11 @@ about 15 % of VRAM, and a warning if the target alone takes more than 70 %.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from pathlib import Path
 
 from ...economics.architecture import Architecture
 from ...economics.known_problems import Setup, known_problems
@@ -239,43 +240,7 @@ class Checklist:
     leave_off: tuple[Item, ...]
 
 
-class _Line(NamedTuple):
-    """A line of the checklist: the fact that decides, and the texts if it is true, false and unknown."""
-
-    name: str
-    fact: str
-    yes: str
-    no: str
-    unknown: str  # what to find out
-
-
-_COOL = f"temperature {{warm}} (wanted: homogeneous and at most {MAX_COOL:g})"
-_HOT = f"temperature {{warm}}: leave off when it varies or its median is above {MAX_MEDIAN:g}"
-_WARM = "the temperatures in production (--temperature, repeatable)"
-_OBJECTIVE = "the objective is {objective} (wanted: tpot or throughput)"
-_MATTERS = "what matters most (--objective)"
-_MONITORED = "acceptance is monitored"
-_TTFT = "speculation does not bring the first token sooner"
-_UNNOTICED = "a fall of acceptance would go unnoticed"
-
-
-def _stated(fact: str, words: str, flag: str) -> _Line:
-    return _Line(fact, fact, words, f"not so: {words}", f"whether {words} ({flag})")
-
-
-_USE = (
-    _Line("temperature", "cool", _COOL, _COOL, _WARM),
-    _Line("headroom", "fits", "{room}", "{room}", "{needs}"),
-    _stated("uniform_batch", "requests of a batch are alike", "--uniform-batch"),
-    _stated("validated", "acceptance was measured at production's temperature", "--validated-at-temperature"),
-    _Line("objective", "not ttft", _OBJECTIVE, _OBJECTIVE, _MATTERS),
-)
-_LEAVE_OFF = (
-    _Line("temperature", "hot", _HOT, _HOT, _WARM),
-    _Line("memory_bound", "not fits", "{room}", "{room}", "{needs}"),
-    _Line("ttft_bound", "ttft", _TTFT, "the objective is {objective}", _MATTERS),
-    _Line("unmonitored", "not monitored", _UNNOTICED, _MONITORED, f"whether {_MONITORED} (--monitored)"),
-)
+_CHECKLIST = tomllib.loads(Path(__file__).with_name("checklist.toml").read_text("utf-8"))
 
 
 def fill_in(memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
@@ -295,7 +260,9 @@ def fill_in(memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
     }
     flags = {"--context": load.context, "--batch": load.batch}
     missing = ", ".join(flag for flag, value in flags.items() if value is None) or "--target-config"
-    words = {
+    words: dict[str, object] = {
+        "max_cool": MAX_COOL,
+        "max_median": MAX_MEDIAN,
         "warm": ", ".join(f"{value:g}" for value in warm) + (f", median {median:g}" if len(warm) > 1 else ""),
         "objective": str(facts.objective),
         "needs": f"whether what is served fits ({missing})" if after else "the size of the drafter",
@@ -305,11 +272,9 @@ def fill_in(memory: Memory, load: PlannedLoad, facts: Facts) -> Checklist:
         words["room"] = f"{load.tokens:,} tokens are to be held, {after.tokens:,} fit with the drafter"
     known |= {f"not {fact}": None if holds is None else not holds for fact, holds in known.items()}
 
-    def item(line: _Line) -> Item:
-        holds = known[line.fact]
-        if holds is None:
-            return Item(line.name, Answer.UNKNOWN, f"not known: find out {line.unknown.format(**words)}")
-        answer, text = (Answer.YES, line.yes) if holds else (Answer.NO, line.no)
-        return Item(line.name, answer, text.format(**words))
+    def item(line: Mapping[str, str]) -> Item:
+        answer = {None: Answer.UNKNOWN, True: Answer.YES, False: Answer.NO}[known[line["fact"]]]
+        text = line.get(answer, line["yes"]).format(**words)
+        return Item(line["name"], answer, f"not known: find out {text}" if answer is Answer.UNKNOWN else text)
 
-    return Checklist(tuple(map(item, _USE)), tuple(map(item, _LEAVE_OFF)))
+    return Checklist(**{part: tuple(map(item, lines)) for part, lines in _CHECKLIST.items()})

@@ -244,13 +244,11 @@ class Method(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     named: bool = True  # whether vLLM wants the drafter's name under ``model``
 
 
-def _load() -> dict[str, Method]:
-    table = tomllib.loads(Path(__file__).with_name("methods.toml").read_text("utf-8"))
-    return {name: msgspec.convert({"name": name, **row}, Method) for name, row in table.items()}
-
-
 #: By name.
-METHODS: Mapping[str, Method] = _load()
+METHODS: Mapping[str, Method] = {
+    name: msgspec.convert({"name": name, **row}, Method)
+    for name, row in tomllib.loads(Path(__file__).with_name("methods.toml").read_text("utf-8")).items()
+}
 
 
 _COUNTS: Mapping[str, Callable[[Architecture, int], int]] = {

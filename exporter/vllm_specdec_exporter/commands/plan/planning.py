@@ -1,7 +1,5 @@
 """Planning: from what is known of a deployment to a verdict with its reasons, as JSON and as text. Pure."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping

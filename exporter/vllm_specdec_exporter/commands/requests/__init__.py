@@ -1,7 +1,5 @@
 """The command line of `requests`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math
@@ -207,12 +205,7 @@ def _judge(
 def _undrafted(model: ModelRequests) -> ModelRequests:
     """Return the result of a model whose records lack how many tokens were drafted."""
     depth = sum(map(bool, model.accepted_per_position))
-    unknown = hint(
-        f"SGLang wrote {len(model.drafted_per_position)} drafted tokens for each draft, and none had more "
-        f"than {depth} accepted: they are trees, or the server changes K itself (--speculative-adaptive)",
-        "Use the acceptance length that a running exporter shows: how many tokens were drafted is not in "
-        "these records.",
-    )
+    unknown = hint("trees", drafted=len(model.drafted_per_position), depth=depth)
     return ModelRequests(model.model_name, "", findings=tuple(unknown))
 
 

@@ -12,8 +12,6 @@ A request or a response is the JSON itself, an object with it as `body` (and `ur
 or a string with it. A string may also have the events of a streamed response.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -203,7 +201,6 @@ def _message(raw: msgspec.Raw | bytes) -> _Message:
 
 
 def _path_of(body: bytes) -> str:
-    """Return the path of a request or a response, from its fields."""
     fields = _fields_of(body)
     kind = bytes(fields.get("object", b""))
     if "messages" in fields or kind.startswith(b'"chat.'):

@@ -19,11 +19,12 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from ...config.values import format_address, number, parse_listen_address, whole_number
+from ...config.values import format_address, number, parse_listen_address
+from ...engines.normal_form import MAX_ENGINES
 from ...serve.shutdown import on_each_signal
-from ..arguments import add_flag
+from ..arguments import add_flag, whole_between
 from .families import DIALECTS
-from .phases import ScenarioError
+from .phases import MAX_K, ScenarioError
 from .simulation import SCENARIOS, Simulation, SimulationConfig, load_scenario
 
 _DEFAULTS = SimulationConfig()
@@ -38,11 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     add_flag(group, "--scenario NAME", "What happens.", "tour", choices=tuple(SCENARIOS))
     add_flag(group, "--scenario.file FILE", "YAML file with a scenario of your own.", parse=Path)
-    add_flag(parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_number(1))
+    add_flag(
+        parser, "--engines N", "Engines of the server.", f"{_DEFAULTS.engines}", whole_between(1, MAX_ENGINES)
+    )
     add_flag(parser, "--model NAME", "Served model.", _DEFAULTS.model)
     k = f"{_DEFAULTS.num_speculative_tokens}"
     drafted = "Draft tokens per step; 0: no speculation."
-    add_flag(parser, "--num-speculative-tokens K", drafted, k, whole_number(0))
+    add_flag(parser, "--num-speculative-tokens K", drafted, k, whole_between(0, MAX_K))
     add_flag(parser, "--seed SEED", "Makes the simulation repeatable.", type=int)
     add_flag(parser, "--speed X", "Simulated seconds per second.", "1", number(0.001))
 
@@ -159,7 +162,6 @@ class SimulatorServer:
                 await self.synchronize()
 
     def _catch_up(self) -> None:
-        """Advance the simulation to the present."""
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self.simulation.advance(elapsed * self.speed)

@@ -1,7 +1,5 @@
 """One simulated engine: its requests and their scheduler, its steps, and the values that servers publish."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -230,7 +228,6 @@ class Engine:
         self._finish_requests()
 
     def _finish_prefill(self, request: SimulatedRequest, started_at: float) -> None:
-        """Count the prefill of a request and its first token."""
         counts = self.measurements
         request.generated += 1
         self.totals.generation_tokens += 1
@@ -252,7 +249,6 @@ class Engine:
         counts.observe("time_to_first_token_seconds", self.now - request.arrived_at)
 
     def _decode(self, steps: int, conditions: Conditions) -> None:
-        """Execute steps without prefill."""
         step = self._step_seconds(conditions)
         running = len(self._scheduler.running)
         self._advance_clock(steps * step)
@@ -302,7 +298,6 @@ class Engine:
             counts.add("spec_decode_num_accepted_tokens_per_pos", accepted, str(position))
 
     def _finish_requests(self) -> None:
-        """Finish complete answers and free KV cache."""
         for request in self._scheduler.take_finished():
             self._finish(request)
         self.measurements.add("num_preemptions", self._scheduler.preempt(self.now))

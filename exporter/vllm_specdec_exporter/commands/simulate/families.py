@@ -3,16 +3,14 @@
 A data file of the package contains names, HELP and TYPE, labels and bucket bounds of the families.
 """
 
-from __future__ import annotations
-
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from itertools import accumulate
 from typing import Literal
 
 import msgspec
+
+from ...exposition.histogram import Histogram, HistogramAccumulator
 
 #: The dialects, which are the front ends of vLLM, with the HTTP content type of their answers.
 DIALECTS: Mapping[str, str] = {
@@ -93,35 +91,6 @@ def histogram_bounds(max_model_len: int) -> dict[str, tuple[float, ...]]:
     return {key: tuple(sorted(limits)) for key, limits in bounds.items()}
 
 
-class HistogramCounts:
-    """A histogram with finite, inclusive and ascending upper bounds; the last bucket is +Inf."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.count = 0
-        self.sum = 0.0
-        self._counts = [0] * (len(self.bounds) + 1)
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Add a number of observations of a value."""
-        if times <= 0:
-            return
-        self._counts[bisect_left(self.bounds, value)] += times
-        self.count += times
-        self.sum += value * times
-
-    def cumulative(self, bounds: Sequence[float]) -> list[int]:
-        """Return the number of observations up to each bound, which must be a bound of the histogram."""
-        totals = dict(zip(self.bounds, accumulate(self._counts), strict=False))
-        return [totals[bound] for bound in bounds]
-
-    def merge(self, other: HistogramCounts) -> None:
-        """Add the observations of a histogram with the same bounds."""
-        self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
-        self.count += other.count
-        self.sum += other.sum
-
-
 class Measurements:
     """Counters, gauges and histograms of one engine.
 
@@ -131,8 +100,8 @@ class Measurements:
 
     def __init__(self, max_model_len: int) -> None:
         self._values: dict[tuple[str, str], float] = {}
-        self.histograms = {
-            key: HistogramCounts(bounds) for key, bounds in histogram_bounds(max_model_len).items()
+        self._histograms = {
+            key: HistogramAccumulator(bounds) for key, bounds in histogram_bounds(max_model_len).items()
         }
 
     def add(self, name: str, amount: float, variant: str = "") -> None:
@@ -153,14 +122,8 @@ class Measurements:
 
     def observe(self, name: str, value: float, times: int = 1) -> None:
         """Add a number of observations of a value to a histogram."""
-        self.histograms[name].observe(value, times)
+        self._histograms[name].add(value, times)
 
-
-def combined_histogram(parts: Sequence[Measurements], name: str) -> HistogramCounts:
-    """Return the sum of a histogram over several engines."""
-    if len(parts) == 1:
-        return parts[0].histograms[name]
-    result = HistogramCounts(parts[0].histograms[name].bounds)
-    for part in parts:
-        result.merge(part.histograms[name])
-    return result
+    def histogram(self, name: str) -> Histogram:
+        """Return a histogram; its bounds are those of all dialects."""
+        return self._histograms[name].histogram()

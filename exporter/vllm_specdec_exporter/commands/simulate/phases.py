@@ -1,16 +1,15 @@
 """The phases of scenarios: their kinds, their parameters, and the conditions that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from importlib.resources import files
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from ...config.options import ConfigError
+from ...config.yaml_text import read_yaml
 from .speculation import Amount, Conditions, DraftModel, Probability, Traffic
 
 
@@ -21,6 +20,8 @@ class ScenarioError(ConfigError):
 #: One probability, or one for each position.
 Acceptance = Probability | Annotated[tuple[Probability, ...], Meta(min_length=1)]
 
+#: Most draft tokens of a step; the deepest drafts in use have some 30.
+MAX_K = 64
 # Positions for which acceptance is computed; later ones have the value of the last. No typical K is larger.
 _POSITIONS = 16
 # Length of a ramp in a phase without end.
@@ -78,7 +79,7 @@ class KChangeParameters(RestartParameters, frozen=True, kw_only=True, forbid_unk
         num_speculative_tokens: new K; 0: the initial K
     """
 
-    num_speculative_tokens: Annotated[int, Meta(ge=0, le=64)] = 2
+    num_speculative_tokens: Annotated[int, Meta(ge=0, le=MAX_K)] = 2
 
 
 @dataclass(frozen=True)
@@ -156,54 +157,15 @@ def _by_position(acceptance: float | tuple[float, ...], decay: float) -> tuple[f
     return tuple(acceptance * decay**position for position in range(_POSITIONS))
 
 
-_KINDS = (
-    PhaseKind("healthy", "normal traffic, good acceptance"),
-    PhaseKind(
-        "slow_decay",
-        "acceptance falls linearly over the phase, or in 120 s if it has no end",
-        parameters=DecayParameters,
-    ),
-    PhaseKind(
-        "collapse",
-        "acceptance falls at once to almost nothing",
-        {"acceptance": 0.08, "position_decay": 0.5},
-    ),
-    PhaseKind("idle", "no new requests", {"clients": 0}),
-    PhaseKind("bypass", "tokens without drafts", {"draft_probability": 0.0}),
-    PhaseKind(
-        "restart",
-        "the server restarts: all counters are reset",
-        parameters=RestartParameters,
-        restarts=True,
-    ),
-    PhaseKind(
-        "k_change",
-        "the server restarts with another number of speculative tokens",
-        parameters=KChangeParameters,
-        restarts=True,
-    ),
-    PhaseKind(
-        "saturation",
-        "more requests than fit into the engine: they wait, and some are preempted",
-        {"clients": 200, "think_seconds": 0.1, "output_tokens": 400.0},
-    ),
-    PhaseKind(
-        "variable_drafts",
-        "drafts of different lengths, and steps without drafts, as with n-gram lookup",
-        {"acceptance": 0.88, "draft_probability": 0.7, "draft_length_weights": (0.2, 0.2, 0.25, 0.35)},
-    ),
-    PhaseKind(
-        "repetition",
-        "repetitive answers: acceptance is abnormally high",
-        {"acceptance": 0.995, "position_decay": 1.0, "repetition_ratio": 0.6, "output_tokens": 400.0},
-    ),
-    PhaseKind(
-        "off",
-        "the server runs without speculation",
-        parameters=RestartParameters,
-        speculates=False,
-    ),
-)
-
+#: Parameters by the key `parameters` of a kind, empty for those of every phase.
+_PARAMETERS = {
+    "": PhaseParameters,
+    "decay": DecayParameters,
+    "restart": RestartParameters,
+    "k_change": KChangeParameters,
+}
 #: Every kind of phase by name.
-PHASES: Mapping[str, PhaseKind] = MappingProxyType({kind.name: kind for kind in _KINDS})
+PHASES: Mapping[str, PhaseKind] = {
+    name: PhaseKind(name, **{**kind, "parameters": _PARAMETERS[kind.get("parameters", "")]})
+    for name, kind in read_yaml((files(__package__) / "data" / "phases.yaml").read_bytes()).items()
+}

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from prometheus_client.utils import floatToGoString
 
+from ...exposition.histogram import Histogram
 from .engine import Engine
-from .families import FamilySpec, HistogramCounts, Measurements, combined_histogram, load_families
+from .families import FamilySpec, Measurements, load_families
 
 # The process starts this long before its counters: it loads the model first.
 _PROCESS_LEAD_SECONDS = 2.0
@@ -103,7 +105,7 @@ class _Writer:
         return series.total(family.key, series.variant)
 
     def _histogram(self, family: FamilySpec, series: _Series) -> None:
-        histogram = combined_histogram(series.parts, family.key)
+        histogram = reduce(Histogram.plus, (part.histogram(family.key) for part in series.parts))
         count, total = self._number(histogram.count, family), _format_real(histogram.sum)
         if self._rust:
             self._sample(family, "_sum", series, total)
@@ -114,13 +116,13 @@ class _Writer:
             self._sample(family, "_count", series, count)
             self._sample(family, "_sum", series, total)
 
-    def _buckets(self, family: FamilySpec, series: _Series, histogram: HistogramCounts) -> None:
-        bounds = family.bounds(self._config.max_model_len)
+    def _buckets(self, family: FamilySpec, series: _Series, histogram: Histogram) -> None:
+        counts = dict(zip(histogram.bounds, histogram.counts, strict=True))
         before, after = self._label_text((("le", "\0"), *series.labels)).split("\0")
         start = f"{family.name}_bucket{before}"
         self._lines.extend(
-            f"{start}{_format_real(bound)}{after} {self._number(count, family)}"
-            for bound, count in zip(bounds, histogram.cumulative(bounds), strict=True)
+            f"{start}{_format_real(bound)}{after} {self._number(counts[bound], family)}"
+            for bound in family.bounds(self._config.max_model_len)
         )
         self._lines.append(f"{start}+Inf{after} {self._number(histogram.count, family)}")
 
@@ -180,7 +182,6 @@ class _Writer:
 
 
 def _present(family: FamilySpec, parts: Sequence[Measurements], variant: str) -> bool:
-    """Return whether a sample exists yet."""
     if family.requires == "drafts":
         return any(part.has(family.key, variant) for part in parts)
     return family.requires != "traffic" or any(part.has("http_requests") for part in parts)

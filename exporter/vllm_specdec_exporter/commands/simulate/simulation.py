@@ -1,7 +1,5 @@
 """Scenarios, and the simulated server that plays one: its engines and its restarts. No clock."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -173,7 +171,6 @@ class Simulation:
         return render(self.config.model, self._engines, self.config.start_time + self._started_at, dialect)
 
     def _begin_phase(self) -> None:
-        """Begin a phase, with a restart of the server if the phase needs it."""
         self._phase_began = self.elapsed
         phase = self.phase
         wanted = self._wanted_k(phase)
@@ -184,7 +181,6 @@ class Simulation:
             self._start_engines(wanted)
 
     def _wanted_k(self, phase: Phase) -> int | None:
-        """Return the K of the server in a phase."""
         if not phase.kind.speculates or self.config.num_speculative_tokens == 0:
             return None
         if isinstance(phase.parameters, KChangeParameters):

@@ -160,7 +160,6 @@ def sample_drafts(rng: Random, request_steps: int, model: DraftModel, num_specul
 
 
 def _sample_group(rng: Random, totals: Totals, model: DraftModel, length: int, drafts: int) -> None:
-    """Draw the acceptance of drafts of one length."""
     totals.drafts += drafts
     totals.draft_tokens += drafts * length
     survivors = drafts

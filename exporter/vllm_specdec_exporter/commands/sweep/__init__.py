@@ -6,15 +6,7 @@ For programs::
     outcome = asyncio.run(run_sweep(plan, endpoint("http://127.0.0.1:8000"), directory=Path("sweep")))
     for cell in outcome.record.cells:
         print(cell.temperature, cell.acceptance_ratio, cell.acceptance_interval)
-
-* `grid`: prompts, cells and the plan.
-* `client`, `stream`: the server: its identity, API and counters; requests; their streamed responses.
-* `cell`, `runner`: the measurement of one cell, and of all of them.
-* `record`: `sweep.json`.
-* `report`: the results as text, JSON and HTML.
 """
-
-from __future__ import annotations
 
 import argparse
 import asyncio
@@ -22,6 +14,7 @@ import math
 import os
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -31,18 +24,7 @@ from ...config.values import duration, file, format_duration
 from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration as config
-from ..arguments import (
-    SERVER_OPTIONS,
-    URL,
-    add_flag,
-    add_url,
-    fail,
-    flags_of,
-    number_between,
-    values_of,
-    whole_between,
-    write_file,
-)
+from .. import arguments as cli
 from . import record as recordfile
 from . import report
 from .client import Endpoint, Unreachable, endpoint, without_api
@@ -69,59 +51,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{USAGE} bad usage; {UNREACHABLE} the server cannot be reached, is no OpenAI endpoint, or has no "
         "vLLM metrics."
     )
-    add_url(parser, "The server, with or without /v1.")
+    cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
-    temperatures = values_of(number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
-    add_flag(group, "--temperature LIST", "Sampling temperatures.", "0,0.4,0.8,1.0", type=temperatures)
-    loads = values_of(whole_between(1, 4096))
-    add_flag(group, "--concurrency LIST", "Requests at the same time.", "1", type=loads)
+    temperatures = cli.values_of(
+        cli.number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
+    )
+    cli.add_flag(
+        group,
+        "--temperature LIST",
+        "Sampling temperatures.",
+        "0,0.4,0.8,1.0",
+        type=temperatures,
+        dest="temperatures",
+    )
+    loads = cli.values_of(cli.whole_between(1, 4096))
+    cli.add_flag(
+        group, "--concurrency LIST", "Requests at the same time.", "1", type=loads, dest="concurrencies"
+    )
     sets = f"{', '.join(BUILTIN)}, all, or files with one prompt a line or JSON lines"
     prompts = f"Sets, each with cells of its own: {sets}."
-    add_flag(group, "--prompts LIST", prompts, "chat")
-    add_flag(group, "--requests N", "Requests per cell.", f"{_PLAN.requests}", whole_between(1, 100_000))
-    tokens = whole_between(1, 1_000_000)
-    add_flag(group, "--max-tokens N", "Most tokens of an answer.", f"{_PLAN.max_tokens}", tokens)
-    add_flag(group, "--model NAME", "Default: the only one that is served.", "")
-    add_flag(group, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
-    nucleus = number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")
-    add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
-    add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
+    cli.add_flag(group, "--prompts LIST", prompts, "chat")
+    cli.add_flag(
+        group, "--requests N", "Requests per cell.", f"{_PLAN.requests}", cli.whole_between(1, 100_000)
+    )
+    tokens = cli.whole_between(1, 1_000_000)
+    cli.add_flag(group, "--max-tokens N", "Most tokens of an answer.", f"{_PLAN.max_tokens}", tokens)
+    cli.add_flag(group, "--model NAME", "Default: the only one that is served.", "")
+    cli.add_flag(group, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
+    nucleus = cli.number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")
+    cli.add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
+    cli.add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
 
     group = parser.add_argument_group("how to measure")
-    add_flag(group, "--allow-other-traffic", "Measure even if others use the server.")
+    cli.add_flag(group, "--allow-other-traffic", "Measure even if others use the server.")
     timeout = format_duration(_PLAN.request_timeout)
-    add_flag(group, "--request-timeout DURATION", "Time that one answer may take.", timeout, duration(0.1))
-    add_flag(group, "--api-key-file FILE", "File with the server's API key.", parse=file)
+    cli.add_flag(
+        group, "--request-timeout DURATION", "Time that one answer may take.", timeout, duration(0.1)
+    )
+    cli.add_flag(group, "--api-key-file FILE", "File with the server's API key.", parse=file)
 
     group = parser.add_argument_group("results")
     out = f"New directory for {recordfile.FILE} and {_PAGE}. Default: ./sweep-DATE-TIME."
-    add_flag(group, "--out DIR", out, parse=Path)
-    add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
-    add_flag(group, "--json", "Print JSON instead of a table.")
-    add_flag(group, "--quiet", "Show no progress.")
-    add_flags(parser, [option for option in SERVER_OPTIONS if option is not URL])
+    cli.add_flag(group, "--out DIR", out, parse=Path)
+    cli.add_flag(group, "--no-html", f"No {_PAGE}, which needs matplotlib.")
+    cli.add_flag(group, "--json", "Print JSON instead of a table.")
+    cli.add_flag(group, "--quiet", "Show no progress.")
+    add_flags(parser, [option for option in cli.SERVER_OPTIONS if option is not cli.URL])
 
 
 def read_plan(args: argparse.Namespace) -> SweepPlan:
     """Return the plan of the command line; ConfigError if a flag is invalid."""
-    return SweepPlan(
-        prompts=load_prompts(args.prompts.split(",")),
-        temperatures=args.temperature,
-        concurrencies=args.concurrency,
-        requests=args.requests,
-        max_tokens=args.max_tokens,
-        model=args.model,
-        api=args.api,
-        top_p=args.top_p,
-        ignore_eos=args.ignore_eos,
-        allow_other_traffic=args.allow_other_traffic,
-        request_timeout=args.request_timeout,
-    )
+    given = {each.name: getattr(args, each.name) for each in fields(_PLAN) if hasattr(args, each.name)}
+    return SweepPlan(**given | {"prompts": load_prompts(args.prompts.split(","))})
 
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
     """Return the server from flags and environment; ConfigError if a setting is invalid."""
-    values, _ = gather(SERVER_OPTIONS, flags_of(args), os.environ, None)
+    values, _ = gather(cli.SERVER_OPTIONS, cli.flags_of(args), os.environ, None)
     if len(values["vllm.url"]) > 1:
         raise ConfigError("sweep measures one server; give one URL")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
@@ -145,15 +131,19 @@ def run(args: argparse.Namespace) -> int:
         outcome = asyncio.run(sweep)
         stopped, code = outcome.stopped, FINE if outcome.clean else PROBLEM
     except (Unreachable, OtherTraffic) as error:
-        return fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
+        return cli.fail("sweep", error, UNREACHABLE if isinstance(error, Unreachable) else PROBLEM)
     except KeyboardInterrupt:
         if not records:
             return INTERRUPTED
         stopped, code = "interrupted", INTERRUPTED
     record = records[-1]
     if not args.no_html:
-        write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
-    _print(record, as_json=args.json)
+        cli.write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
+    if args.json:
+        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
+    else:
+        print(report.render(record))
+    sys.stdout.flush()
     if stopped:
         kept = f"{len(record.cells)} of {len(plan.cells())} cells are in {directory}"
         print(f"stopped: {stopped}; {kept}", file=sys.stderr)
@@ -161,11 +151,3 @@ def run(args: argparse.Namespace) -> int:
         files = recordfile.FILE if args.no_html else f"{recordfile.FILE}, {_PAGE}"
         print(f"written to {directory}: {files}", file=sys.stderr)
     return code
-
-
-def _print(record: SweepRecord, *, as_json: bool) -> None:
-    if as_json:
-        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
-    else:
-        print(report.render(record))
-    sys.stdout.flush()

@@ -1,7 +1,5 @@
 """One cell: its requests, and from the counters whether its result is valid."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -5,12 +5,10 @@ request failed. Counters are summed over all engines of the server, because a re
 them, and because tokens of another model are other traffic, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from urllib.parse import urlsplit, urlunsplit
@@ -22,7 +20,7 @@ from ...config.options import ConfigError
 from ...config.values import Target, parse_target
 from ...engines.reading import Counters, Reading, sum_known
 from ...measures.history import Delta, Sample, counters_reset, delta
-from ...serve.upstream import AGENT, PollError, SessionClient, Upstream, new_session
+from ...serve.upstream import AGENT, PollError, Upstream, new_session
 from ...serve.upstream_connection import UpstreamConfig, tls_context
 from .grid import Request, SweepPlan
 from .record import ServerIdentity
@@ -146,24 +144,14 @@ class EndpointError(Exception):
         self.status = status
 
 
-class Client(SessionClient):
-    """Client of the endpoint at `base` (without ``/v1``) or a Unix `socket`: an async context manager."""
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Sends requests to the API at `base`, without ``/v1``, each within `timeout` seconds."""
 
-    def __init__(
-        self, base: str, socket: str, config: UpstreamConfig, headers: Mapping[str, str], timeout: float
-    ) -> None:
-        self._base, self._socket, self._config, self._timeout = base, socket, config, timeout
-        self._headers = config.request_headers({**AGENT, **headers})
-
-    def open_session(self) -> aiohttp.ClientSession:
-        """Return a new session."""
-        connector: aiohttp.BaseConnector
-        if self._socket:
-            connector = aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=_KEPT_SECONDS)
-        else:
-            tls = tls_context(self._config) if self._base.startswith("https:") else True
-            connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS)
-        return new_session(connector, self._headers)
+    session: aiohttp.ClientSession
+    base: str
+    server_name: str  # the name to expect in the server's certificate; empty for the address's host
+    timeout: float
 
     async def ask(self, request: Request, number: int = 0) -> StreamedAnswer:
         """Send request `number` of a cell; return its response, with an error in it if it failed."""
@@ -183,13 +171,13 @@ class Client(SessionClient):
 
     async def _ask(self, request: Request, number: int) -> StreamedAnswer:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self.timeout):
                 stream = Stream(time.monotonic())
                 async with self.session.post(
-                    self._base + _PATHS[request.api],
+                    self.base + _PATHS[request.api],
                     json=request.body,
                     allow_redirects=False,
-                    server_hostname=self._config.server_name or None,
+                    server_hostname=self.server_name or None,
                 ) as response:
                     if response.status != 200:
                         raise await _refusal(response)
@@ -197,7 +185,7 @@ class Client(SessionClient):
                         stream.feed(data, time.monotonic())
                 return stream.answer(number, request.prompt, time.monotonic())
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise EndpointError(_describe(error, self._timeout)) from error
+            raise EndpointError(_describe(error, self.timeout)) from error
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> EndpointError:
@@ -256,16 +244,22 @@ class Endpoint:
         """Connection settings for its metrics."""
         return replace(self.upstream, bearer_token_file=self.upstream.bearer_token_file or self.api_key_file)
 
-    def authorization(self) -> dict[str, str]:
-        """Return the headers with the API key; ConfigError if the file is invalid."""
-        path = self.api_key_file or self.upstream.bearer_token_file
-        if not path:
-            return {}
-        try:
-            return {"Authorization": f"Bearer {read_token(path)}"}
-        except TokenError as error:
-            shown = json.dumps(path, ensure_ascii=False)
-            raise ConfigError(f"--api-key-file {shown}: {error}") from error
+    def open(self) -> aiohttp.ClientSession:
+        """Return a session for requests; ConfigError if a file cannot be used."""
+        headers = dict(AGENT)
+        if path := self.api_key_file or self.upstream.bearer_token_file:
+            try:
+                headers["Authorization"] = f"Bearer {read_token(path)}"
+            except TokenError as error:
+                shown = json.dumps(path, ensure_ascii=False)
+                raise ConfigError(f"--api-key-file {shown}: {error}") from error
+        connector: aiohttp.BaseConnector
+        if self.target.socket:
+            connector = aiohttp.UnixConnector(self.target.socket, limit=0, keepalive_timeout=_KEPT_SECONDS)
+        else:
+            tls = tls_context(self.upstream) if self.base.startswith("https:") else True
+            connector = aiohttp.TCPConnector(ssl=tls, limit=0, keepalive_timeout=_KEPT_SECONDS)
+        return new_session(connector, self.upstream.request_headers(headers))
 
 
 def without_api(target: Target) -> Target:

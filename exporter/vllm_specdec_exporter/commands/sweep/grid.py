@@ -1,7 +1,5 @@
 """The grid of a sweep: prompts, cells and the plan."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

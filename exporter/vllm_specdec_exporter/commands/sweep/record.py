@@ -1,9 +1,7 @@
 """The record of a sweep, `sweep.json`: settings, server, and every measured cell."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 
@@ -124,16 +122,8 @@ class SweepRecord:
 
 def setup_of(plan: SweepPlan) -> Setup:
     """Return the settings of `plan`."""
-    return Setup(
-        prompts={one.name: one.digest for one in plan.prompts},
-        temperatures=plan.temperatures,
-        concurrencies=plan.concurrencies,
-        requests=plan.requests,
-        max_tokens=plan.max_tokens,
-        api=plan.api,
-        top_p=plan.top_p,
-        ignore_eos=plan.ignore_eos,
-    )
+    values = {each.name: getattr(plan, each.name) for each in fields(Setup)}
+    return Setup(**values | {"prompts": {one.name: one.digest for one in plan.prompts}})
 
 
 def encode(record: SweepRecord) -> bytes:

@@ -1,15 +1,14 @@
 """The report of a sweep as text, JSON and a page: a table, and one sentence per series on acceptance."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from ...economics.statistics import ClusterInterval
 from ...publish import markup, plots
 from ...publish.markup import Html, Section, bullets, data_table, figure, note, page, side_by_side
 from ...publish.wording import DASH, LENGTH, printable, shown, table, wrap
@@ -105,7 +104,7 @@ def _plot(
 
 
 def _tables(record: SweepRecord) -> Iterator[str]:
-    yield data_table(HEADS, map(row, record.cells), label="Results of all cells")
+    yield data_table(tuple(COLUMNS), _rows(record), label="Results of all cells")
     depth = max((len(result.position_acceptance_ratio) for result in record.cells), default=0)
     if depth:
         heads = ("cell", *(f"position {i}" for i in range(depth)))
@@ -158,7 +157,6 @@ def _conclude(cells: Sequence[CellResult]) -> str:
 
 
 def _differ(one: CellResult, other: CellResult) -> bool:
-    """Return whether two ratios differ significantly."""
     a, b = one.acceptance_interval, other.acceptance_interval
     gap = abs(_ratio(one) - _ratio(other))
     if a is None or b is None:
@@ -185,40 +183,29 @@ def trouble(results: Iterable[CellResult]) -> tuple[str, ...]:
     )
 
 
-#: The heads of `row`.
-HEADS = (
-    "prompts",
-    "conc.",
-    "temp.",
-    "acceptance",
-    "95 % interval",
-    "length",
-    "TTFT P50",
-    "TPOT P50",
-    "TPOT P99",
-    "tok/s",
-    "errors",
-    "status",
-)
+#: The columns of the table, in a terminal and on the page: the head, and the value of a cell.
+COLUMNS: Mapping[str, Callable[[CellResult], str]] = {
+    "prompts": lambda result: result.prompts,
+    "conc.": lambda result: str(result.concurrency),
+    "temp.": lambda result: str(float(result.temperature)),
+    "acceptance": lambda result: shown(result.acceptance_ratio, LENGTH),
+    "95 % interval": lambda result: _interval(result.acceptance_interval),
+    "length": lambda result: shown(result.mean_acceptance_length, LENGTH),
+    "TTFT P50": lambda result: milliseconds(result.ttft.p50),
+    "TPOT P50": lambda result: milliseconds(result.tpot.p50),
+    "TPOT P99": lambda result: milliseconds(result.tpot.p99),
+    "tok/s": lambda result: shown(result.tokens_per_second, "{:.1f}"),
+    "errors": lambda result: str(result.errors),
+    "status": lambda result: result.status.value,
+}
 
 
-def row(result: CellResult) -> tuple[str, ...]:
-    """Return the values of a cell, for the table in a terminal and the page."""
-    interval = result.acceptance_interval
-    return (
-        result.prompts,
-        str(result.concurrency),
-        str(float(result.temperature)),
-        shown(result.acceptance_ratio, LENGTH),
-        DASH if interval is None else f"{interval.low:.2f} to {interval.high:.2f}",
-        shown(result.mean_acceptance_length, LENGTH),
-        milliseconds(result.ttft.p50),
-        milliseconds(result.tpot.p50),
-        milliseconds(result.tpot.p99),
-        shown(result.tokens_per_second, "{:.1f}"),
-        str(result.errors),
-        result.status.value,
-    )
+def _interval(interval: ClusterInterval | None) -> str:
+    return DASH if interval is None else f"{interval.low:.2f} to {interval.high:.2f}"
+
+
+def _rows(record: SweepRecord) -> Iterator[list[str]]:
+    return ([cell(result) for cell in COLUMNS.values()] for result in record.cells)
 
 
 def facts(record: SweepRecord) -> dict[str, str]:
@@ -242,7 +229,7 @@ def render(record: SweepRecord) -> str:
     head = f"{record.server.target} ({', '.join(f'{k} {v}' for k, v in facts(record).items())})"
     if not record.cells:
         return "\n".join(map(printable, [head, "", "no cell was measured"]))
-    lines = [head, "", *table(HEADS, map(row, record.cells), ("prompts", "status"), indent="")]
+    lines = [head, "", *table(tuple(COLUMNS), _rows(record), ("prompts", "status"), indent="")]
     for texts in ((*interval_notes(record), *trouble(record.cells)), conclusions(record)):
         lines += ["", *(line for text in texts for line in wrap(text, "", 2))]
     return "\n".join(printable(line.rstrip()) for line in lines)

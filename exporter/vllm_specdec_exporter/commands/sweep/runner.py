@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from ...config.options import ConfigError
 from ...config.values import format_duration
 from ...serve.upstream import PollError, Upstream
 from ..arguments import write_file
@@ -66,14 +65,10 @@ async def run_sweep(
         recorded(record)
 
     async with AsyncExitStack() as stack:
-        try:
-            upstream = Upstream(endpoint.target, endpoint.metrics)
-            socket, headers = endpoint.target.socket, endpoint.authorization()
-            client = Client(endpoint.base, socket, endpoint.upstream, headers, plan.request_timeout)
-            stack.push_async_callback(upstream.close)
-            await stack.enter_async_context(client)
-        except ValueError as error:  # certificates
-            raise ConfigError(str(error)) from error
+        upstream = Upstream(endpoint.target, endpoint.metrics)
+        stack.push_async_callback(upstream.close)
+        session = await stack.enter_async_context(endpoint.open())
+        client = Client(session, endpoint.base, endpoint.upstream.server_name, plan.request_timeout)
         counters = CounterReader(upstream)
         server = await identify(endpoint.target.name, counters, upstream, plan.model)
         plan = replace(plan, model=server.model)
@@ -131,7 +126,6 @@ class _Sweep:
         return SweepOutcome(record)
 
     async def _measure(self, cell: Cell) -> CellResult:
-        """Return the result of one cell, or raise _Stopped."""
         plan, started = self.plan, time.time()
         limit = timing.MAX_BUSY_REST if plan.allow_other_traffic else timing.MAX_REST
         try:

@@ -3,8 +3,6 @@
 The events are read by the room of single requests, as the tap reads them. Times come in.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -5,43 +5,24 @@ itself, also without scripts; its own only waits while text is selected. The ans
 behind it after. A missing value is a dash with the reason.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...judgement.activity import ActivityState
 from ...judgement.payoff import PayoffVerdict
 from ...judgement.quality import QualityLevel
-from ...observe.result import REASONS
+from ...observe.result import REASONS, Discovered, EngineResult, ExporterResult, TargetResult
 from .. import markup as h
+from ..last_hour import LastHour
 from ..markup import Html, element
 from . import answer, sections
+from . import view as v
 from .requests import pointer, requests_section
-from .view import (
-    NOT_SHOWN,
-    PageQuery,
-    View,
-    activity_pill,
-    activity_words,
-    advice_pill,
-    engine_name,
-    finding_list,
-    notice,
-    parse_query,
-    payoff_pill,
-    quality_pill,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...observe.result import Discovered, EngineResult, ExporterResult, TargetResult
-    from ..last_hour import LastHour
+from .view import PageQuery, parse_query
 
 __all__ = ["CONTENT_SECURITY_POLICY", "PageQuery", "parse_query", "render"]
 
@@ -118,7 +99,7 @@ def _summary(result: ExporterResult) -> str:
         elif not target.engines:
             states["no engine"] += 1
         for engine in target.engines:
-            states[engine.payoff.verdict or engine.quality.level or activity_words(engine)] += 1
+            states[engine.payoff.verdict or engine.quality.level or v.activity_words(engine)] += 1
     if sum(states.values()) == 1:
         return next(iter(states))
     return ", ".join(f"{number} {state}" for state, number in states.most_common()) or "no targets"
@@ -154,9 +135,9 @@ def _main(result: ExporterResult, now: float, query: PageQuery, hours: Sequence[
             if _anchor(t, e) == shown:
                 hour = hours[t].get(engine.key, ()) if t < len(hours) else ()
                 least = result.thresholds.get("minimum_drafts")
-                parts.append(_engine(View(engine, shown, least, query, hour), several=several))
+                parts.append(_engine(v.View(engine, shown, least, query, hour), several=several))
     if not result.targets:
-        parts.append(notice("No targets", element("p", "No server is known to poll.")))
+        parts.append(v.notice("No targets", element("p", "No server is known to poll.")))
     if result.requests is not None:
         parts.append(requests_section(result.requests, now))
     return element("main", *parts)
@@ -167,7 +148,6 @@ def _anchor(target: int, engine: int) -> str:
 
 
 def _engines(result: ExporterResult) -> Iterator[tuple[str, EngineResult, TargetResult]]:
-    """Yield every engine with its anchor and its server."""
     for t, target in enumerate(result.targets):
         for e, engine in enumerate(target.engines):
             yield _anchor(t, e), engine, target
@@ -197,14 +177,14 @@ def _reload_failed(result: ExporterResult, now: float) -> Html:
         h.moment(result.reload.success_timestamp_seconds, now),
         " stays in force. The exporter's log says why.",
     )
-    return notice("Configuration not reloaded", words)
+    return v.notice("Configuration not reloaded", words)
 
 
 def _discovery_failed(name: Discovered) -> Html:
     if name.up:
         return Html()
     kept = f"Servers that are still polled: {name.targets}, for five minutes after the last answer."
-    return notice(f"{name.name} is not resolved", element("p", f"{name.failure}. {kept}"))
+    return v.notice(f"{name.name} is not resolved", element("p", f"{name.failure}. {kept}"))
 
 
 def _overview(
@@ -221,7 +201,6 @@ def _overview(
 
 
 def _silent_rows(result: ExporterResult, *, several: bool) -> Iterator[Html]:
-    """Yield the servers without engines."""
     for t, target in enumerate(result.targets):
         if not target.engines:
             server = (h.name(target.target),) if several else ()
@@ -235,23 +214,23 @@ def _overview_rows(
     query: PageQuery, engines: Sequence[tuple[str, EngineResult, TargetResult]], *, several: bool
 ) -> Iterator[Html]:
     for anchor, engine, target in engines:
-        view = View(engine, anchor)
+        view = v.View(engine, anchor)
         speed = view.judged.generation_tokens_per_second if view.judged else None
         tokens, why_no_length = view.acceptance_length
         ratio, why_no_ratio = view.acceptance_ratio
         cells = (
-            payoff_pill(engine),
-            advice_pill(engine),
-            activity_pill(engine),
-            quality_pill(engine),
+            v.payoff_pill(engine),
+            v.advice_pill(engine),
+            v.activity_pill(engine),
+            v.quality_pill(engine),
             h.or_none(tokens, h.length, why_no_length),
             h.or_none(ratio, h.percent, why_no_ratio),
             h.or_none(speed, h.rate, "not known in this window"),
-            h.or_none(engine.load.requests_running, h.count, NOT_SHOWN),
+            h.or_none(engine.load.requests_running, h.count, v.NOT_SHOWN),
             str(len(engine.findings)),
         )
         server = (h.name(target.target),) if several else ()
-        link = element("a", engine_name(engine), href=replace(query, engine=anchor).link(anchor))
+        link = element("a", v.engine_name(engine), href=replace(query, engine=anchor).link(anchor))
         yield h.row(link, (*cells, *server))
 
 
@@ -290,9 +269,9 @@ def _no_engines(target: TargetResult, now: float) -> Html:
         return Html()
     if target.up:
         words = "The server answers, but shows no engine: it may still be starting, or serve no model."
-        return notice("No engine", element("p", words), kind="hint")
+        return v.notice("No engine", element("p", words), kind="hint")
     if target.failure is None:
-        return notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
+        return v.notice("Not polled yet", element("p", "The first poll is under way."), kind="hint")
     last = target.last_success_timestamp_seconds
     since = h.text("No poll has succeeded since the exporter started.")
     if last is not None:
@@ -300,23 +279,23 @@ def _no_engines(target: TargetResult, now: float) -> Html:
         since = h.join("The last successful poll was at ", h.moment(last, now), ago)
     reason = target.failure.reason
     meaning = f" ({REASONS[reason]})" if reason in REASONS else ""
-    return notice(
+    return v.notice(
         f"Down: {target.failure.message}",
         element("p", "Reason: ", element("code", reason), f"{meaning}. ", since),
         element("p", "Nothing is derived while the server does not answer, so nothing here is out of date."),
     )
 
 
-def _engine(view: View, *, several: bool) -> Html:
+def _engine(view: v.View, *, several: bool) -> Html:
     engine = view.engine
-    heading = element("h3", engine_name(engine), id=view.anchor)
+    heading = element("h3", v.engine_name(engine), id=view.anchor)
     back = element("a", "↑ Overview", href="#overview", class_="back") if several else Html()
     panels = (*answer.panels(view), *sections.panels(view))
     return element(
         "article",
         element("div", heading, back, class_="head"),
         answer.answer(view),
-        finding_list(engine.findings, f"{view.anchor}-findings"),
+        v.finding_list(engine.findings, f"{view.anchor}-findings"),
         element("div", *panels, class_="panels"),
         class_=engine.payoff.verdict or engine.quality.level or engine.activity.state or "unknown",
         aria_labelledby=view.anchor,

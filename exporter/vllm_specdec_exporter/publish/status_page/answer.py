@@ -1,37 +1,20 @@
 """The answer for an engine: does speculation pay, what to do, and the K candidates behind the advice."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator, Mapping
 
-from typing import TYPE_CHECKING
-
+from ...economics.baseline_match import Measured
+from ...economics.choice import CandidateK
 from ...economics.cost import Basis
 from ...economics.speedup import of_all
 from ...judgement.activity import ActivityState
 from ...judgement.quality import QualityLevel
+from ...measures.measures import Measures
+from ...observe.result import EngineResult
 from .. import markup as h
 from ..last_hour import sparkline
 from ..markup import Html, element
 from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
-from .view import (
-    View,
-    activity_pill,
-    advice_pill,
-    advice_reason,
-    is_lifetime,
-    missing,
-    payoff_pill,
-    quality_pill,
-    varying,
-    why_no_payoff,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ...economics.baseline_match import Measured
-    from ...economics.choice import CandidateK
-    from ...measures.measures import Measures
-    from ...observe.result import EngineResult
+from . import view as v
 
 _QUANTILES = (0.5, 0.95, 0.99)
 _TREND = 0.1  # a relative change of the shortest window against the judged one that is called a trend
@@ -44,11 +27,11 @@ _LEVEL_WORDS = {
 }
 
 
-def answer(view: View) -> Html:
+def answer(view: v.View) -> Html:
     """Return the tiles: payoff, advice, activity and acceptance."""
     engine, shown = view.engine, view.headline
-    span = "over the server's whole life (V0)" if is_lifetime(shown) else view.window_words
-    if engine.activity.state is ActivityState.WARMING_UP and not is_lifetime(shown):
+    span = "over the server's whole life (V0)" if v.is_lifetime(shown) else view.window_words
+    if engine.activity.state is ActivityState.WARMING_UP and not v.is_lifetime(shown):
         span += ", too few drafts to judge"
     k = engine.num_speculative_tokens
     most = f" of at most {k + 1}" if k is not None else ""
@@ -59,10 +42,10 @@ def answer(view: View) -> Html:
     ratio_words = why_no_ratio if ratio is None else f"of the drafted tokens accepted, {span}"
     hour = sparkline(view.hour, lambda point: point.mean_acceptance_length, h.length, None, tokens)
     tiles = (
-        ("Payoff", payoff_pill(engine), _payoff_words(view)),
-        ("What to do", advice_pill(engine), element("p", advice_reason(engine))),
-        ("Activity", activity_pill(engine), _activity_words(view)),
-        ("Acceptance quality", quality_pill(engine), _quality_words(engine)),
+        ("Payoff", v.payoff_pill(engine), _payoff_words(view)),
+        ("What to do", v.advice_pill(engine), element("p", v.advice_reason(engine))),
+        ("Activity", v.activity_pill(engine), _activity_words(view)),
+        ("Acceptance quality", v.quality_pill(engine), _quality_words(engine)),
         (
             "Mean acceptance length",
             h.or_none(tokens, h.length, why_no_length),
@@ -78,10 +61,10 @@ def tile(title: str, value: str, words: Html) -> Html:
     return element("div", element("dt", title), element("dd", element("p", value, class_="big"), words))
 
 
-def _payoff_words(view: View) -> Html:
+def _payoff_words(view: v.View) -> Html:
     payoff, judged = view.engine.payoff, view.judged
     if payoff.verdict is None or payoff.basis is None or judged is None:
-        return element("p", why_no_payoff(view.engine))
+        return element("p", v.why_no_payoff(view.engine))
     words = f"times as fast as without speculation, {payoff.basis.value}, {view.window_words}"
     if payoff.speedup is None and payoff.speedup_low is not None and payoff.speedup_high is not None:
         words = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} {words}"
@@ -97,7 +80,7 @@ def _payoff_words(view: View) -> Html:
     return h.join(_payoff_trend(view), element("p", words), even, h.bullets(payoff.reasons), hour)
 
 
-def _payoff_trend(view: View) -> Html:
+def _payoff_trend(view: v.View) -> Html:
     """Return how the speedup of the shortest window differs, on the same basis."""
     newest, speedup = view.newest, view.engine.payoff.speedup
     if newest is None or speedup is None:
@@ -110,7 +93,7 @@ def _payoff_trend(view: View) -> Html:
     return _trend(now, speedup, h.times, newest)
 
 
-def _length_trend(view: View, tokens: float | None) -> Html:
+def _length_trend(view: v.View, tokens: float | None) -> Html:
     newest = view.newest
     return Html() if newest is None else _trend(newest.mean_acceptance_length, tokens, h.length, newest)
 
@@ -122,7 +105,7 @@ def _trend(now: float | None, before: float | None, form: Callable[[float], str]
     return element("p", f"{direction}: {form(now)} in the last {newest.window}", class_=f"trend {direction}")
 
 
-def _activity_words(view: View) -> Html:
+def _activity_words(view: v.View) -> Html:
     engine, judged, least = view.engine, view.judged, view.minimum_drafts
     words = element("p", engine.activity.reason)
     if engine.activity.state is not ActivityState.WARMING_UP or judged is None or not least:
@@ -139,18 +122,18 @@ def _quality_words(engine: EngineResult) -> Html:
     return h.join(element("p", _LEVEL_WORDS[level]), h.bullets(engine.quality.reasons))
 
 
-def panels(view: View) -> tuple[Html, ...]:
+def panels(view: v.View) -> tuple[Html, ...]:
     """Return the sections behind the advice: every K, the text to paste, the baseline, rules of thumb."""
     return (_every_k(view), _paste(view), _measured(view), _rules(view))
 
 
-def _every_k(view: View) -> Html:
+def _every_k(view: v.View) -> Html:
     if view.off:
         return Html()
     title, place = "Every K", {"anchor": f"{view.anchor}-k", "beside": view.window_words}
     measures, options = view.judged, view.engine.advice.options
     if measures is None or not measures.mean_acceptance_length_at:
-        return h.section(title, missing(view), **place)
+        return h.section(title, v.missing(view), **place)
     words = "A K below the present one has at least these tokens per draft."
     if options:
         words += (
@@ -161,11 +144,11 @@ def _every_k(view: View) -> Html:
             words += " Speedups are corrected by what was measured."
     heads = ("K", "Tokens per draft", "Speedup", "95 % interval of the sample")
     rows = _options(view, options) if options else _lengths(view, measures)
-    below = (h.note(words), varying(measures))
+    below = (h.note(words), v.varying(measures))
     return h.table_section(title, heads, rows, *below, **place, class_="bars options")
 
 
-def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
+def _options(view: v.View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
     best = max(options, key=lambda option: option.speedup)
     for option in options:
         k = option.num_speculative_tokens
@@ -180,13 +163,13 @@ def _options(view: View, options: tuple[CandidateK, ...]) -> Iterator[Html]:
         yield _k_row(view, k, cells, marks)
 
 
-def _lengths(view: View, measures: Measures) -> Iterator[Html]:
-    why = h.none(advice_reason(view.engine))
+def _lengths(view: v.View, measures: Measures) -> Iterator[Html]:
+    why = h.none(v.advice_reason(view.engine))
     for k, tokens in enumerate(measures.mean_acceptance_length_at, 1):
         yield _k_row(view, k, (h.length(tokens), why, why), {})
 
 
-def _k_row(view: View, k: int, cells: tuple[str, ...], more: Mapping[str, bool]) -> Html:
+def _k_row(view: v.View, k: int, cells: tuple[str, ...], more: Mapping[str, bool]) -> Html:
     present = k == view.engine.num_speculative_tokens
     marks = {
         "no speculation": k == 0,
@@ -199,7 +182,7 @@ def _k_row(view: View, k: int, cells: tuple[str, ...], more: Mapping[str, bool])
     return h.row(head, cells, class_="present" if present else "")
 
 
-def _rules(view: View) -> Html:
+def _rules(view: v.View) -> Html:
     rules = view.engine.advice.rules
     if not rules:
         return Html()
@@ -213,7 +196,7 @@ def _rules(view: View) -> Html:
     return element("div", folded, class_="panel")
 
 
-def _paste(view: View) -> Html:
+def _paste(view: v.View) -> Html:
     advice = view.engine.advice
     parts = []
     if advice.speculative_config:
@@ -250,7 +233,7 @@ def _batch(first: int, last: int) -> str:
     return f"{first:,} to {last:,}" if last > first else f"{first:,}"
 
 
-def _measured(view: View) -> Html:
+def _measured(view: v.View) -> Html:
     if not any(m.measured.speedup is not None or m.measured.latency_ratios for m in view.engine.windows):
         return Html()
     title, anchor = "Against the baseline", f"{view.anchor}-baseline"

@@ -1,28 +1,24 @@
 """Single requests on the status page: verdict, groups, positions and worst requests by model, and sources."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from ...per_request.judgement import every_k, position_acceptances
 from ...per_request.observation import RECORD_STATES, RecordState
-from ...per_request.summary import RequestsVerdict, is_problem, requests_verdict
+from ...per_request.summary import (
+    GroupWindow,
+    ModelRequests,
+    RequestsResult,
+    RequestsVerdict,
+    Routing,
+    TapResult,
+    TenantResult,
+    WorstRequest,
+    is_problem,
+    requests_verdict,
+)
 from .. import markup as h
 from ..markup import Html, element
 from ..request_report import FLAG, percentiles, tenant_ratios
 from .answer import tile
 from .view import finding_list, notice
-
-if TYPE_CHECKING:
-    from ...per_request.summary import (
-        GroupWindow,
-        ModelRequests,
-        RequestsResult,
-        Routing,
-        TapResult,
-        TenantResult,
-        WorstRequest,
-    )
 
 _FEW = "too few requests to be judged"
 _NOTHING = "nothing was drafted"

@@ -1,66 +1,56 @@
 """The numbers behind the answer: windows, positions, distribution, load, deployment, data quality."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 from msgspec.structs import replace
 
+from ...measures.measures import Measures
 from .. import markup as h
 from ..markup import Html, element
 from .view import NOT_SHOWN, ONLY_LIFETIME, View, is_lifetime, missing, varying
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...measures.measures import Measures
-
 _NO_COST = "no drafts in this window, or the number of running requests is unknown"
 _NO_DRAFTS, _NO_COUNTER = "no drafts in this window", "the server has no such counter, or no time passed"
-#: Rows of the windows: head, value, format, and the reason of a missing value.
-_MEASURES: tuple[tuple[str, Callable[[Measures], float | None], Callable[[float], str], str], ...] = (
-    ("Drafts", lambda m: m.drafts, h.count, NOT_SHOWN),
-    ("Span", lambda m: m.span_seconds, h.duration, "not known"),
-    ("Mean acceptance length", lambda m: m.mean_acceptance_length, h.length, _NO_DRAFTS),
-    ("Acceptance ratio", lambda m: m.acceptance_ratio, h.percent, "no tokens were drafted in this window"),
-    (
-        "Coverage (output from drafts)",
-        lambda m: m.coverage_ratio,
-        h.percent,
-        "no tokens were generated in this window",
-    ),
-    ("Mean draft length", lambda m: m.mean_draft_length, h.length, _NO_DRAFTS),
+#: Rows of the windows: head, field of `Measures`, format, and the reason of a missing value.
+_MEASURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+    ("Drafts", "drafts", h.count, NOT_SHOWN),
+    ("Span", "span_seconds", h.duration, "not known"),
+    ("Mean acceptance length", "mean_acceptance_length", h.length, _NO_DRAFTS),
+    ("Acceptance ratio", "acceptance_ratio", h.percent, "no tokens were drafted in this window"),
+    ("Coverage (output from drafts)", "coverage_ratio", h.percent, "no tokens were generated in this window"),
+    ("Mean draft length", "mean_draft_length", h.length, _NO_DRAFTS),
     (
         "Expected tokens per step",
-        lambda m: m.expected_tokens_per_step,
+        "expected_tokens_per_step",
         h.length,
         "no drafts in this window, or no counters by position",
     ),
     (
         "Position decay",
-        lambda m: m.position_decay_ratio,
+        "position_decay_ratio",
         h.percent,
         "nothing was accepted that a further position could follow",
     ),
-    ("Estimated speedup", lambda m: m.estimate.speedup, h.times, _NO_COST),
-    ("Break-even length", lambda m: m.estimate.break_even_acceptance_length, h.length, _NO_COST),
-    ("Break-even acceptance ratio", lambda m: m.estimate.break_even_acceptance_ratio, h.percent, _NO_COST),
-    ("Requests in the batch", lambda m: m.batch_size, h.rate, _NO_COST),
-    ("Drafts per second", lambda m: m.drafts_per_second, h.rate, _NO_COUNTER),
-    ("Draft tokens per second", lambda m: m.draft_tokens_per_second, h.rate, _NO_COUNTER),
-    ("Accepted tokens per second", lambda m: m.accepted_tokens_per_second, h.rate, _NO_COUNTER),
-    ("Generated tokens per second", lambda m: m.generation_tokens_per_second, h.rate, _NO_COUNTER),
+    ("Estimated speedup", "estimate.speedup", h.times, _NO_COST),
+    ("Break-even length", "estimate.break_even_acceptance_length", h.length, _NO_COST),
+    ("Break-even acceptance ratio", "estimate.break_even_acceptance_ratio", h.percent, _NO_COST),
+    ("Requests in the batch", "batch_size", h.rate, _NO_COST),
+    ("Drafts per second", "drafts_per_second", h.rate, _NO_COUNTER),
+    ("Draft tokens per second", "draft_tokens_per_second", h.rate, _NO_COUNTER),
+    ("Accepted tokens per second", "accepted_tokens_per_second", h.rate, _NO_COUNTER),
+    ("Generated tokens per second", "generation_tokens_per_second", h.rate, _NO_COUNTER),
 )
 #: Rows that are left out if no window has a value.
-_OPTIONAL: tuple[tuple[str, Callable[[Measures], float | None], Callable[[float], str], str], ...] = (
+_OPTIONAL: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     (
         "Measured speedup",
-        lambda m: m.measured.speedup,
+        "measured.speedup",
         h.times,
         "too few requests finished in this window at a load that the baseline has",
     ),
-    ("Return on speculation", lambda m: m.returns.return_ratio, h.length, _NO_COST),
+    ("Return on speculation", "returns.return_ratio", h.length, _NO_COST),
 )
 
 
@@ -84,13 +74,13 @@ def _windows(view: View) -> Html:
         reason = "the server does not count drafts"
         shown = tuple(replace(m, drafts=None, coverage_ratio=None) for m in shown)
     rows = [
-        h.row(head, [_cell(read(m), form, reason or why, m) for m in shown])
-        for head, read, form, why in _MEASURES
+        h.row(head, [_cell(attrgetter(field)(m), form, reason or why, m) for m in shown])
+        for head, field, form, why in _MEASURES
     ]
     rows += [
-        h.row(head, [_cell(read(m), form, why, m) for m in shown])
-        for head, read, form, why in _OPTIONAL
-        if any(read(m) is not None for m in shown)
+        h.row(head, [_cell(attrgetter(field)(m), form, why, m) for m in shown])
+        for head, field, form, why in _OPTIONAL
+        if any(attrgetter(field)(m) is not None for m in shown)
     ]
     heads = ("Measure", *(_window_head(view, m) for m in shown))
     beside = "with the samples behind them"

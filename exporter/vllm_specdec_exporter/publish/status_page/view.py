@@ -4,30 +4,22 @@ The page has no scripts, and browsers forget what was opened when it reloads. So
 and the opened parts are in the address.
 """
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ...judgement.activity import ActivityState
 from ...judgement.advice import Action
-from ...judgement.findings import Severity
+from ...judgement.findings import Finding, Severity
 from ...judgement.payoff import PayoffVerdict
-from ...measures.measures import LIFETIME
+from ...measures.measures import LIFETIME, Measures
+from ...observe.result import EngineResult
 from .. import markup as h
+from ..last_hour import Point
 from ..markup import Html, element
 from ..wording import reason_words, to_do, verdict_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from ...judgement.findings import Finding
-    from ...measures.measures import Measures
-    from ...observe.result import EngineResult
-    from ..last_hour import Point
 
 #: The parts that are folded: the word in the query and the title.
 FOLDS = {

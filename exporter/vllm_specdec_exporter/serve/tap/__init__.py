@@ -3,8 +3,4 @@
 One client connection maps to one server connection, so keep-alive, WebSockets, trailers, half-closed and
 broken connections behave as without the tap. Bytes are passed on first and parsed after. If parsing fails,
 observation ends and the connection continues.
-
-    tap       its listener, sockets, certificates and shutdown
-    relay     the two ends of a connection
-    observer  parses the bytes into requests and responses
 """

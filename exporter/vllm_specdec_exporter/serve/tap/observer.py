@@ -67,7 +67,7 @@ class Observer:
 
     def __init__(self, context: ObservationContext) -> None:
         self._context = context
-        self._requests: _Parser | None = _Parser(self, _RequestCallbacks, httptools.HttpRequestParser)
+        self._requests: _Parser | None = _Parser(_RequestCallbacks(self), httptools.HttpRequestParser)
         self._responses: _Parser | None = None
         self._exchange: Exchange | None = None
         self._held = 0
@@ -154,7 +154,7 @@ class Observer:
         self._in_request = self._awaits_response = True
         self._head_only = method == "HEAD"
         self._until_end = False
-        self._responses = _Parser(self, _ResponseCallbacks, httptools.HttpResponseParser)
+        self._responses = _Parser(_ResponseCallbacks(self), httptools.HttpResponseParser)
         if observable:
             self._exchange = Exchange(path, headers, self._context.classification)
 
@@ -236,10 +236,8 @@ def call_safely(observer: Observer, method: Callable[..., None], *data: bytes) -
 class _Parser:
     """A parser of httptools with limits on tiny chunks, and on heads, trailers and lines between chunks."""
 
-    def __init__(
-        self, observer: Observer, callbacks: type[_Callbacks], parser: Callable[[object], Any]
-    ) -> None:
-        self._callbacks = callbacks(observer)
+    def __init__(self, callbacks: _Callbacks, parser: Callable[[object], Any]) -> None:
+        self._callbacks = callbacks
         self._parser = self._callbacks.parser = parser(self._callbacks)
 
     def feed(self, data: bytes) -> bool:
@@ -256,7 +254,7 @@ class _Parser:
 
 
 class _Callbacks:
-    """Callbacks of httptools that both parsers use.
+    """Callbacks of httptools that both parsers use; `pass_on` gets the pieces of a body.
 
     Attributes:
         parser: the parser that calls.
@@ -264,8 +262,9 @@ class _Callbacks:
             many tiny pieces.
     """
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, pass_on: Callable[[bytes], None]) -> None:
         self._observer = observer
+        self._pass_on = pass_on
         self._headers: dict[str, str] = {}
         self._also_kept: frozenset[str] = frozenset()
         self.parser: Any = None
@@ -282,14 +281,19 @@ class _Callbacks:
         if key in _HEADERS or key in self._also_kept:
             self._headers[key] = value.decode("latin-1")
 
-    def _count_small(self, data: bytes) -> None:
-        self._lacking = max(0, self._lacking + SMALL - len(data))
-        if self._lacking > MAX_LACKING:
-            self.collected = MAX_HEAD + 1
+    def on_body(self, data: bytes) -> None:
+        self.collected = 0
+        if len(data) < SMALL or self._lacking:
+            self._lacking = max(0, self._lacking + SMALL - len(data))
+            if self._lacking > MAX_LACKING:
+                self.collected = MAX_HEAD + 1
+        self._pass_on(data)
 
 
 class _RequestCallbacks(_Callbacks):
-    _path = b""
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer, observer.request_data)
+        self._path = b""
 
     def on_url(self, url: bytes) -> None:
         self._path += url
@@ -300,28 +304,19 @@ class _RequestCallbacks(_Callbacks):
         self._observer.begin_request(method, self._path.decode("latin-1"), self._headers, upgrades=upgrades)
         self._headers, self._path = {}, b""
 
-    def on_body(self, data: bytes) -> None:
-        self.collected = 0
-        if len(data) < SMALL or self._lacking:
-            self._count_small(data)
-        self._observer.request_data(data)
-
     def on_message_complete(self) -> None:
         self.collected = 0
         self._observer.end_request()
 
 
 class _ResponseCallbacks(_Callbacks):
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observer, observer.response_data)
+
     def on_headers_complete(self) -> None:
         self.collected = 0
         self._status = self.parser.get_status_code()
         self._observer.begin_response(self._status, self._headers)
-
-    def on_body(self, data: bytes) -> None:
-        self.collected = 0
-        if len(data) < SMALL or self._lacking:
-            self._count_small(data)
-        self._observer.response_data(data)
 
     def on_message_complete(self) -> None:
         self.collected = 0

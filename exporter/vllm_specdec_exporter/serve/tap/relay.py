@@ -10,12 +10,11 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from .observer import ObservationContext, Observer, call_safely
 
-if TYPE_CHECKING:
-    Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
+Connect = Callable[["ServerSide"], "asyncio.Future[None] | Any"]
 
 
 class RelayEnd(asyncio.Protocol):
@@ -179,7 +178,6 @@ class ClientSide(RelayEnd):
             self.transport.resume_reading()
 
     def _refuse(self, error: UpstreamError) -> None:
-        """Send status 502."""
         if self.transport is None:
             return
         begun = b"".join(self._pending).lstrip(b"\r\n")

@@ -1,7 +1,5 @@
 """The tap: its connections, its listener, its certificates, and a shutdown that lets requests finish."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging
@@ -13,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 from aiohappyeyeballs import start_connection
 
-from ...config.options import ConfigError
 from ...config.values import format_address
 from ...per_request.grouping import Classification
 from ...per_request.observation import Observation
@@ -32,23 +29,21 @@ CONNECT_SECONDS = 10.0  # timeout of a connection to the server, in seconds
 _NEXT_ADDRESS_SECONDS = 0.25
 _OTHER_FILES = 64  # descriptors beside connections: files, sockets of polls, the event loop's
 _POLL_SECONDS = 0.05  # interval at which a shutdown checks the open connections, in seconds
+RETRY_SECONDS = 2.0  # time between two attempts to listen, in seconds
+_BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
 
 
 class Tap:
-    """Relays connections to one server.
+    """A tap of one server, from its listener to its last connection; ConfigError for bad certificates."""
 
-    Args:
-        config: the tap's settings.
-        tls: returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
-    """
-
-    def __init__(
-        self,
-        config: TapConfig,
-        tls: Callable[[], Awaitable[ssl.SSLContext]] | None = None,
-    ) -> None:
+    def __init__(self, config: TapConfig, upstream: UpstreamConfig | None = None) -> None:
         self.config = config
-        self._tls = tls
+        self._upstream = upstream or UpstreamConfig()
+        #: Returns the TLS settings for a new connection to the server; ``None`` for plain HTTP.
+        self._tls: Callable[[], Awaitable[ssl.SSLContext]] | None = None
+        if config.upstream.url.startswith("https:"):
+            self._tls = UpstreamTLS(self._upstream).context
+        self._certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
         self._resolver = Resolver()
         self._context = ObservationContext(
             lambda _observation: None, Classification(), time.monotonic, time.time
@@ -58,7 +53,12 @@ class Tap:
         self._errors: Counter[str] = Counter(dict.fromkeys(ERRORS, 0))
         self._last_error = ""
         self._cut = False
-        self.listening = False
+        self._listener: Listener | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def means(self, config: TapConfig, upstream: UpstreamConfig) -> bool:
+        """Return whether it runs with these settings."""
+        return self.config == config and _trust(self._upstream) == _trust(upstream)
 
     def use(self, classification: Classification, report: Callable[[Observation], None]) -> None:
         """Set how requests are classified and where observations go; before that they are dropped."""
@@ -70,7 +70,7 @@ class Tap:
         return TapResult(
             address=format_address(*self.config.listen),
             upstream=self.config.upstream.name,
-            listening=self.listening,
+            listening=self._listener is not None,
             connections=len(self._clients),
             connections_total=self._connections_total,
             requests_total=self._context.requests,
@@ -153,47 +153,21 @@ class Tap:
                 logging.WARNING, "tap cannot reach the server", server=server, reason=reason, error=error
             )
 
-
-RETRY_SECONDS = 2.0  # time between two attempts to listen, in seconds
-_BACKLOG = 2048  # listen backlog, the same as that of vLLM's server
-
-
-class TapService:
-    """One tap, from its listener to its last connection; ConfigError if a certificate is unusable."""
-
-    def __init__(self, config: TapConfig, upstream: UpstreamConfig) -> None:
-        self.config = config
-        self._trust = _trust(upstream)
-        try:
-            tls = UpstreamTLS(upstream).context if config.upstream.url.startswith("https:") else None
-            certificate = client_tls(config.cert_file, config.key_file) if config.cert_file else None
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        self._certificate = certificate
-        self.tap = Tap(config, tls)
-        self._listener: Listener | None = None
-        self._opening: asyncio.Task[None] | None = None
-
-    def means(self, config: TapConfig, upstream: UpstreamConfig) -> bool:
-        """Return whether it runs with these settings."""
-        return self.config == config and self._trust == _trust(upstream)
-
     async def open(self) -> None:
         """Listen, or raise OSError."""
         _raise_descriptor_limit()
         host, port = self.config.listen
         try:
-            listener = await Listener.open(host, port, _BACKLOG, is_full=self.tap.is_full)
+            listener = await Listener.open(host, port, _BACKLOG, is_full=self.is_full)
         except UnicodeError as error:
             raise OSError("not a host name") from error
         context = self._certificate.context if self._certificate is not None else None
         try:
-            listener.serve(lambda *_: self.tap.accept(), context)
+            listener.serve(lambda *_: self.accept(), context)
         except OSError:
             listener.close()
             raise
         self._listener = listener
-        self.tap.listening = True
         addresses = ",".join(listener.addresses)
         logs.log(logging.INFO, "tap listening", address=addresses, upstream=self.config.upstream.name)
 
@@ -223,12 +197,8 @@ class TapService:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._listener is not None:
             self._listener.close()
-        self.tap.listening = False
-        await self.tap.drain()
-
-    def cut(self) -> None:
-        """Close connections without waiting for requests in progress."""
-        self.tap.cut()
+            self._listener = None
+        await self.drain()
 
 
 def _raise_descriptor_limit() -> None:
@@ -244,7 +214,7 @@ def _trust(upstream: UpstreamConfig) -> tuple[object, ...]:
 
 
 def client_tls(cert_file: str, key_file: str) -> ReloadedTLS:
-    """Return the TLS context towards clients; raise ValueError for files that cannot be used."""
+    """Return the TLS context towards clients; raise ConfigError for files that cannot be used."""
 
     def make() -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

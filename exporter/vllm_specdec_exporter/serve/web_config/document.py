@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...config.files import read_regular
 from .fields import WebConfigError, boolean_of, mapping, not_allowed, parse_yaml, quote, text_of
 from .server_tls import ClientAuth, TLSSettings, make_context, parse_tls
-
-if TYPE_CHECKING:
-    import ssl
 
 #: Limit of the cost of a bcrypt hash: 2^18 rounds take about 20 s.
 MAX_BCRYPT_COST = 18
@@ -138,7 +135,6 @@ class Loaded:
 
 
 def _protections(config: WebConfig) -> set[str]:
-    """Return the protections that are on."""
     tls = config.tls or TLSSettings("", "")
     on = (
         config.tls is not None,

@@ -1,7 +1,5 @@
 """Reading of the web configuration file: YAML, fields and files, with errors that name the field."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from pathlib import Path

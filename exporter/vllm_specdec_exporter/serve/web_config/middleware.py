@@ -3,8 +3,6 @@
 Hashes of basic authentication are computed in the background, one after the other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
@@ -16,11 +14,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 import bcrypt
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from ...observe.result import Reload
 from ...per_request.observation import PUSH_PATH
@@ -31,10 +29,6 @@ from ..sockets import Listener
 from .document import Contents, Loaded, WebConfigFile, bcrypt_cost
 from .fields import WebConfigError
 from .server_tls import alternative_names
-
-if TYPE_CHECKING:
-    from aiohttp.typedefs import Handler
-
 
 MAX_WAITING = 16  # limit of checks that wait, of all clients: four seconds at the usual cost of 12
 MAX_OF_ONE_PEER = 2  # the same of one client: a scrape and a person

@@ -1,59 +1,25 @@
 """TLS of the web configuration file: its settings, and their `ssl.SSLContext`."""
 
-from __future__ import annotations
-
 import contextlib
 import ipaddress
 import json
 import ssl
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
+from pathlib import Path
 from typing import Any
 
 from ...config.files import read_regular
 from .fields import WebConfigError, boolean_of, list_of, mapping, not_allowed, path_of, text_of
 
-#: Cipher suites of TLS 1.2 that Go considers secure, with OpenSSL's names.
-CIPHERS = MappingProxyType(
-    {
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-    }
-)
-
-#: Cipher suites of TLS 1.3, which neither Go nor Python 3.11 can configure.
-TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
-
-#: Curves of the key exchange, with OpenSSL's names.
-CURVES = MappingProxyType(
-    {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
-)
+#: Names of the format.
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+CIPHERS, CURVES = _TABLE["ciphers"], _TABLE["curves"]
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _OBSOLETE_VERSIONS = ("TLS10", "TLS11")
-_SETTINGS = (
-    "cert_file",
-    "key_file",
-    "client_auth_type",
-    "client_ca_file",
-    "client_allowed_sans",
-    "min_version",
-    "max_version",
-    "cipher_suites",
-    "prefer_server_cipher_suites",
-    "curve_preferences",
-)
-_INLINE = {"cert": "cert_file", "key": "key_file", "client_ca": "client_ca_file"}
 
 
 class ClientAuth(StrEnum):
@@ -95,7 +61,7 @@ class TLSSettings:
 
 def parse_tls(value: object, folder: str) -> TLSSettings | None:
     """Return the settings of the section, `None` for plain HTTP; WebConfigError if one cannot be used."""
-    section = mapping(value, "tls_server_config", _SETTINGS, _INLINE)
+    section = mapping(value, "tls_server_config", _TABLE["settings"], _TABLE["inline"])
     if not section:
         return None
     for key in ("cert_file", "key_file"):
@@ -177,7 +143,7 @@ def _ciphers(section: Mapping[str, object], minimum: str) -> tuple[str, ...]:
     where = "tls_server_config.cipher_suites"
     names = list_of(section, where)
     for name in names:
-        if name in TLS13_SUITES:
+        if name in _TABLE["tls13_suites"]:
             raise WebConfigError(
                 f"{where}: {name} is of TLS 1.3, whose suites cannot be configured; leave it out"
             )
@@ -198,7 +164,7 @@ def _curve(section: Mapping[str, object]) -> str:
         raise WebConfigError(
             f"{where}: {len(names)} curves, but Python's TLS takes one; leave it out for the default"
         )
-    return CURVES[names[0]] if names else ""
+    return str(CURVES[names[0]]) if names else ""
 
 
 _VERIFY = {

@@ -1,0 +1,103 @@
+"""The texts of alerts: templates of values, of places and of likely causes; rule modules call this one `t`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mixin import CLUSTER
+
+from .series import sample, threshold
+
+if TYPE_CHECKING:
+    from .rule import Level
+
+# --- pieces of text
+
+_NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
+#: The pod, or else the address, of what an alert is about.
+PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
+#: The namespace of what an alert is about, where it has one.
+IN = "{{ with $labels.namespace }} in {{ . }}{{ end }}"
+_SERVER = "{{ with $labels.target }} (server {{ . }}){{ end }}"
+
+#: Whom an alert of a level is about.
+WHO: dict[Level, str] = {
+    "model": _NAME + IN,
+    "instance": f"{_NAME} at {PLACE}{_SERVER}",
+    "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {PLACE}{_SERVER}",
+    "": "",
+}
+
+PERCENT = "humanizePercentage"
+NUMBER = 'printf "%.2f"'
+TIMES = 'printf "%.2fx"'
+COUNT = "humanize"
+
+#: Of a model with several methods: which one.
+BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
+
+#: Labels that a query about the alert's model, exporter or namespace is limited to, by the slot in the query.
+_OF = {
+    "MODEL": (CLUSTER, "namespace", "model_name"),
+    "TARGET": (CLUSTER, "namespace", "job", "instance"),
+    "NAMESPACE": (CLUSTER, "namespace"),
+}
+
+
+def this(form: str) -> str:
+    """Return the template of the alert's own value."""
+    return f"{{{{ $value | {form} }}}}"
+
+
+def _asked(query: str) -> str:
+    """Return the template that prints a query, with matchers of the alert's own labels in place of its slot.
+
+    Args:
+        query: PromQL, where selectors end in `MODEL}`, `TARGET}` or `NAMESPACE}`.
+    """
+    (slot,) = (slot for slot in _OF if f"{slot}}}" in query)
+    matchers = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1))
+    labels = " ".join(f"$labels.{label}" for label in _OF[slot])
+    return f"printf `{query.replace(f'{slot}}}', matchers + '}')}` {labels}"
+
+
+def first(query: str, value: str, words: str = "{}") -> str:
+    """Return the template of a query's first series, in words around `{}`; nothing where there is none.
+
+    Args:
+        query: as of `_asked`.
+        value: what is shown of the series: `value` and its form, or a label.
+        words: what stands around it.
+    """
+    shown = words.replace("{}", f"{{{{ . | first | {value} }}}}")
+    return f"{{{{ with {_asked(query)} | query }}}}{shown}{{{{ end }}}}"
+
+
+def value(query: str, form: str, words: str = "{}") -> str:
+    """Return the same of the value of a series, or of a query with a slot, about the alert's model unless it says."""
+    asked = query if any(f"{slot}}}" in query for slot in _OF) else f"{query}{{MODEL}}"
+    return first(asked, f"value | {form}", words)
+
+
+def in_force(name: str, form: str, words: str = "{}") -> str:
+    """Return the template of a threshold in force."""
+    return value(threshold(name), form, words)
+
+
+def drafts(window: str, more: str = "") -> str:
+    """Return the template of the number of drafts that a model had in a window."""
+    return value(sample(window), COUNT, f"{{}} drafts in {window}{more}")
+
+
+def each(query: str, label: str, form: str, before: str = "") -> str:
+    """Return the template of all values of a query, each after the value of a label.
+
+    Args:
+        query: as of `_asked`.
+        label: what tells the values apart.
+        form: how a value is written.
+        before: what stands before the first.
+    """
+    begin = f"{{{{ else }}}}{before}" if before else ""
+    one = f'{{{{ $one | label "{label}" }}}} {{{{ $one | value | {form} }}}}'
+    return f"{{{{ range $index, $one := {_asked(query)} | query }}}}{{{{ if $index }}}}, {begin}{{{{ end }}}}{one}{{{{ end }}}}"
