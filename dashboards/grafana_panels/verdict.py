@@ -5,13 +5,13 @@ The exporter judges each engine; the rules record the same of a model with all i
 
 from __future__ import annotations
 
-from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, STRAW, VERMILION
+from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
 from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total, windowed
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
 VERDICTS = {
-    0: ("✖ EXPORTER DOWN", STRAW),
+    0: ("✖ EXPORTER DOWN", INDIGO),
     1: ("✖ vLLM DOWN", INDIGO),
     2: ("▼ HARMFUL", VERMILION),
     3: ("▼ LIKELY HARMFUL", AMBER),
