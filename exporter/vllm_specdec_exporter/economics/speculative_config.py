@@ -52,7 +52,8 @@ def make_schedule(
     allow it.
 
     Args:
-        lengths: at index i, the mean acceptance length of K = i + 1.
+        lengths: at index i, the mean acceptance length of K = i + 1: for a K below the present one a lower
+            bound, so it is scheduled only where it surely gains.
         profile: the cost of steps.
         prefer: a K to use wherever it pays and no other gains enough: the K advised for the present load.
         minimum_gain: relative gain in speedup from which another K is worth a separate row, from 0 up.

@@ -198,10 +198,7 @@ def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
     upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
-    try:
-        return Prometheus(upstream.targets[0], upstream, _tell)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    return Prometheus(upstream.targets[0], upstream, _tell)
 
 
 def _tell(done: int, expected: int) -> None:

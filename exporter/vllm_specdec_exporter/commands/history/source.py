@@ -99,7 +99,7 @@ class Prometheus:
     """Queries a server; `tell` gets the number of queries, and how many are expected."""
 
     def __init__(self, target: Target, config: UpstreamConfig, tell: Callable[[int, int], None]) -> None:
-        """Raise ValueError for certificate files that cannot be used."""
+        """Raise ConfigError for certificate files that cannot be used."""
         self._upstream = Upstream(target, config)
         self._base = target.url.partition("?")[0].removesuffix("/metrics").rstrip("/")
         self._timeout = config.timeout
