@@ -67,7 +67,7 @@ def _disable_ticket() -> Alert:
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
-        summary="Speculation should be disabled: it does not pay.",
+        summary="Speculation should be disabled: acceptance or speedup is too low.",
         description=(
             f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
             f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
@@ -80,7 +80,7 @@ def _disable_ticket() -> Alert:
         why=(
             "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
             "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
-            "judge, for an hour. What held at this time yesterday for a quarter of an hour, as every night, is not told again."
+            "judge, for an hour. What was too low yesterday within three hours of this time, as every night, is not told again."
         ),
     )
 

@@ -229,9 +229,10 @@ def _verdict() -> Iterator[Record]:
         s.MAY_PAY,
         f"group by ({s.MODEL}) (\n"
         f"  ({_GUESSED}\n    or (last_over_time({_GUESSED}[1d]) unless last_over_time({s.WITHOUT_GUESSES}[1d]))) >= {harm}\n"
-        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n)",
-        why="Nothing better than a guess is known now or, where traffic is too thin to tell, within the last day, and by "
-        "it speculation may pay.",
+        f"  or max by ({s.MODEL}) ({_MAY_BE} unless {_PROBABLE}) >= {harm}\n"
+        f")\nunless {_WITH_ENOUGH_DRAFTS} < {harm}",
+        why="An engine has but a guess now or, where traffic is too thin to tell, all had within the last day; by it "
+        "speculation may pay, and the engines that are judged do not lose as a whole.",
     )
     yield Record(
         s.DISABLE_RULE,

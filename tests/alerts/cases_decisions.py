@@ -120,6 +120,13 @@ DISABLE_CASES: Table = {
         ),
         {40: GUESS, 125: DISABLE},
     ),
+    "a-guess-of-one-engine-beside-two-that-lose": (
+        engines(
+            (replace(REJECTED, minutes=60, speedup=None, guess=1.02, interval=(0.9, 1.2), basis="modelled"),),
+            *[(replace(REJECTED, minutes=60, speedup=0.8, basis="measured"),)] * 2,
+        ),
+        {50: [DISABLE, TO_PROGRAMS]},
+    ),
     "a-measurement-whose-interval-includes-1-is-a-guess": (
         engines(
             (
