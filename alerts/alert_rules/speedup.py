@@ -262,7 +262,7 @@ def _verdict() -> Iterator[Record]:
 
 def _by_load() -> Iterator[Record]:
     running = "model:vllm_specdec_requests_running:avg5m"
-    beneficial = f"and {s.SPEEDUP} >= {s.threshold('beneficial_speedup')}\nand {s.ENOUGH_30M}"
+    beneficial = f"and {s.SPEEDUP} >= {s.threshold('beneficial_speedup')}\nand {s.ENOUGH_5M}"
     yield Record(
         "model:vllm_specdec_beneficial_requests_running:avg5m",
         f"{running}\n{beneficial}",
@@ -274,7 +274,7 @@ def _by_load() -> Iterator[Record]:
     )
     yield Record(
         "model:vllm_specdec_losing_requests_running:avg5m",
-        f"{running}\nand {s.SPEEDUP} < {s.threshold('harmful_speedup')}\nand {s.ENOUGH_30M}",
+        f"{running}\nand {s.SPEEDUP} < {s.threshold('harmful_speedup')}\nand {s.ENOUGH_5M}",
     )
 
 

@@ -209,7 +209,7 @@ def speedups() -> dict[str, Values]:
     guessed = _by("model", lambda group: min(one.speedup or 0 for one in group), guesses)
     replicas = [one for one in JUDGED if one.phase.step_seconds]
     # At what load and K speculation was beneficial, and at what load it lost.
-    enough = {k: value for k, value in ratio.items() if 30 * drafts[k] >= LIMITS.advice_minimum_drafts}
+    enough = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
     beneficial = [key for key, value in enough.items() if value >= 1.2]
     losing = [key for key, value in enough.items() if value < 1]
     load = _by("model", _running)

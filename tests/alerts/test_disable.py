@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 ALERT = "VLLMSpecDecodeDisable"
 MODELS = 14
-MINUTES = 80
+MINUTES = 110
 #: Rule groups run side by side: what one has just found, another may see a minute later.
 LAG = 1
-#: Five minutes that ratios are over, a gauge that is looked back at for three, fifteen minutes of `for`.
-CERTAIN = 22
+#: Drafts in twenty of thirty minutes, a gauge that is looked back at for three, fifteen minutes of `for`.
+CERTAIN = 40
 THRESHOLDS = Thresholds()
 
 BAD = (0.0, 0.01, 0.05, 0.1, 0.15)
@@ -39,7 +39,7 @@ def phase(draw: random.Random, positions: int, *, bad: bool = False) -> Phase:
     scale = 0.18 / max(0.18, sum(acceptance)) if bad else 1.0
     action, recommended = draw.choice([("disable", 0), ("keep", positions), ("insufficient_data", None)])
     return Phase(
-        minutes=draw.randint(20, 40) if bad else draw.randint(1, 40),
+        minutes=draw.randint(40, 60) if bad else draw.randint(1, 40),
         drafts=draw.choice([200, 1000] if bad else [0, 30, 120, 200, 1000]),
         acceptance=tuple(scale * ratio for ratio in acceptance),
         plain_tokens=draw.choice([0, 100]),

@@ -120,7 +120,7 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
     """Model, value, threshold, sample, advice and links are in the page itself."""
     text = json.dumps(story["collapsed"].triggered[0])
     for part in (
-        "Speculation makes users wait longer than without it.",
+        "Speculation makes users wait far longer than without it.",
         "meta-llama/Llama-3.1-8B-Instruct",
         "0.90x",  # the threshold
         "engines by the basis of their speedup",

@@ -110,8 +110,8 @@ def test_the_table_names_every_setting() -> None:
     table = re.findall(r"^\| (`.*?) \|", TEXT, re.MULTILINE)
     named = {name.rpartition(".")[2] for cell in table for name in re.findall(r"`([^`]+)`", cell)}
     known = {
-        *tlssection._SETTINGS,
-        *tlssection._INLINE,
+        *tlssection._TABLE["settings"],
+        *tlssection._TABLE["inline"],
         *document._SECTIONS,
         "http2",
         "headers",
