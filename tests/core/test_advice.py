@@ -251,19 +251,27 @@ class TestStanding:
 
     @pytest.mark.parametrize("basis", [Basis.CALIBRATED, Basis.MODELLED])
     def test_a_collapse_is_seen_in_the_shortest_window(self, basis: Basis) -> None:
-        """It is judged while it shows the opposite of the judged window, and no longer."""
+        """It is judged while it shows the opposite, once in an hour; no advice rests on it."""
         server = Server(settings_for(EAGLE, "eagle", 3, basis), 3, 4)
         server.poll()
         before, after = polled(server, GOOD, 600), polled(server, BAD, 30)
         assert (before.judged_window, before.payoff.verdict) == ("5m", PayoffVerdict.BENEFICIAL)
         assert (after.judged_window, after.windows[1].mean_acceptance_length > 2.9) == ("30s", True)
         assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely)
-        assert after.advice.action not in (Action.KEEP, Action.INCREASE_K)
+        assert after.advice.action is Action.INSUFFICIENT_DATA
         for _ in range(12):
             after = polled(server, BAD, 30)
             assert PayoffVerdict.HARMFUL in (after.payoff.verdict, after.payoff.likely), "it does not go back"
         assert after.judged_window == "5m"
-        assert polled(server, GOOD, 30).judged_window == "30s"
+        assert polled(server, GOOD, 30).judged_window == "5m"
+        assert polled(server, GOOD, 3600).judged_window == "5m"
+        assert polled(server, BAD, 30).judged_window == "30s"
+
+    def test_traffic_that_changes_each_minute_is_judged_by_its_mean(self) -> None:
+        server = self.server()
+        seen = [polled(server, conditional, 30) for _ in range(25) for conditional in (GOOD, GOOD, BAD, BAD)]
+        assert {result.judged_window for result in seen[20:]} == {"5m"}
+        assert {result.payoff.verdict for result in seen[20:]} == {PayoffVerdict.BENEFICIAL}
 
     @pytest.mark.parametrize("profile", [EAGLE, STEEP])
     def test_equal_traffic_and_small_changes_are_judged_over_the_judged_window(

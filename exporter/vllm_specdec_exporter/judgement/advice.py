@@ -130,6 +130,8 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     measures = case.measures
     if case.activity.state is not ActivityState.ACTIVE or measures is None:
         return f"no advice: {case.activity.reason}"
+    if case.overruled:
+        return f"no advice: the last {measures.window} show the opposite of the judged window"
     if case.unadvisable:
         return f"no advice on K: {case.unadvisable}"
     if measures.estimate.speedup is None:

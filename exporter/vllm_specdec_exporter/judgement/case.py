@@ -45,6 +45,7 @@ class Case(Struct, frozen=True):
     unmeasured: str = ""  # why the window has no measured speedup although there is a baseline
     routed: bool = False  # whether its metrics come through a router that loads models
     uptime: Uptime = Uptime()  # the hours of this life of the engine
+    overruled: bool = False  # whether the shortest window is judged, because it shows the opposite
 
     @property
     def varying(self) -> bool:

@@ -15,13 +15,12 @@ from ..economics.calibration import correct_by_steps
 from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
-from ..economics.step_time import EngineSteps
 from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
 from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
 from ..judgement.case import Case
 from ..judgement.judge import Judgement, judge
 from ..judgement.payoff import contradicts
-from ..measures.history import Delta, Sample, Window
+from ..measures.history import Delta, Window
 from ..measures.measures import (
     DraftShape,
     Measures,
@@ -31,11 +30,22 @@ from ..measures.measures import (
     draft_and_batch,
     observed_step,
 )
-from .result import Deployment, EngineResult, LearnedSteps
-from .state import DEFAULT_WINDOWS, EngineState, Settings, why_no_advice, why_unmeasured, with_rising_totals
+from .result import Deployment, EngineResult, learned
+from .state import (
+    DEFAULT_WINDOWS,
+    EngineState,
+    Settings,
+    sample_of,
+    why_no_advice,
+    why_unmeasured,
+    with_rising_totals,
+)
 
 __all__ = ["DEFAULT_WINDOWS", "EngineState", "Settings", "Speculation", "interrupt", "process_reading"]
 _FULL = 0.9  # a window filled to this share counts as full
+#: Seconds without an opposite after which the shortest window is judged again: of traffic that changes every
+#: few minutes, it would show now a gain and now a loss.
+_STEADY = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +85,15 @@ def process_reading(
         engine, earlier = with_rising_totals(as_read, earlier, time)
         mismatch = server.mismatch(engine.key.model_name, settings)
         baseline = None if mismatch else settings.baseline
-        state = earlier.add_sample(_sample(engine, time), keep, engine.defects, baseline)
+        state = earlier.add_sample(sample_of(engine, time), keep, engine.defects, baseline)
         polled = PolledEngine(engine, state, time, settings, server, mismatch)
         judgement, advice = judge(polled.case, state.current_advice, time, settings.judged.seconds)
-        after[engine.key] = replace(state, current_advice=advice)
+        after[engine.key] = replace(
+            state,
+            current_advice=advice,
+            opposite_at=time if polled.opposite else state.opposite_at,
+            overruled=polled.overruled,
+        )
         results.append(_result(polled, judgement))
     return after, tuple(results)
 
@@ -86,17 +101,6 @@ def process_reading(
 def interrupt(states: Mapping[EngineKey, EngineState]) -> dict[EngineKey, EngineState]:
     """Return the states after a failed poll: no window spans the interruption."""
     return {key: state.interrupt() for key, state in states.items()}
-
-
-def _sample(engine: EngineReading, time: float) -> Sample:
-    return Sample(
-        time,
-        engine.counters,
-        engine.load.requests_running,
-        latencies=engine.latencies,
-        steps=engine.steps,
-        kv_cache=engine.load.kv_cache_usage_ratio,
-    )
 
 
 @dataclass(frozen=True)
@@ -180,12 +184,25 @@ class PolledEngine:
         return (*(replace(measures, drafts=None) for measures in windows), whole_life)
 
     @cached_property
+    def opposite(self) -> bool:
+        """Whether the shortest window shows the opposite of the judged one."""
+        settings = self.settings
+        newest, judged = self._measures_of(settings.windows[0]), self._measures_of(settings.judged)
+        return bool(newest and judged and contradicts(newest, judged, self.profile, settings.thresholds))
+
+    @cached_property
+    def overruled(self) -> bool:
+        """Whether the shortest window is judged: it shows the opposite, for the first time in an hour."""
+        last = self.state.opposite_at
+        return self.opposite and (self.state.overruled or last is None or self.time - last >= _STEADY)
+
+    @cached_property
     def judged(self) -> Measures | None:
-        """The measures of the judged window, or of the shortest one while it shows the opposite."""
-        named, settings = {measures.window: measures for measures in self.windows}, self.settings
-        judged, newest = (named.get(window.name) for window in (settings.judged, settings.windows[0]))
-        opposite = judged and newest and contradicts(newest, judged, self.profile, settings.thresholds)
-        return newest if opposite else judged
+        """The measures of the judged window, or of the shortest one while it overrules that."""
+        return self._measures_of(self.settings.windows[0] if self.overruled else self.settings.judged)
+
+    def _measures_of(self, window: Window) -> Measures | None:
+        return next((measures for measures in self.windows if measures.window == window.name), None)
 
     @cached_property
     def activity(self) -> Activity:
@@ -223,6 +240,7 @@ class PolledEngine:
             unmeasured=why_unmeasured(judged, settings) if judged and not self.mismatch else "",
             uptime=state.uptime,
             routed=reading.routed,
+            overruled=self.overruled,
         )
 
 
@@ -252,21 +270,12 @@ def _result(polled: PolledEngine, judgement: Judgement) -> EngineResult:
         drafts_reaching_position=state.reaching,
         accepted_tokens_per_draft=state.distribution,
         windows=polled.windows,
-        steps=_learned(state.steps, polled.time),
+        steps=learned(state.steps, polled.time),
         uptime_decay_ratio=state.uptime.decay_ratio,
         engine_resets_total=state.history.resets,
         inconsistent_samples_total=state.inconsistent_samples,
         defects=state.latest_defects,
     )
-
-
-def _learned(steps: EngineSteps, time: float) -> LearnedSteps:
-    """Return the line that is in use: of steps with drafts, else of steps without."""
-    times = steps.plain if steps.plain.bins and not steps.drafting.bins else steps.drafting
-    fit = times.fit(time)
-    if isinstance(fit, str):
-        return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
-    return LearnedSteps(times.k, fit)
 
 
 def _activity_by_gauges(polled: PolledEngine) -> Activity | None:

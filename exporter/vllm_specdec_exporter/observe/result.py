@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 # Imported at run time: annotations are read to decode and document the JSON.
-from ..economics.step_time import StepFit
+from ..economics.step_time import EngineSteps, StepFit
 from ..engines.reading import Counters, EngineKey, Load
 from ..judgement.activity import Activity
 from ..judgement.advice import Advice
@@ -68,6 +68,15 @@ class LearnedSteps(Struct, frozen=True):
     num_speculative_tokens: int = 0
     fit: StepFit | None = None
     refused: str = ""
+
+
+def learned(steps: EngineSteps, time: float) -> LearnedSteps:
+    """Return the line that is in use at `time`: of steps with drafts, else of steps without."""
+    times = steps.plain if steps.plain.bins and not steps.drafting.bins else steps.drafting
+    fit = times.fit(time)
+    if isinstance(fit, str):
+        return LearnedSteps(times.k, refused=fit if times.bins or times.refused else "")
+    return LearnedSteps(times.k, fit)
 
 
 class EngineResult(Struct, frozen=True):

@@ -94,6 +94,8 @@ class EngineState(Struct, frozen=True):
     derivation: Derivation = Derivation()  # of an engine with derived totals, what earlier polls showed
     process: str = ""  # what tells the process of the server from others, empty if it is not known
     uptime: Uptime = Uptime()  # the hours since the reset
+    opposite_at: float | None = None  # when the shortest window last showed the opposite of the judged one
+    overruled: bool = False  # whether the shortest window was judged at the last poll
 
     def of_process(self, process: str) -> EngineState:
         """Return the state for a response of this process: another process has reset counters."""
@@ -130,6 +132,8 @@ class EngineState(Struct, frozen=True):
             derivation=known.derivation,
             process=known.process,
             uptime=known.uptime.add(history.newest, interrupted=len(history.samples) <= 1),
+            opposite_at=known.opposite_at,
+            overruled=known.overruled,
         )
 
     def _started_anew(self, *, reset: bool) -> EngineState:
@@ -323,3 +327,15 @@ def why_unmeasured(measures: Measures, settings: Settings) -> str:
     nothing = settings.baseline.why_nothing(measures.batch_size) if measures.batch_size else ""
     least = settings.thresholds.measurement_minimum_requests
     return nothing or f"fewer than {least:,.0f} requests finished at a load that the baseline has"
+
+
+def sample_of(engine: EngineReading, time: float) -> Sample:
+    """Return the sample of an engine, read at `time` seconds."""
+    return Sample(
+        time,
+        engine.counters,
+        engine.load.requests_running,
+        latencies=engine.latencies,
+        steps=engine.steps,
+        kv_cache=engine.load.kv_cache_usage_ratio,
+    )
