@@ -1,10 +1,13 @@
 """Speedups of the past against a known truth: found, not invented, and refused where they cannot be known."""
 
+import math
+import random
 from collections import Counter
 
 import pytest
 
 from history.world import BEGIN, STEP, Life, World, four, truth
+from vllm_specdec_exporter.commands.history.matching import Cells, add, cell_of, compare
 from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Run, extend, filled
 from vllm_specdec_exporter.commands.history.report import render
 
@@ -113,7 +116,7 @@ def test_without_a_time_by_requests_the_step_over_its_tokens_is_compared() -> No
         ),
         (
             World([Life("r0", 0, 4, 0), Life("r0", 4, 4.1, 3)], 1),
-            "3 blocks of time against 96, and 6 are needed",
+            "3 blocks of time against 96, and 6 of about equal traffic are needed",
         ),
     ],
     ids=["other loads", "too short"],
@@ -123,6 +126,28 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, m
     assert past.comparisons[0].speedup.speedup is None
     assert missing in past.comparisons[0].speedup.problem
     assert "cannot be compared: " in render([past], 3600)
+
+
+def test_a_block_with_most_of_the_traffic_makes_no_interval_narrow() -> None:
+    """Blocks scatter by a tenth, and one has as much traffic as all others."""
+    held = compared = 0
+    for seed in range(300):
+        chance = random.Random(seed)
+        sides: list[Cells] = []
+        for seconds, first in ((1.0, 0), (0.8, 40)):
+            cells: Cells = {}
+            for block in range(40):
+                tokens = 4000.0 if block == 20 else 100.0
+                spent = seconds * tokens * math.exp(chance.gauss(0, 0.1))
+                sums = spent, tokens, 0.0, 0.0, tokens * math.log(4), tokens
+                add(cells, cell_of(first + block, 4.0, 100.0), sums)
+            sides.append(cells)
+        found = compare(*sides).speedup
+        if found is not None:
+            compared += 1
+            held += (found.low or 0) <= 1.25 <= (found.high or 0)
+    assert compared > 100
+    assert held >= 0.9 * compared, (held, compared)
 
 
 def test_every_request_counts_once_and_none_near_a_change() -> None:

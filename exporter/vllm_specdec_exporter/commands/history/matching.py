@@ -25,6 +25,10 @@ from ...economics.statistics import MAX_BLOCKS, Interval, over_time, reach_of
 
 #: Blocks of each side below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6
+#: The same, of equal weight: where one has nearly all of the traffic, its scatter is not known.
+MINIMUM_EFFECTIVE = 2.0
+#: Share of a block's tokens below which the others of its stratum do not predict it.
+_ALONE = 1e-9
 #: Least share of the new configuration's traffic at loads that the old one had too.
 MINIMUM_COVERAGE = 0.1
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19 % at most.
@@ -150,8 +154,8 @@ def _problem(old: Cells, new: Cells, result: Speedup) -> str:
     if min(blocks) >= MINIMUM_BLOCKS:
         blocks = [result.blocks, result.blocks_before]
     return (
-        f"{blocks[0]} blocks of time against {blocks[1]}, and {MINIMUM_BLOCKS} are needed of each: more "
-        "time, or a shorter --block"
+        f"{blocks[0]} blocks of time against {blocks[1]}, and {MINIMUM_BLOCKS} of about equal traffic are "
+        "needed of each: more time, or a shorter --block"
     )
 
 
@@ -201,7 +205,7 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         for sums, (side, other, counted, ratio) in zip(blocks, pairs, strict=True):
             for block, (seconds, weight) in side.blocks.items():
                 left = side.weight - weight
-                among = (side.seconds - seconds) / left if weight <= left else 0.0
+                among = (side.seconds - seconds) / left if left > _ALONE * weight else 0.0
                 rate = among or ratio * other.seconds / other.weight
                 was, predicted = sums.get(block, (0.0, 0.0))
                 sums[block] = was + counted * seconds, predicted + counted * rate * weight
@@ -211,10 +215,18 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     if min(map(len, blocks)) < MINIMUM_BLOCKS:
         return Interval(speedup)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
+    if min(map(_effective, sides)) < MINIMUM_EFFECTIVE:
+        return Interval(speedup)
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
     reach = reach_of(*(over_time(list(_joined(side)), math.inf, 1.0, 0.0) for side in sides))
     return Interval(speedup, speedup * math.exp(-reach - lower), speedup * math.exp(reach + higher))
+
+
+def _effective(blocks: list[tuple[float, float]]) -> float:
+    """Return how many blocks of equal weight are worth as much (Kish, "Survey Sampling", 1965)."""
+    weights = [by_means for _, by_means in blocks]
+    return math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights)
 
 
 def _joined(blocks: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
