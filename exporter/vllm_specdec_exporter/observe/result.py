@@ -91,7 +91,7 @@ class EngineResult(Struct, frozen=True):
         payoff: whether speculation is worth it; without a verdict unless it is active.
         advice: which K it should have, and why.
         findings: what is wrong and what to do about it.
-        judged_window: the window that activity and quality look at.
+        judged_window: the window that quality and payoff look at: a shorter one while it shows the opposite.
         num_speculative_tokens: K: the highest position plus one.
         scheduled_num_speculative_tokens: the K that the configured schedule has for the present batch.
         counters: cumulative values as the server gave them.

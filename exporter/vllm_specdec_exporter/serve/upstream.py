@@ -303,7 +303,7 @@ def _translate(error: aiohttp.ClientError) -> PollError:
             return PollError("unreachable", f"the address cannot be resolved: {error}")
         if error.errno in (errno.ECONNREFUSED, errno.ENOENT):
             return PollError("refused", "nothing listens at the address")
-        return PollError("unreachable", f"the address cannot be reached: {error}")
+        return PollError("unreachable", f"the address cannot be reached: {cause}")
     if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         return PollError("reset", _CLOSED)
     if isinstance(error, aiohttp.ClientPayloadError):

@@ -56,10 +56,14 @@ class Scope:
     ranges: Mapping[str, tuple[float, float]] | None = None  # times to compare instead of configurations
 
     @property
+    def of_model(self) -> str:
+        """The matcher of the model, empty for all."""
+        return f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
+
+    @property
     def matchers(self) -> str:
-        """The matchers of every selector."""
-        model = f"model_name={json.dumps(self.model_name)}" if self.model_name else ""
-        return ",".join(filter(None, (model, self.match.strip().strip(","))))
+        """The matchers of every selector of an engine."""
+        return ",".join(filter(None, (self.of_model, self.match.strip().strip(","))))
 
     def chosen(self, time: float, shown: Configuration) -> Configuration | None:
         """Return the configuration at a time: what is shown, or if ranges are compared, the one it is in."""
@@ -199,7 +203,8 @@ class Reader:
         ks = await self._prometheus.grid(family.k(), times)
         by = "target, namespace, pod, model_name, method, upstream_version"
         # Without --match: the exporter's series have labels of its own.
-        of_exporters = f"max by ({by}) (last_over_time(vllm_specdec_info[$step]))"
+        info = f"vllm_specdec_info{{{self._scope.of_model}}}"
+        of_exporters = f"max by ({by}) (last_over_time({info}[$step]))"
         known = _labels(await self._prometheus.grid(of_exporters, times))
         for replica, column in ks.items():
             names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
