@@ -4,8 +4,6 @@ python alerts/generate.py [--check]
 python alerts/generate.py --out FOLDER [--config FILE] [--runbooks URL] [--grafana URL] [--alertmanager FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from dataclasses import replace

@@ -1,13 +1,8 @@
 """Write generated files, or check that they are current; for rules, dashboards and chart."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 
 def bring_up_to_date(texts: Mapping[Path, str], left: Iterable[Path] = (), *, check: bool = False) -> int:

@@ -4,19 +4,15 @@ Expressions and texts have a slot such as «cluster» where a name belongs. `Mix
 at once, before anything is rendered, so that a name that was put in is never replaced by another.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field, fields
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 from ruamel.yaml import YAML
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Slots: of the label of the cluster, of the regular expression of the exporter's job, and of addresses.
 CLUSTER, JOB, RUNBOOKS, GRAFANA = "«cluster»", "«job»", "«runbooks»", "«grafana»"

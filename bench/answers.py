@@ -1,20 +1,16 @@
 """Answers of real servers for the benchmarks, and bare servers that give them."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from processes import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
 CAPTURES = ROOT / "tests" / "data" / "captures"

@@ -1,7 +1,5 @@
 """Many scrapes a second, while the server behind answers and while it hangs: times, failures, probes."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import time

@@ -3,8 +3,6 @@
 With a server's URL, a number of polls, and every how many polls to look, it is the child that does this.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -3,15 +3,10 @@
 A section that was not measured this time stays as it was, with its date.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from section import Section
+from section import Section
 
 _HEAD = """\
 <!-- Written by `make bench`; do not edit. -->

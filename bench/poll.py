@@ -3,11 +3,10 @@
 Processor time is compared, not time: others on the machine take turns, not cycles.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,18 +14,14 @@ from answers import BODIES, body, growing
 from page import table
 from section import Goal, Section
 from vllm_specdec_exporter import engines as dialects
+from vllm_specdec_exporter.engines.reading import EngineKey
 from vllm_specdec_exporter.observe import pipeline
+from vllm_specdec_exporter.observe.pipeline import EngineState
 from vllm_specdec_exporter.observe.result import ExporterResult, TargetResult
 from vllm_specdec_exporter.publish.metrics_text import metrics_text
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+States = dict[EngineKey, EngineState]
 
-    from vllm_specdec_exporter.engines.reading import EngineKey
-    from vllm_specdec_exporter.observe.pipeline import EngineState
-
-    States = dict[EngineKey, EngineState]
 
 #: Polls until the longest window is full, and polls that are then timed as one.
 _WARM, _MEASURED = 100, 20

@@ -4,14 +4,10 @@ Only ratios of things that were measured within one run are compared, so the mac
 better. Each has a tolerance of its own, by how much it differs from run to run when nothing has changed.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 
 class Status(StrEnum):

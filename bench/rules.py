@@ -5,8 +5,6 @@ are backfilled with `promtool tsdb create-blocks-from` and go on a little into t
 so what is measured is the rules alone: processor seconds of Prometheus, not time on the clock.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil
@@ -15,9 +13,11 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -28,10 +28,6 @@ from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
 RULES = Path(__file__).parent.parent / "alerts" / "rules"
 #: Seconds between two scrapes, of the longest window of a rule over what is scraped, of the windows over most

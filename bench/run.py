@@ -10,17 +10,16 @@ of few values, the tap's times while other processes take the machine.
     chrt -r 1 python bench/run.py             # on a machine that does other things too
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import load
 import memory
@@ -34,9 +33,6 @@ from answers import ROOT
 from page import page, table
 from processes import Moment, has_priority
 from section import Section
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGE = ROOT / "docs" / "reference" / "performance.md"
 RESULTS, EXPECTED = (Path(__file__).with_name(f"{name}.json") for name in ("results", "expected"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 #: Of fewer values than this the 99th percentile is but the longest of them, and no goal is judged by it.
 FOR_A_PERCENTILE = 100

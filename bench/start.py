@@ -1,7 +1,5 @@
 """Time and memory from the start of the process to its first answer, and memory when its windows are full."""
 
-from __future__ import annotations
-
 import statistics
 import subprocess
 import sys

@@ -1,18 +1,14 @@
 """The load of the benchmark of the tap: clients that stream answers, and note how old events are."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tap_server import DIGITS, MARK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SENT = re.compile(re.escape(MARK) + rb"(\d{%d})" % DIGITS)
 _SPAN = len(MARK) + DIGITS

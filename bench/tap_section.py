@@ -7,8 +7,6 @@ the machine does is shared by all. What a way adds is compared within a round, w
     chrt -r 1 python bench/run.py --only tap    # on a machine that does other things too
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -18,19 +16,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from answers import upstream, write_growing
 from page import table
 from processes import HERE, MIB, Moment, Running, Usage, free_port, has_priority, serving
 from section import FOR_A_PERCENTILE, Goal, Section
 from tap_client import hold, request, stream
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
 DIRECT, TAP, NGINX = "direct", "tap", "nginx"
 #: What is promised: streams at a time, and what the tap adds to an event and to the first bytes of an answer,

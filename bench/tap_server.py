@@ -5,8 +5,6 @@ streams have them at the same moments (`step`). Each event has the moment at whi
 machine's monotonic clock, so that whoever reads it can compute how long it was under way.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,12 +1,10 @@
 """One exporter before many servers: are polls spread, is any missed, and what does it take."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -16,9 +14,6 @@ from page import table
 from poll import parse_seconds
 from processes import MIB, Running, Usage, exporter
 from section import Goal, Section
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TARGETS = 200
 INTERVAL = 5.0

@@ -6,8 +6,6 @@ prints the ports as JSON. Of a line ``slow COUNT SECONDS`` on its standard input
 servers answer how late; after each line it prints when each was polled since the last one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

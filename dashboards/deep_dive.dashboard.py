@@ -1,7 +1,5 @@
 """Deep dive: why one model gains or loses: at first the one that loses most."""
 
-from __future__ import annotations
-
 from grafana_panels import acceptance, annotations, choice_of_k, latency, links, variables, verdict
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping

@@ -1,7 +1,5 @@
 """Exporter: can the other dashboards be trusted?"""
 
-from __future__ import annotations
-
 from grafana_panels import annotations, variables
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import A_MINUTE, COUNT, word_mapping

@@ -4,22 +4,18 @@ python dashboards/generate.py [--check]
 python dashboards/generate.py --out FOLDER [--config FILE]
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))
+from collections.abc import Iterator
+
 import mixin
 from generated import bring_up_to_date
 from grafana_panels.catalogue import catalogue
 from grafana_panels.dashboard import Dashboard, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 JSON = HERE / "json"

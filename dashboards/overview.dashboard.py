@@ -1,7 +1,5 @@
 """Overview: which models lose by speculation, how much, since when, and which K to set. One screen."""
 
-from __future__ import annotations
-
 from grafana_panels import annotations, links, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING

@@ -1,7 +1,5 @@
 """Requests: which requests gain by speculation and which lose, by temperature and type."""
 
-from __future__ import annotations
-
 from grafana_panels import annotations, request_observation, request_outcomes, request_series
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.panel import Text

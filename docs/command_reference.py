@@ -4,20 +4,15 @@ The parsers are the only source: metavars, defaults, environment variables and e
 `--help`. Settings of `serve` that other commands take as well are named only: configuration.md has them.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.cli import COMMANDS, PROGRAM
 from vllm_specdec_exporter.config.options import ENVIRONMENT_PREFIX, Parser
 from vllm_specdec_exporter.serve.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: What argparse prints when it is told no title, and what heads the flags here then.
 _ARGPARSE_TITLES = {"positional arguments": "", "options": ""}

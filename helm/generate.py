@@ -6,14 +6,12 @@ From values.yaml: values.schema.json, and the reference in README.md. From elsew
 read files inside itself: Alertmanager's routes, and links to rules, dashboards and message templates.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -22,12 +20,11 @@ from vllm_specdec_exporter.config.values import PUBLISHED
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 sys.path.append(str(Path(__file__).parents[1] / "alerts"))
+from collections.abc import Iterable
+
 from chart_table import table, text
 from chart_table.alertmanager import alertmanager_config
 from generated import bring_up_to_date
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "vllm-specdec-exporter"

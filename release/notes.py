@@ -5,8 +5,6 @@
 Fails, and so stops a release, if the tag is not the package's version, or the changelog has nothing on it.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import re

@@ -3,8 +3,6 @@
 The build backend calls it; nobody else does.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

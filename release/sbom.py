@@ -6,32 +6,26 @@ Names, versions, hashes and what needs what come from requirements/runtime.txt, 
 the installed packages, which have to be the locked ones. The same tree gives the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import re
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cyclonedx.contrib.license.exceptions import FactoryException
 from cyclonedx.contrib.license.factories import LicenseFactory
 from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, XsUri
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import License
 from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cyclonedx.model.license import License
 
 LOCK = Path(__file__).parents[1] / "requirements" / "runtime.txt"
 NAME = "vllm-specdec-exporter"

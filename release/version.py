@@ -7,20 +7,15 @@ and its build compute from them is not here: only texts that people and tools re
 image in manifests and documents.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys
 import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[1]
 PUBLISH = ROOT / "release" / "publish.toml"

@@ -1,7 +1,5 @@
 """Does speculation run as configured?"""
 
-from __future__ import annotations
-
 from . import series as s
 from . import text as t
 from .rule import Alert, Group

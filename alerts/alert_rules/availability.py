@@ -1,9 +1,7 @@
 """Does monitoring of speculation work? It pages if a namespace has none left."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 from mixin import CLUSTER
 
@@ -11,9 +9,6 @@ from . import configuration
 from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Whether an exporter reads its vLLM: 1, or 0 also while its polls hang.
 _READS = "instance:vllm_specdec_reads_vllm:bool"

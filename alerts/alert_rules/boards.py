@@ -1,16 +1,11 @@
 """Records that only the dashboards read: what would be too long, or too much work, for every look at a panel."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from vllm_specdec_exporter.judgement.payoff import LEAN
 
 from . import series as s
 from .rule import Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Codes of what is known of a model, the worst first; panels give each a word and a colour.
 DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6)

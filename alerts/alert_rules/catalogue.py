@@ -1,14 +1,10 @@
 """The catalogue of alerts for the documentation."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from .rule import Alert, Group
 from .yaml_text import PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _PROMISED = ("alert", "question", "fires in", "silent in", "false alarms")
 _HEAD = ("alert", "severity", "of", "for", "keeps", "what a person reads, for example")

@@ -1,7 +1,5 @@
 """Have the rules what they need, and is the configuration in force?"""
 
-from __future__ import annotations
-
 from . import harm, requests, speedup, tap
 from . import series as s
 from . import text as t

@@ -1,7 +1,5 @@
 """Is acceptance lower since a restart, than days ago, or the longer a server is up?"""
 
-from __future__ import annotations
-
 from . import series as s
 from . import text as t
 from .rule import Alert, Record

@@ -1,7 +1,5 @@
 """What should be changed? Each has the label `action`, and `recommended_k` if there is one, for a webhook."""
 
-from __future__ import annotations
-
 from mixin import CRITICAL, WARNING
 
 from . import series as s

@@ -1,7 +1,5 @@
 """Does speculation hurt users?"""
 
-from __future__ import annotations
-
 from mixin import CRITICAL
 
 from . import series as s

@@ -3,16 +3,11 @@
 Multi-window burn rates after the SRE workbook: how many times faster than allowed the error budget goes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judged_drafts"
 _WINDOWS = ("30m", "6h")

@@ -1,7 +1,5 @@
 """Is acceptance good, and as good as before?"""
 
-from __future__ import annotations
-
 from . import decay
 from . import series as s
 from . import text as t

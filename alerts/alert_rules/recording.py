@@ -1,17 +1,12 @@
 """Recording rules: what an alert, a panel or a federated overview uses, and nothing else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from mixin import CLUSTER
 
 from . import series as s
 from . import speedup
 from .rule import Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: The words that the names of records use.
 ABOUT = (

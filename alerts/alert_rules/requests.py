@@ -4,17 +4,12 @@ A mean hides a minority, so these rules count requests by outcome. They are sile
 exporter's tap or pushes.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from . import series as s
 from . import tap
 from . import text as t
 from .rule import Alert, Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Thresholds that only these rules compare with.
 THRESHOLDS = ("minimum_requests", "poor_request_acceptance_ratio")

@@ -9,8 +9,6 @@ An alert is about one of three levels, each with the labels that remain:
 Ratios are never averaged: numerators and denominators are summed separately, then divided.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

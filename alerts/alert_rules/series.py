@@ -1,15 +1,10 @@
 """Names of series and labels, and the pieces of PromQL that rules share; rule modules call this one `s`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from mixin import CLUSTER, JOB
 
 from .rule import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 #: Labels that name a model, whatever its replicas.
 MODEL = f"{CLUSTER}, namespace, model_name"

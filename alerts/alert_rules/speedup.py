@@ -1,14 +1,9 @@
 """Records of whether speculation pays: the speedup of engines and models, and the verdict."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from . import series as s
 from .rule import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DRAFTS = "model:vllm_specdec_drafts:rate5m"
 #: What is known of a model, by the label `verdict`.

@@ -3,16 +3,11 @@
 A failing tap is an outage that vLLM's own metrics do not show, so refused clients page.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from . import series as s
 from . import text as t
 from .rule import Alert, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Connections that the tap did not get, each of which a client was told by a 502.
 _NOT_CONNECTED = "vllm_specdec_tap_upstream_errors_total"

@@ -1,15 +1,9 @@
 """The texts of alerts: templates of values, of places and of likely causes; rule modules call this one `t`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mixin import CLUSTER
 
+from .rule import Level
 from .series import sample, threshold
-
-if TYPE_CHECKING:
-    from .rule import Level
 
 # --- pieces of text
 

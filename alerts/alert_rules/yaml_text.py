@@ -1,11 +1,10 @@
 """From rules to YAML that reads well: expressions as literal blocks, the reason for a rule as a comment above it."""
 
-from __future__ import annotations
-
 import re
 import textwrap
+from collections.abc import Iterable
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedSeq
@@ -14,9 +13,6 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, FoldedScalarStrin
 from mixin import CLUSTER, COMMITTED_GRAFANA, GRAFANA, RUNBOOKS, Mixin
 
 from .rule import Alert, Group, Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 PREFIX = "VLLMSpecDecode"
 

@@ -16,18 +16,17 @@ the other deployments. Step times that bench/gpu/step_times.py wrote to bench/gp
 roofline model's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
 import sys
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -47,9 +46,6 @@ from vllm_specdec_exporter.economics.hardware import (
 from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
 from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile, is_dated
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, accelerators
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 HERE = Path(__file__).parent
 GPU = HERE.parent / "gpu"

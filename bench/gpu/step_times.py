@@ -8,25 +8,20 @@ verification of K drafted tokens), and each request attends to `context` cached 
 bench/accuracy/score.py holds the rows in bench/gpu/rows against the roofline model. Two minutes on an H100.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)

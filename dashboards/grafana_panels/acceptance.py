@@ -1,8 +1,7 @@
 """Panels of acceptance: where in a draft tokens are lost, and whether that has changed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from .field import (
     A_THIRD,
@@ -10,6 +9,7 @@ from .field import (
     LIMIT,
     NOTHING,
     RATIO,
+    Json,
     band,
     fixed,
     matching,
@@ -36,11 +36,6 @@ from .promql import (
     total,
 )
 from .variables import MODELS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .field import Json
 
 #: Half the least width of the band of the day before, as a share: 1 % on a calm day is not unusual.
 CALM = 0.02

@@ -1,18 +1,12 @@
 """Annotations: what happened, drawn into every panel; and the alerts that fire."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from mixin import CLUSTER
 
+from .field import Json
 from .palette import BLUE, GREY, VERMILION
 from .panel import DATASOURCE
 from .promql import IDENTITY, MODEL, MODEL_LEGEND, metric
 from .variables import MODELS, TARGETS
-
-if TYPE_CHECKING:
-    from .field import Json
 
 #: Firing alerts of the selection; "or nothing", because alerts of an exporter have no model.
 FIRING = (

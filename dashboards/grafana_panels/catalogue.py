@@ -1,18 +1,12 @@
 """The catalogue of panels: what every dashboard shows, for people who read before they look."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from vllm_specdec_exporter.commands.dashboards.files import ORDER, PREFIX
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from .dashboard import Dashboard
-    from .panel import Panel
-
+from .dashboard import Dashboard
+from .panel import Panel
 
 #: The name of a series stands before its matchers.
 _SERIES = re.compile(r"([a-zA-Z_][\w:]*)\{")

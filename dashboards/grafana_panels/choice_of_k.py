@@ -1,7 +1,5 @@
 """Panels of K: what each K gives, which one is in use and which is advised, and what drafts cost."""
 
-from __future__ import annotations
-
 from .field import (
     LIMIT,
     NOTHING,

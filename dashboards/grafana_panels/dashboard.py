@@ -1,10 +1,9 @@
 """A dashboard: grafanalib's class without what Grafana has dropped, and panels laid out in rows."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import attr
 from grafanalib import core
@@ -15,10 +14,6 @@ from .field import Json
 from .links import to_all
 from .panel import PLACEHOLDER, PLUGIN_VERSION, Panel, Row
 from .variables import INPUT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
 
 #: Of Grafana 10.4; later versions migrate from it.
 SCHEMA_VERSION = 39

@@ -1,13 +1,9 @@
 """Field configuration: what a value looks like, in Grafana's JSON; units and words that panels share."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .palette import NEUTRAL, SKY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Json = dict[str, Any]
 

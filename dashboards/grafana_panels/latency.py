@@ -1,7 +1,5 @@
 """Panels of latency and load: what users feel, and whether load or drafts are the cause."""
 
-from __future__ import annotations
-
 from .field import COUNT, LENGTH, LIMIT, NOTHING, RATIO, colored, fixed, named, threshold_lines
 from .palette import BLUE, GREY, ORANGE, PERCENTILES, SKY, VERMILION
 from .panel import Panel, TimeSeries, lines, over_time

@@ -1,15 +1,9 @@
 """Links between dashboards; they keep the time range, the data source and what is chosen."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-from typing import TYPE_CHECKING
-
+from .field import Json
 from .variables import LABELS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .field import Json
 
 #: What the Deep dive is called in links.
 DEEP_DIVE = "vllm-specdec-deep-dive"

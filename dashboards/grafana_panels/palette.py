@@ -4,8 +4,6 @@ A colour says how something is judged only together with a word or a symbol; red
 bad and good.
 """
 
-from __future__ import annotations
-
 BLUE = "#0072B2"
 SKY = "#56B4E9"
 GREEN = "#009E73"

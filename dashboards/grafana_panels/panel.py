@@ -6,16 +6,14 @@ limit of 100 points, and for gauges, tables and heatmaps the options of removed 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attr
 from grafanalib import core
 
 from .field import Json, colored, fixed
 from .palette import NEUTRAL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 #: The data source that the variable of this name holds.
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -4,16 +4,11 @@ Ratios are never averaged: numerator and denominator are summed separately and d
 the exporter derived over its own window, as its judgement does; lines use rates over Grafana's rate interval.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from mixin import CLUSTER, JOB
 
 from .variables import MODELS, TARGETS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: Labels that identify an engine; any of them may be absent.
 IDENTITY = f"{CLUSTER}, namespace, job, instance, pod, target, model_name, engine"

@@ -1,7 +1,5 @@
 """Panels of what is observed at all, and of tenants."""
 
-from __future__ import annotations
-
 from . import promql, vllm
 from .field import A_MINUTE, RATIO, colored
 from .palette import BLUE, GREY, ORANGE, SKY, VERMILION

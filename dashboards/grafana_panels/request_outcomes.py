@@ -1,7 +1,5 @@
 """Panels of requests by what speculation does to them, by temperature and by type."""
 
-from __future__ import annotations
-
 from mixin import CLUSTER
 
 from .field import LIMIT, RATIO, Json, colored, named, threshold_lines, word_mapping

@@ -7,16 +7,10 @@ Ratios and quantiles are over half an hour, as the exporter and the rules judge:
 requests. Rates of requests are over Grafana's rate interval.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from . import promql, variables
+from .field import Json
 from .promql import INTERVAL
 from .variables import LABELS, MODELS, TARGETS
-
-if TYPE_CHECKING:
-    from .field import Json
 
 UID = "vllm-specdec-requests"
 PREFIX = "vllm_specdec_"

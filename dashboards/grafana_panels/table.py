@@ -1,17 +1,12 @@
 """Tables from several queries: one row for each series, one column for each query."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .field import Json, fixed, named, override
 from .palette import BLUE
 from .panel import Table, columns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 #: Heading of the hidden column that rows are sorted by.
 _RANK = "Rank"

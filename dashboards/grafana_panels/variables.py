@@ -4,18 +4,12 @@ A label may be absent from a Prometheus: without `cluster` the list is empty, Al
 panel works. Any other label is chosen with the ad hoc filters, which Grafana adds to every query.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from mixin import CLUSTER
 
+from .field import Json
 from .panel import DATASOURCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from .field import Json
 
 #: Headings of the variables that are labels, which narrow each other down in this order.
 LABELS = {CLUSTER: "Cluster", "namespace": "Namespace", "model_name": "Model"}

@@ -3,8 +3,6 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
-from __future__ import annotations
-
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
 from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total, windowed
 from .variables import MODELS

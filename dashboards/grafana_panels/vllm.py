@@ -1,7 +1,5 @@
 """vLLM's own series: what only the server knows of requests. Prometheus scrapes them as another job."""
 
-from __future__ import annotations
-
 from . import promql
 
 #: Shown where Prometheus does not scrape vLLM itself.

@@ -1,12 +1,8 @@
 """Alertmanager's routes and inhibitions in the form of the operator's AlertmanagerConfig."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 _MATCHER = re.compile(r'^(\w+)(=~|!~|!=|=)"(.*)"$')
 #: Keys of a route, and how the operator spells them.

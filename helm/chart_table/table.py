@@ -1,18 +1,15 @@
 """The table of the chart's values, as values.yaml has it: paths, defaults, descriptions and schemas."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+Schema = Mapping[str, Any]
 
-    Schema = Mapping[str, Any]
 
 _SECTION = "# ---- "
 #: What a default says by itself: Kubernetes takes lists and maps as they are.

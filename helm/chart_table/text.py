@@ -1,18 +1,12 @@
 """From the table to text: the schema of the values, and the tables of the README."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jsonschema
 
-from .table import schema_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from .table import Schema, Section
+from .table import Schema, Section, schema_of
 
 
 def schema(sections: Sequence[Section], special: Mapping[str, Schema], hints: Mapping[str, str]) -> str:

@@ -7,17 +7,13 @@
 Takes rule files, and PrometheusRule objects, with what the chart's values change. Needs PyYAML.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _API = {"ClusterRules": "monitoring.googleapis.com/v1", "VMRule": "operator.victoriametrics.com/v1beta1"}
 #: What a rule of that kind has no field for.

@@ -4,8 +4,6 @@ A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them a
 alert, with all labels and annotations, stands once for each alert in `texts.yml`.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections import defaultdict
@@ -13,16 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from .lint import PREFIX
 from .promtool import Query
-from .world import MODEL
-
-if TYPE_CHECKING:
-    from .world import World
+from .world import MODEL, World
 
 _HERE = Path(__file__).parent
 #: Cases of one alert by name: what builds the world, and by minute what fires.

@@ -1,7 +1,5 @@
 """Cases of activity.yml: is speculation doing what it was set up to do?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from .case import Table, Worlds, cases, never, silent

@@ -1,7 +1,5 @@
 """Cases of availability.yml: is speculation being watched at all?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .case import Table, cases, silent

@@ -1,7 +1,5 @@
 """Cases of decisions.yml: what should be changed?"""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds

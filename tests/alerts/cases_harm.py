@@ -1,18 +1,13 @@
 """Cases of harm.yml: does speculation hurt users, or does something that it is part of?"""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.economics.cost import Basis
 
 from .case import Table, Worlds, cases, never, silent
 from .histories import engines, replica
 from .world import MODEL, Phase, World, idle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DAY = 24 * 60
 

@@ -4,19 +4,12 @@ An engine that loses and one that gains share the drafts, so the share of losing
 Nearly all of them are made from minute 50 to 59, so that their number stands still afterwards.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .case import Table, cases
 from .histories import engines
-from .world import Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .world import World
+from .world import Phase, World
 
 
 def sharing(share: float, *, drafts: float = 10_000, losing: int = 210) -> Callable[[], World]:

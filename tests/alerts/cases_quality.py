@@ -1,16 +1,11 @@
 """Cases of quality.yml: is what is drafted accepted, as it should be and as it was?"""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .case import Table, Worlds, cases, never, silent
 from .histories import pods, replica
 from .world import Phase, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOUR = 60
 WELL = Phase(HOUR)

@@ -1,9 +1,7 @@
 """Cases of requests.yml: do single requests lose, and what is known of them? `cases_tap` has the tap's."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
@@ -11,10 +9,6 @@ from .case import Table, Worlds, cases, never
 from .histories import replica
 from .per_request import RequestPhase, observe
 from .world import MODEL, Phase, World, idle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 HOUR = 60
 #: Accepts 65 % of its draft tokens, as a mean.

@@ -1,18 +1,13 @@
 """Cases of the tap, of requests.yml: can clients connect, does it reach vLLM, does it see what passes?"""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from .case import Table, Worlds, cases, never, silent
 from .cases_requests import ENGINE, WELL, one_exporter
 from .histories import replica
 from .per_request import RequestPhase, observe
 from .world import JOB, Phase, World
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HOUR = 60
 DEAF_PAGE, DOWN, FAILED = (

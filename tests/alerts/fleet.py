@@ -1,15 +1,10 @@
 """Engines that differ in everything, and the world that they live in, to try the recording rules on."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from .per_request import RequestPhase, observe
 from .world import JOB, Phase, World, idle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: When everything is looked at; a multiple of the 3 minutes at which long windows are recorded.
 END = 96

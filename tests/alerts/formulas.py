@@ -1,21 +1,16 @@
 """What recording rules must make of the fleet: arithmetic on its phases, which knows nothing of PromQL."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.summary import Outcome
 
 from .fleet import ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, TINY, Engine
 from .per_request import outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: A series without its name, as sorted pairs.
 Key = tuple[tuple[str, str], ...]

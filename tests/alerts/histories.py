@@ -1,19 +1,14 @@
 """The worlds of most cases: pods of one model, or a single engine outside of Kubernetes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
 from .per_request import RequestPhase, observe
 from .world import Phase, World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    #: Phases, one after another.
-    Life = Sequence[Phase]
+#: Phases, one after another.
+Life = Sequence[Phase]
 
 
 def replica(

@@ -1,21 +1,15 @@
 """Series of single requests, as an exporter with a tap or a push has them, beside those of `World.engine`."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.summary import Outcome
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 
 from .world import JOB, MISSING, MODEL, World
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from vllm_specdec_exporter.config.thresholds import Thresholds
 
 REASONS = ("refused", "reset", "timeout", "tls", "unreachable")
 RECORDS = ("detailed", "summary", "not_drafted", "none", "malformed")

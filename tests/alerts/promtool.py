@@ -4,16 +4,16 @@ Where only some rules are asked for, only they and what they are made of are eva
 same, several times sooner.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,12 +21,7 @@ from support.programs import find_program
 
 from .lint import RULES as RULES
 from .lint import read_bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from .world import World
+from .world import World
 
 
 @dataclass(frozen=True)

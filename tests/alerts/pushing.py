@@ -1,18 +1,14 @@
 """Requests that a gateway pushes to a real exporter while a test looks on."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from support.programs import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TOKEN = "let-me-push"
 _SECONDS = 30.0

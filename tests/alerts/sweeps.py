@@ -6,21 +6,17 @@ another K and schedules in its histories of readers.
 Each world is a namespace, in the cluster of its sweep.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from .histories import replica
 from .per_request import RequestPhase
 from .promtool import Query
 from .world import Phase, World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+#: Adds to what Prometheus has scraped, in a namespace.
+Part = Callable[[World, str], None]
 
-    #: Adds to what Prometheus has scraped, in a namespace.
-    Part = Callable[[World, str], None]
 
 HOUR = 60
 

@@ -1,13 +1,13 @@
 """The bundle in `alerts/`: its rules pass the linter, its files are current, its runbooks are there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import promql_parser as promql
 import pytest
@@ -16,10 +16,6 @@ from alerts import lint
 from alerts.lint.bundle import bare, names, nodes
 from support.programs import find_program
 from vllm_specdec_exporter.commands.act.decision import ALERT_ACTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 GENERATE = lint.ROOT / "alerts" / "generate.py"
 BUNDLE = lint.read_bundle()

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from alerts.promtool import History, Query, verify
 from alerts.world import Phase, World
 from vllm_specdec_exporter.config.thresholds import Thresholds
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ALERT = "VLLMSpecDecodeDisable"
 MODELS = 14

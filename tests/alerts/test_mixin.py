@@ -1,13 +1,12 @@
 """`make rules` and `make dashboards`: for a Prometheus and a Grafana with other names."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import promql_parser as promql
 import pytest
@@ -20,9 +19,6 @@ from dashboards.documents import every_panel
 from docs.inventory import ROOT
 from support.programs import find_program
 from support.published import RUNBOOKS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JOB = r"mon\.specdec-(a|b)"
 OWN = {

@@ -1,9 +1,8 @@
 """What the recording rules record, against formulas that know nothing of PromQL."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,6 @@ from alerts.promtool import History, Query, verify
 from alerts.world import MODEL, Phase, World, idle
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import Basis
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}

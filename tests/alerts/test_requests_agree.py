@@ -1,8 +1,7 @@
 """That requests lose is said by the alert where the exporter itself says so, and nowhere else."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from alerts.cases_requests import HOUR, built
 from alerts.per_request import RequestPhase
@@ -15,10 +14,6 @@ from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import RequestSettings
 from vllm_specdec_exporter.per_request.observation import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 ALERT = "VLLMSpecDecodeRequestsLose"
 FIRING = f'group by (cluster) (ALERTS{{alertname="{ALERT}", alertstate="firing"}})'

@@ -3,11 +3,8 @@
 All cases are one history there, each in a cluster of its own.
 """
 
-from __future__ import annotations
-
 import re
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,10 +14,8 @@ from alerts.cases_requests import CASES as OF_REQUESTS
 from alerts.cases_tap import CASES as OF_TAP
 from alerts.world import MISSING
 from dashboards.worlds_pods import Storage
+from dashboards.worlds_traffic import Key
 from scaling.victoria import evaluate
-
-if TYPE_CHECKING:
-    from dashboards.worlds_traffic import Key
 
 #: Of every case; nearly all of them have fired by then.
 MINUTES = 235

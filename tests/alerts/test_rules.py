@@ -1,10 +1,10 @@
 """The alerts of the bundle: each fires as it should, is silent where it must be, and ends."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
@@ -15,10 +15,6 @@ from alerts.promtool import History, alert_names, verify
 from alerts.sweeps import SWEEPS
 from alerts.world import World
 from replay.faults import FAULTS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 CASES = all_cases()
 ALERTS: tuple[dict[str, Any], ...] = tuple(dict(rule.body) for rule in read_bundle().alerts)

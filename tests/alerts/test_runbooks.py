@@ -6,17 +6,17 @@ must yield something there, so that a wrong label or a misspelt series is found.
 good times, a comment in it says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
 import re
 import shlex
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,10 +29,6 @@ from support.exporter import running_exporter
 from support.ports import free_port
 from support.programs import simulator
 from support.prometheus import PrometheusServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 #: What a query says of itself that yields something in trouble only.

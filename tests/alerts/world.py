@@ -10,18 +10,15 @@ An engine's counters go on from phase to phase; gauges jump. What a phase sets t
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import PayoffVerdict
 from vllm_specdec_exporter.observe.result import REASONS
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
 
 JOB = "vllm-specdec-exporter"
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

@@ -1,7 +1,5 @@
 """The generator's package can be imported."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,17 +1,14 @@
 """The committed dashboards, and the parts of their JSON that tests check."""
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+Json = Mapping[str, Any]
 
-    Json = Mapping[str, Any]
 
 FOLDER = Path(__file__).parents[2] / "dashboards" / "json"
 #: A variable, as Grafana takes it: `$name`, `${name}`, `${name:format}`.

@@ -5,20 +5,14 @@ After `calculatePrometheusInterval` and `interpolateVariables` of Grafana's pkg/
 metric_find_query.ts, and `addLabelToQuery` for ad hoc filters.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from dashboards.documents import every_panel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from support.prometheus import PrometheusServer
+from support.prometheus import PrometheusServer
 
 #: What a variable may be set to: one value, or several.
 Value = str | tuple[str, ...]

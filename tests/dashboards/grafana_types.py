@@ -5,18 +5,14 @@ is lost between reading and writing is unknown to Grafana. Overrides are read as
 their own.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from grafana_foundation_sdk.cog import plugins, runtime
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 plugins.register_default_plugins()
 

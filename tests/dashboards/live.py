@@ -4,22 +4,15 @@ shown = look(prometheus, Viewing(start, end))
 assert [wrong for one in shown for wrong in one.wrong()] == []
 """
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dashboards.documents import columns, dashboards, placed
-from dashboards.grafana import DashboardError, Query, ask, panels, queries, resolve
-from support.prometheus import PrometheusError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from dashboards.grafana import Json, Viewing
-    from support.prometheus import PrometheusServer
+from dashboards.grafana import DashboardError, Json, Query, Viewing, ask, panels, queries, resolve
+from support.prometheus import PrometheusError, PrometheusServer
 
 #: How the legend of a threshold begins: it is there without data, too.
 LIMIT = "limit: "

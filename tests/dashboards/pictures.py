@@ -5,28 +5,21 @@
 A picture is reduced to 128 colours: these are plain surfaces, and a repository keeps every version.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import tempfile
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from dashboards.documents import dashboards
 from dashboards.grafana import Viewing, unfolded
-from dashboards.rendering import look, render
+from dashboards.rendering import Report, look, render
 from dashboards.worlds import open_world
 from support.browser import Browser
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from dashboards.rendering import Report
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images" / "dashboards"
 #: Of the page, in pixels: on a laptop, as in the pictures of docs/, and on a common screen.

@@ -3,24 +3,16 @@
 The exporter polls in step with the scrapes, so five minutes of its window are ten scrapes of 30 s.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from dashboards.documents import dashboards
-from dashboards.grafana import Viewing, annotations
-from dashboards.live import look
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from dashboards.grafana import Value
-    from dashboards.live import Shown
-    from dashboards.worlds import World
+from dashboards.grafana import Value, Viewing, annotations
+from dashboards.live import Shown, look
+from dashboards.worlds import World
 
 #: Scrapes in the exporter's window of five minutes.
 WINDOW = 10

@@ -7,24 +7,19 @@
 What is drawn by whom, and what only stands in for Grafana, is in render/README.md.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from dashboards import grafana
+from dashboards.documents import Json
+from dashboards.grafana import Viewing
 from dashboards.render.bundle import bundle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from dashboards.documents import Json
-    from dashboards.grafana import Viewing
-    from support.browser import Page
-    from support.prometheus import PrometheusServer
+from support.browser import Page
+from support.prometheus import PrometheusServer
 
 Document = dict[str, Any]
 

@@ -1,18 +1,14 @@
 """The series that dashboards query: whose they are, and which labels they have."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
+
+import promql_parser as promql
 
 from alerts.lint import TARGET, raw_metrics, read_bundle, records
 from alerts.lint.bundle import parse, selector_name
 from dashboards.documents import VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import promql_parser as promql
 
 #: Series that Prometheus makes for a target, or a client library for its process; labels of a target only.
 PROMETHEUS = frozenset(

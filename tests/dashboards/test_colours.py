@@ -4,20 +4,15 @@ How a colour looks with a colour vision deficiency is computed after Machado, Ol
 full severity, on linear RGB; how far apart two look, in CIE L*a*b*; contrast, after WCAG 2.1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
 
-from dashboards.documents import dashboards, every_panel, fields, under
+from dashboards.documents import Json, dashboards, every_panel, fields, under
 from grafana_panels import palette
 
-if TYPE_CHECKING:
-    from dashboards.documents import Json
+Colour = tuple[float, ...]
 
-    Colour = tuple[float, ...]
 
 PANELS = {
     f"{uid}: {panel['title']}": panel

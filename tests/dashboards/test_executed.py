@@ -3,11 +3,10 @@
 A number that is none, a share below 0 or above 1, and a panel that answers a question wrongly are faults.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,9 +15,6 @@ from dashboards.grafana import Viewing, annotations, resolve
 from dashboards.live import LIMIT, Shown, look, newest
 from dashboards.worlds import ROOT, open_world, shared_folder
 from dashboards.worlds_catalogue import GLM, LLAMA, QWEN, WORLDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 #: Worlds with several series of each kind, where it matters which are chosen, and a label to filter by.
 MANIFOLD = {"healthy": {"pod": "llama-0"}, "unlabelled": {"instance": "10.1.0.1:9850"}}

@@ -1,10 +1,8 @@
 """The JSON of the dashboards: settings, variables, words, units and links; `test_executed` runs queries."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
 from grafana_foundation_sdk.models import units
@@ -12,6 +10,7 @@ from grafana_foundation_sdk.models import units
 from alerts.lint import read_bundle
 from dashboards.documents import (
     VARIABLE,
+    Json,
     columns,
     dashboards,
     every_panel,
@@ -23,11 +22,6 @@ from dashboards.documents import (
 from dashboards.grafana_types import UNTYPED, misfits
 from docs.inventory import ROOT
 from support.published import REPOSITORY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dashboards.documents import Json
 
 PANELS = {
     f"{uid}: {panel.get('title', panel['type'])}": panel

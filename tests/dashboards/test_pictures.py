@@ -1,21 +1,16 @@
 """Every dashboard as people see it: nothing is cut off, nothing overlaps, and what is empty says why."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from dashboards.documents import dashboards
 from dashboards.grafana import panels
 from dashboards.pictures import PICTURES, SCENES, WIDE, Scene, draw
+from dashboards.rendering import PanelReport, Report
 from dashboards.worlds import shared_folder
-
-if TYPE_CHECKING:
-    from dashboards.rendering import PanelReport, Report
 
 #: Empty where all is well, and why.
 EMPTY = {

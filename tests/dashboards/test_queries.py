@@ -1,20 +1,14 @@
 """What dashboards query: series that exist, narrowed down by every variable, at Grafana's rates."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import promql_parser as promql
 
 from alerts.lint.bundle import RATES, nodes, selector_name
-from dashboards.documents import dashboards, every_panel
+from dashboards.documents import Json, dashboards, every_panel
 from dashboards.series import DURATIONS, exists, labels, matchers, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from dashboards.documents import Json
 
 #: Labels that a variable of the same name narrows down.
 NARROWED = ("cluster", "namespace", "model_name", "window")

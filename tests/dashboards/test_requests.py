@@ -3,25 +3,18 @@
 Computed again from the counters as they were scraped, over the half hour of its shares.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from dashboards.documents import dashboards
-from dashboards.grafana import Viewing, resolve
+from dashboards.grafana import Value, Viewing, resolve
 from dashboards.live import look
 from dashboards.reckoning import panel
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN, ZONES
 from dashboards.worlds_requests import ADAPTER, RECORDED
 from vllm_specdec_exporter.config.thresholds import Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dashboards.grafana import Value
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

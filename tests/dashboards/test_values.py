@@ -1,22 +1,17 @@
 """What panels show is right: computed again in Python, from the counters as they were scraped."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dashboards.grafana import Value
 from dashboards.reckoning import distribution, events, grown, panel, rate_windows, total
 from dashboards.worlds import World, open_world, shared_folder
 from dashboards.worlds_catalogue import LLAMA, QWEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from dashboards.grafana import Value
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

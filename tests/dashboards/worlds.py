@@ -7,34 +7,26 @@ What happens in each is in `worlds_catalogue`. `folder` is shared by all workers
 who asks makes the world. A world ends at most ten minutes before now.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import pickle
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 
 from alerts.promtool import alert_names
 from dashboards import worlds_write
-from dashboards.worlds_catalogue import WORLDS
+from dashboards.worlds_catalogue import WORLDS, WorldSpec
 from dashboards.worlds_pods import JOB, Storage, scrape
 from dashboards.worlds_rules import evaluate
 from dashboards.worlds_traffic import TICK
 from support.prometheus import PrometheusServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pytest
-
-    from dashboards.worlds_catalogue import WorldSpec
 
 ROOT = Path(__file__).parents[2]
 DASHBOARDS = ROOT / "dashboards" / "json"

@@ -1,17 +1,12 @@
 """A baseline for a world: what the `baseline` command would have recorded without speculation."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from dashboards.worlds_traffic import TICK, Phase, answer, count, traffic
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, encode
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.measures.history import Sample
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: Clients of each load that is recorded.
 _LOADS = (2, 6, 24, 40)

@@ -1,19 +1,15 @@
 """Which worlds there are, and what happens in each."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from dashboards.worlds_baseline import record
 from dashboards.worlds_pods import Pod, Server, spec_config
 from dashboards.worlds_requests import KINDS, UNRECORDED, RequestTraffic
 from dashboards.worlds_traffic import Phase, Traffic, traffic
 from support.calibrated import calibrated_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 LLAMA, QWEN = "meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen2.5-Coder-32B-Instruct"
 GLM = "zai-org/GLM-4.5-Air"

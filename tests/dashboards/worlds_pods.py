@@ -4,16 +4,16 @@ The exporter is the real one from the poller to the collector: it polls answers 
 does not wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dashboards.worlds_requests import RequestTraffic, Seen
 from dashboards.worlds_traffic import TICK, Counts, Key, Labels, Phase, answer, count, together
@@ -23,11 +23,6 @@ from vllm_specdec_exporter.publish.metrics_text import metrics_text
 from vllm_specdec_exporter.serve.configuration import load
 from vllm_specdec_exporter.serve.poller import Poller
 from vllm_specdec_exporter.serve.upstream import PollError, UpstreamResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
 
 JOB, VLLM_JOB = "vllm-specdec-exporter", "vllm"
 VERSION = "0.32.0"

@@ -4,26 +4,19 @@ The counting is the exporter's own, from the observation on. A world is made of 
 share a server: code, whose drafts are good, and stories, whose drafts are bad when hot.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import Classification, RequestSettings
 from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 from vllm_specdec_exporter.serve.tap.observer import UNOBSERVED
 from vllm_specdec_exporter.serve.tap.relay import ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from vllm_specdec_exporter.config.thresholds import Thresholds
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,22 @@ Each rule is asked over the whole history at once, those first that others are m
 written back. `for` and `keep_firing_for` go as in Prometheus (rules/alerting.go).
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from alerts.lint import Rule
 from alerts.lint.bundle import names
 from alerts.promtool import needed_groups
 from dashboards import worlds_write
 from dashboards.worlds_pods import Storage
+from dashboards.worlds_traffic import Key
+from support.prometheus import PrometheusServer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+Rows = dict[Key, NDArray[np.float64]]
 
-    from numpy.typing import NDArray
-
-    from dashboards.worlds_traffic import Key
-    from support.prometheus import PrometheusServer
-
-    Rows = dict[Key, NDArray[np.float64]]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

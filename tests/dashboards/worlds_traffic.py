@@ -5,25 +5,19 @@ The simulator is played for some minutes of each kind of traffic, and its whole 
 together as vLLM's do: drafts, positions, tokens, requests and every histogram.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from support.other_engines import written_by
 from vllm_specdec_exporter.commands.simulate.phases import make_phase
 from vllm_specdec_exporter.commands.simulate.simulation import Scenario, Simulation, SimulationConfig
 from vllm_specdec_exporter.commands.simulate.speculation import EngineConfig
 from vllm_specdec_exporter.exposition.text import parse_labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]

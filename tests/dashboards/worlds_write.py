@@ -3,20 +3,14 @@
 See the remote write specification 1.0 (protobuf in snappy's block format, of which only literals are used).
 """
 
-from __future__ import annotations
-
 import urllib.request
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from dashboards.worlds_traffic import Key
+from dashboards.worlds_traffic import Key
 
 #: What a Prometheus needs to take samples of the past, in any order.
 CONFIG = {"storage": {"tsdb": {"out_of_order_time_window": "60h"}}}

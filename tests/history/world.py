@@ -4,8 +4,6 @@ The time per token grows with load and prompt length, drifts over hours for all 
 divided by the speedup of K at that load. What a server counts in each step of time follows from it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Alerts are without prefix, times in minutes from the fault until the first alert of that severity fires.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from replay import stories as s

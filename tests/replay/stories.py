@@ -3,19 +3,15 @@
 Fewer replicas than their readers had, and days cut to what matters.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from alerts.histories import replica
 from alerts.world import JOB, Phase, World, idle
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+#: Adds a history to what Prometheus has scraped, in a namespace.
+Story = Callable[[World, str], None]
 
-    #: Adds a history to what Prometheus has scraped, in a namespace.
-    Story = Callable[[World, str], None]
 
 UNADVISED = {"action": "insufficient_data", "recommended_k": None}
 

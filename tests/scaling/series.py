@@ -1,7 +1,5 @@
 """How many series an exporter publishes: counted on real ones, and written into docs/operations.md."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sys

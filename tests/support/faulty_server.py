@@ -1,7 +1,5 @@
 """Servers to point the exporter at, that answer or misbehave as a test says."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

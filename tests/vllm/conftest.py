@@ -1,7 +1,5 @@
 """The servers and the exporters of the real-vLLM tests."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -5,8 +5,6 @@ the arguments of `vllm` and of the log to write; it forks a server with a proces
 prints the process ID.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib.metadata
 import json

@@ -4,8 +4,6 @@ The truth is the record of each request in its answer (`--per-request-spec-decod
 vLLM keeps beside the counters of `/metrics` and not through them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import http.client

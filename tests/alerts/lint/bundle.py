@@ -1,17 +1,13 @@
 """Rules as the YAML has them, and their expressions as the parser reads them."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import promql_parser as promql
 import yaml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parents[3]
 RULES, RUNBOOKS = ROOT / "alerts" / "rules", ROOT / "alerts" / "runbooks"

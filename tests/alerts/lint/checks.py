@@ -1,12 +1,10 @@
 """Checks of rules, by name: each returns its complaints about one rule in words, none where all is well."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import promql_parser as promql
 
@@ -15,10 +13,8 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from .bundle import PREFIX, RATES, Bundle, Rule, bare, names, nodes, parse, records, selector_name
 from .series import TARGET, is_counter, raw_metrics
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Check = Callable[[Rule, Bundle], list[str]]
 
-    Check = Callable[[Rule, Bundle], list[str]]
 
 #: A rate is over at least four scrapes a minute apart.
 _LEAST_RANGE = 240.0

@@ -1,18 +1,13 @@
 """What is known of raw series: the exporter's metric table, and what vLLM's captures show."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vllm_specdec_exporter.publish.metrics import METRICS, Kind, Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CAPTURES = Path(__file__).parents[2] / "data" / "captures"
 

@@ -5,8 +5,6 @@ Does nothing where both are current::
     PYTHONPATH=tests python tests/dashboards/render/bundle.py
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import sys

@@ -10,8 +10,6 @@ vLLM loads it in each of its processes, by the entry point beside it; `server.py
 path.
 """
 
-from __future__ import annotations
-
 import torch  # type: ignore[import-not-found]
 
 
