@@ -463,3 +463,20 @@ async def test_a_client_that_breaks_off_while_its_server_does_not_read() -> None
         transport.resume_reading()
         assert (await server.rest())[1] == "reset"
         await relay.becomes_quiet()
+
+
+class _Lost(asyncio.Transport):
+    """As asyncio's over TLS when the connection below is lost: it has no socket."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_a_connection_that_is_lost_already_is_reset_without_an_error() -> None:
+    """An error here would leave the client's request under way until the end of the drain."""
+    end, transport = module.RelayEnd(), _Lost()
+    end.connection_made(transport)
+    end.end(ConnectionResetError())
+    assert transport.aborted

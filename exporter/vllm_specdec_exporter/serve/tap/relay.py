@@ -54,9 +54,10 @@ class RelayEnd(asyncio.Protocol):
 
 def _reset(transport: asyncio.Transport) -> None:
     """Close a connection with a TCP reset, so that a broken response does not look complete."""
-    with contextlib.suppress(OSError):
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection = transport.get_extra_info("socket")
+    if connection is not None:  # over TLS there is none once the connection below is lost
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     transport.abort()
 
 
@@ -124,7 +125,7 @@ class ClientSide(RelayEnd):
         if not self.ended or self.transport is None:
             return False
         connection = self.transport.get_extra_info("socket")
-        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+        return connection is None or bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Store the transport and register the connection."""
