@@ -95,14 +95,15 @@ def apply_hysteresis(
     present = AdvisedK(len(evidence.survival))
     held = state.advised if state else present
     counters = evidence.counters
-    pending = state.pending if state else None
     choice = evidence.in_window(LIKELY)
     if state is not None and _overruled(evidence, choice, held):
-        state, pending, held = None, None, present
-    if state is None or pending is None or not evidence.settled:
-        wanted = _wanted(evidence, choice, held)
-        if state is None or wanted == held or not evidence.settled:
-            return HysteresisState(wanted)
+        state, held = None, present
+    if state is None or not evidence.settled:
+        return HysteresisState(_wanted(evidence, choice, held))
+    pending = state.pending
+    if pending is None:
+        if _wanted(evidence, choice, held) == held:
+            return HysteresisState(held)
         begun = PendingChange(time, counters.drafts or 0.0, counters.accepted_tokens_per_position)
         return HysteresisState(held, begun)
     if (counters.drafts or 0.0) < pending.drafts:
