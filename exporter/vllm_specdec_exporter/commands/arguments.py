@@ -165,6 +165,12 @@ def wants_color(args: argparse.Namespace) -> bool:
     return automatic or args.color == "always"
 
 
+def show_progress(text: str, end: str = "\n") -> None:
+    """Print how far a command is on standard error, where that is a terminal."""
+    if sys.stderr.isatty():
+        print(text, end=end, file=sys.stderr, flush=True)
+
+
 def fail(command: str, message: object, code: int) -> int:
     """Print why a command failed, and return its exit code."""
     print(f"vllm-specdec-exporter {command}: error: {printable(str(message))}", file=sys.stderr)

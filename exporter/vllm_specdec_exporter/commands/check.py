@@ -83,9 +83,7 @@ def run(args: argparse.Namespace) -> int:
             return cli.fail("check", error, UNREACHABLE)
     else:
         upstream, settings, duration = _config(args)
-        if sys.stderr.isatty():
-            name = upstream.targets[0].name
-            print(f"watching {name} for {format_duration(duration)} ...", file=sys.stderr)
+        cli.show_progress(f"watching {upstream.targets[0].name} for {format_duration(duration)} ...")
         result = asyncio.run(observe(upstream, settings, duration))
     if args.json:
         print(snapshot.encode(result).decode())

@@ -200,8 +200,7 @@ async def _record(
             await task
     finally:
         await upstream.close()
-        if sys.stderr.isatty():
-            print(file=sys.stderr)
+        cli.show_progress("")
 
 
 def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None]:
@@ -212,10 +211,8 @@ def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None
         if watcher.drafting and not warned:
             warned = True
             print("the server drafts: nothing is recorded until it stops", file=sys.stderr)
-        if sys.stderr.isatty():
-            done = format_duration(float(round(passed)))
-            print(f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end="", file=sys.stderr)
-            sys.stderr.flush()
+        done = format_duration(float(round(passed)))
+        cli.show_progress(f"\rrecording: {done} of {whole}, {requests:,.0f} requests ", end="")
 
     return tell
 

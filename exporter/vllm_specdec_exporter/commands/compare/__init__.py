@@ -221,9 +221,8 @@ def _watch(
     settings = replace(settings, latencies=True)
     # Poll once first, to detect errors now.
     _sides(asyncio.run(watch(live, upstream, settings, 0.0)), live, args.model)
-    if sys.stderr.isatty():
-        names = " and ".join(source.name for source in live)
-        print(f"watching {names} for {format_duration(duration)} ...", file=sys.stderr)
+    names = " and ".join(source.name for source in live)
+    cli.show_progress(f"watching {names} for {format_duration(duration)} ...")
     return asyncio.run(watch(live, upstream, settings, duration))
 
 

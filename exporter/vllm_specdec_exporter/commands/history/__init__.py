@@ -26,7 +26,7 @@ from ...publish import plots
 from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
-from ..arguments import add_flag, check_writable, fail, parse_moment, parsed, seconds_of, write_file
+from .. import arguments as cli
 from .past import ModelHistory
 from .reading import Reader, Scope
 from .report import clock, plot, render
@@ -62,25 +62,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what = "Prometheus, Thanos, Mimir (with /prometheus) or VictoriaMetrics that has scraped vLLM."
     parser.add_argument("url", metavar="URL", help=what)
-    add_flag(parser, "--since TIME", "How far back: a duration, or a time such as 2026-11-01T12:00Z.", "30d")
-    add_flag(parser, "--model-name NAME", "Only this model.", "")
-    add_flag(parser, "--match MATCHERS", "Only such series of servers, in PromQL: 'namespace=\"chat\"'.", "")
+    cli.add_flag(
+        parser, "--since TIME", "How far back: a duration, or a time such as 2026-11-01T12:00Z.", "30d"
+    )
+    cli.add_flag(parser, "--model-name NAME", "Only this model.", "")
+    cli.add_flag(
+        parser, "--match MATCHERS", "Only such series of servers, in PromQL: 'namespace=\"chat\"'.", ""
+    )
     by = "What has configurations of its own."
-    add_flag(parser, "--by", by, "model", choices=("model", "instance"))
-    add_flag(parser, "--block DURATION", "Length of a block of time. Default: up to 1h, by the data.")
-    add_flag(parser, "--out FILE", "Write the newest week without speculation as a baseline.")
-    add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
-    add_flag(parser, "--json", "Print everything as JSON instead.")
-    add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
+    cli.add_flag(parser, "--by", by, "model", choices=("model", "instance"))
+    cli.add_flag(parser, "--block DURATION", "Length of a block of time. Default: up to 1h, by the data.")
+    cli.add_flag(parser, "--out FILE", "Write the newest week without speculation as a baseline.")
+    cli.add_flag(parser, "--plot FILE", "Draw it, as SVG (needs matplotlib).")
+    cli.add_flag(parser, "--json", "Print everything as JSON instead.")
+    cli.add_flag(parser, "--timeout DURATION", "Deadline of a query.", "1m")
     add_flags(parser, OPTIONS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Read the past, print it and return the exit code."""
     now = time.time()
-    block = None if args.block is None else seconds_of("--block", args.block, 5.0, 86400.0)
+    block = None if args.block is None else cli.seconds_of("--block", args.block, 5.0, 86400.0)
     scope = Scope(
-        since=parsed("--since", args.since, lambda text: parse_moment(text, now)),
+        since=cli.parsed("--since", args.since, lambda text: cli.parse_moment(text, now)),
         until=now,
         match=args.match,
         model_name=args.model_name,
@@ -91,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--since {args.since}: must be in the past")
     for flag, file in (("--out", args.out), ("--plot", args.plot)):
         if file is not None:  # before the queries, not after them
-            check_writable(flag, Path(file))
+            cli.check_writable(flag, Path(file))
     if args.plot is not None:
         plots.require()
     if args.out is not None and scope.by_instance:
@@ -99,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         history, baseline = asyncio.run(read(args, args.url, scope, wants_baseline=args.out is not None))
     except PrometheusError as error:
-        return fail("history", error, UNREACHABLE)
+        return cli.fail("history", error, UNREACHABLE)
     except BaselineError as error:
-        return fail("history", f"--out: {error}", NOTHING)
+        return cli.fail("history", f"--out: {error}", NOTHING)
     if baseline is not None:
-        write_file("--out", Path(args.out), encode(baseline))
+        cli.write_file("--out", Path(args.out), encode(baseline))
     if args.plot is not None:
-        write_file("--plot", Path(args.plot), plot(history.models).encode())
+        cli.write_file("--plot", Path(args.plot), plot(history.models).encode())
     return show(history, as_json=args.json, out=args.out or "")
 
 
@@ -126,21 +130,21 @@ def compare_ranges(args: argparse.Namespace) -> int:
 
     def parse(text: str) -> tuple[float, float]:
         first, slash, last = text.partition("/")
-        begin, end = parse_moment(first, now), parse_moment(last if slash else "now", now)
+        begin, end = cli.parse_moment(first, now), cli.parse_moment(last if slash else "now", now)
         if not begin < end <= now:
             raise ValueError("FROM must be before TO, and TO not in the future")
         return begin, end
 
     if args.a is None or args.b is None:
         raise ConfigError("--prometheus.url: needs --a FROM/TO and --b FROM/TO")
-    a, b = parsed("--a", args.a, parse), parsed("--b", args.b, parse)
+    a, b = cli.parsed("--a", args.a, parse), cli.parsed("--b", args.b, parse)
     if a[0] < b[1] and b[0] < a[1]:
         raise ConfigError("--a and --b overlap")
     scope = Scope(min(*a, *b), max(*a, *b), args.match, args.model, ranges={"A": a, "B": b})
     try:
         history, _ = asyncio.run(read(args, args.prometheus_url, scope))
     except PrometheusError as error:
-        return fail("compare", error, UNREACHABLE)
+        return cli.fail("compare", error, UNREACHABLE)
     return show(history, as_json=args.json)
 
 
@@ -166,8 +170,7 @@ async def read(
         return history, await _baseline(reader, models) if wants_baseline else None
     finally:
         await prometheus.close()
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
+        cli.show_progress("\r\033[K", end="")
 
 
 def _problem(model: ModelHistory, scope: Scope) -> str:
@@ -194,13 +197,12 @@ async def _baseline(reader: Reader, models: tuple[ModelHistory, ...]) -> Baselin
 def _connect(args: argparse.Namespace, url: str) -> Prometheus:
     # Not from the environment: a token for vLLM must not go to another server.
     values, _ = gather(OPTIONS, vars(args), {}, None)
-    values["vllm.url"] = (parsed("URL", url, parse_target),)
+    values["vllm.url"] = (cli.parsed("URL", url, parse_target),)
     if "?" in values["vllm.url"][0].url:
         raise ConfigError("URL: allowed: the address of the server, without a query")
-    upstream = configuration.build_upstream(values, timeout=seconds_of("--timeout", args.timeout, 1.0))
+    upstream = configuration.build_upstream(values, timeout=cli.seconds_of("--timeout", args.timeout, 1.0))
     return Prometheus(upstream.targets[0], upstream, _tell)
 
 
 def _tell(done: int, expected: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\rreading: query {done} of {expected} ", end="", file=sys.stderr, flush=True)
+    cli.show_progress(f"\rreading: query {done} of {expected} ", end="")
