@@ -22,6 +22,7 @@ from vllm_specdec_exporter.per_request.observation import Observation
 from vllm_specdec_exporter.per_request.summary import TapResult
 from vllm_specdec_exporter.serve.request_options import TapConfig
 from vllm_specdec_exporter.serve.sockets import Listener
+from vllm_specdec_exporter.serve.tap import tap as tap_module
 from vllm_specdec_exporter.serve.tap.tap import Tap
 
 #: Longer than anything here takes on a busy machine.
@@ -255,9 +256,11 @@ class Road:
 
 @asynccontextmanager
 async def road(**more: Any) -> AsyncIterator[Road]:
-    """Run a server and a tap; at the end there are no connections."""
-    async with serving() as server, tapping(server.url, **more) as relay:
-        yield Road(server, relay)
+    """Run a server and a tap, with `PATIENCE` for connections; at the end there are no connections."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tap_module, "CONNECT_SECONDS", PATIENCE)
+        async with serving() as server, tapping(server.url, **more) as relay:
+            yield Road(server, relay)
         await relay.becomes_quiet()
 
 
