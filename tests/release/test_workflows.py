@@ -54,6 +54,20 @@ def test_actionlint_finds_nothing() -> None:
     assert excused == TOO_NEW
 
 
+def test_images_of_others_are_pinned() -> None:
+    """BuildKit and its scanner, which see what is pushed, by digest; they are nowhere else."""
+    environment = workflow("image")["env"]
+    for name in ("BUILDKIT", "SCANNER"):
+        assert re.fullmatch(r"[a-z/-]+:v?[0-9.]+@sha256:[0-9a-f]{64}", environment[name]), name
+    commands = [step.run for step in steps()]
+    builders = [command for command in commands if "buildx create" in command]
+    assert builders
+    assert all('--driver-opt "image=$BUILDKIT"' in command for command in builders)
+    boms = [command for command in commands if "type=sbom" in command]
+    assert boms
+    assert all("generator=$SCANNER" in command for command in boms)
+
+
 # --- rights and limits
 
 
