@@ -25,7 +25,7 @@ States = dict[EngineKey, EngineState]
 
 #: Polls until the longest window is full, and polls that are then timed as one.
 _WARM, _MEASURED = 100, 20
-_CHEAPER = 25.0
+_CHEAPER = 20.0
 
 
 def section(rounds: int) -> Section:

@@ -41,7 +41,7 @@ COLLAPSED = 1800
 BLOCK = 2 * 3600
 #: Engines of one model, and of the fleet for which is promised what share of one core the rules take.
 REPLICAS, PROMISED = 50, 1_000
-_SHARE = 0.04
+_SHARE = 0.03
 #: Seconds between two evaluations, here and in production: quicker, for a short wait; each costs the same.
 EVERY, USUAL = 20, 60.0
 #: Evaluations before it is measured, which read files, and those that count.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from support.builders import Draft, count, drafts_of, increase, torn_lives
 from support.copies import replace
+from vllm_specdec_exporter.economics.statistics import CLUSTERING
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.measures.history import Delta, Sample, delta
 from vllm_specdec_exporter.measures.measures import Measures, derive, derive_lifetime
@@ -38,6 +39,9 @@ class TestByHand:
             drafts=100,
             acceptance_ratio=0.5,
             mean_acceptance_length=3.0,
+            mean_acceptance_length_error=pytest.approx(
+                (CLUSTERING * 2 / 100) ** 0.5
+            ),  # 0 to 4 accepted, equally likely
             position_acceptance_ratio=(0.8, 0.6, 0.4, 0.2),
             position_conditional_acceptance_ratio=(
                 0.8,

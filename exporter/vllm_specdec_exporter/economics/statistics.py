@@ -233,7 +233,8 @@ class AcceptanceSample:
 
     def error_of_length(self, k: int) -> float:
         """Return the standard error of the mean acceptance length at `k`."""
-        return self.error_of_difference((k, 1.0), (0, 1.0))
+        k = min(k, len(self.survival))
+        return self._error(self._second[k] - self._first[k] ** 2)
 
     def error_of_difference(self, one: tuple[int, float], other: tuple[int, float]) -> float:
         """Return the standard error of the difference of two speedups, each of a K and its step's cost."""
@@ -247,6 +248,9 @@ class AcceptanceSample:
             + (second[m] - first[m] ** 2) / other_cost**2
             - 2 * (both - first[k] * first[m]) / (cost * other_cost)
         )
+        return self._error(variance)
+
+    def _error(self, variance: float) -> float:
         return math.sqrt(CLUSTERING * max(0.0, variance) / self._drafts)
 
 

@@ -18,7 +18,7 @@ from ..config.thresholds import Thresholds
 from ..economics.cost import Basis, CostProfile
 from ..economics.speedup import of_all
 from ..economics.statistics import Z
-from ..measures.measures import Measures, length_error
+from ..measures.measures import Measures
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
 #: Standard errors between the lengths of two windows that no sample explains: they are compared at each poll.
@@ -143,13 +143,12 @@ def contradicts(newest: Measures, judged: Measures, profile: CostProfile, thresh
     By the same basis, it leans to a loss or a gain and the judged one does not, and their lengths are further
     apart than any sample explains. A burst of load alone is left to the judged window.
     """
-    windows = newest, judged
-    one, other = (window.mean_acceptance_length for window in windows)
-    error = math.hypot(*(length_error(each.position_acceptance_ratio, each.drafts) for each in windows))
+    one, other = newest.mean_acceptance_length, judged.mean_acceptance_length
+    error = math.hypot(newest.mean_acceptance_length_error, judged.mean_acceptance_length_error)
     few = (newest.drafts or 0.0) < thresholds.minimum_drafts
     if few or one is None or other is None or not error or abs(one - other) < APART * error:
         return False
-    now, before = (judge_payoff(window, profile, thresholds) for window in windows)
+    now, before = (judge_payoff(window, profile, thresholds) for window in (newest, judged))
     if now.loss_probability is None or before.loss_probability is None:
         return False
     side = leans(now.loss_probability)

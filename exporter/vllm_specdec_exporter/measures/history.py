@@ -273,9 +273,12 @@ def window_delta(history: History, window: Window, slack: float) -> Delta | None
     if newest is None:
         return None
     samples = history.since(newest.time - window.seconds - slack)
-    steps = min(MAX_BLOCKS, len(samples) - 1)
-    ends = [samples[round(i * (len(samples) - 1) / steps)] for i in range(steps + 1)] if steps else []
-    return delta(samples[0], newest, ends) if steps else None
+    if len(samples) < 2:
+        return None
+    blocks = min(MAX_BLOCKS, len(samples) - 1)
+    compared = bool(newest.latencies) or newest.match is not None  # all else has no blocks
+    ends = [samples[round(i * (len(samples) - 1) / blocks)] for i in range(blocks + 1)] if compared else []
+    return delta(samples[0], newest, ends)
 
 
 def delta(first: Sample, last: Sample, ends: Sequence[Sample] = ()) -> Delta:

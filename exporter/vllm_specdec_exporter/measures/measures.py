@@ -110,6 +110,7 @@ class Measures(Struct, frozen=True):
         drafts: drafts in the window, the sample size of the ratios.
         acceptance_ratio: accepted over draft tokens, 0 to 1.
         mean_acceptance_length: tokens emitted per draft, 1 to 1 + K: 1 + accepted / drafts.
+        mean_acceptance_length_error: its standard error by the sample; 0 where positions are not counted.
         position_acceptance_ratio: at index i, the share of drafts in which position i was accepted.
         position_conditional_acceptance_ratio: at index i, the share of the drafts accepted at i - 1 that
             were accepted at i; at 0, of all drafts. If the engine counts the drafts that had a token at i,
@@ -137,6 +138,7 @@ class Measures(Struct, frozen=True):
     drafts: float | None = None
     acceptance_ratio: float | None = None
     mean_acceptance_length: float | None = None
+    mean_acceptance_length_error: float = 0.0
     position_acceptance_ratio: tuple[float, ...] = ()
     position_conditional_acceptance_ratio: tuple[float | None, ...] = ()
     expected_tokens_per_step: float | None = None
@@ -191,7 +193,7 @@ def derive(
     length = None if per_draft is None else 1 + per_draft
     drafted = _mean(draft_tokens, drafts, k)
     costed = len(positions) if positions and not _vary(drafted, len(positions)) else drafted
-    error = length_error(positions, drafts)
+    error = AcceptanceSample(positions, drafts).error_of_length(k) if positions and drafts else 0.0
     emitted = None if drafts is None or accepted is None else drafts + accepted
     measures = Measures(
         window=window,
@@ -199,6 +201,7 @@ def derive(
         drafts=drafts or 0.0,
         acceptance_ratio=_ratio(accepted, draft_tokens),
         mean_acceptance_length=length,
+        mean_acceptance_length_error=error,
         position_acceptance_ratio=positions,
         position_conditional_acceptance_ratio=conditional,
         expected_tokens_per_step=lengths[-1] if lengths else None,
@@ -219,13 +222,6 @@ def derive(
         latencies=delta.latencies,
     )
     return measures if memory_ratio is None else replace(measures, returns=returns_of(measures, memory_ratio))
-
-
-def length_error(positions: tuple[float, ...], drafts: float | None) -> float:
-    """Return the standard error of the mean acceptance length; 0 where the positions are not counted."""
-    return (
-        AcceptanceSample(positions, drafts).error_of_length(len(positions)) if positions and drafts else 0.0
-    )
 
 
 def returns_of(measures: Measures, memory_ratio: float) -> Return:
