@@ -1,6 +1,6 @@
 """The last hour of each engine, a point a minute, and its sparklines on the status page."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..engines.reading import EngineKey
@@ -26,23 +26,24 @@ class Point:
 LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of a server, oldest first
 
 
-def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:
-    """Return the last hour, 61 points an engine at most, with a poll at the Unix time `time`."""
-    due = [engine for engine in engines if _is_due(hour.get(engine.key, ()), time)]
-    if not due:
+def add_minute(hour: LastHour, engines: Sequence[EngineResult], time: float) -> LastHour:
+    """Return the last hour of these engines, 61 points each at most, with a poll at the Unix time `time`.
+
+    Engines that are gone are dropped: labels that change at every poll would otherwise fill the memory.
+    """
+    if not any(_is_due(hour.get(engine.key, ()), time) for engine in engines):
         return hour
-    after = {
-        key: kept
-        for key, points in hour.items()
-        # A clock that was set back begins anew.
-        if (kept := tuple(point for point in points if time - _SPAN <= point.time <= time))
-    }
-    for engine in due:
-        judged = engine.window(engine.judged_window)
-        length = judged.mean_acceptance_length if judged else None
-        point = Point(time, engine.payoff.speedup, length)
-        after[engine.key] = (*after.get(engine.key, ()), point)
-    return after
+    return {engine.key: _with_point(hour.get(engine.key, ()), engine, time) for engine in engines}
+
+
+def _with_point(points: tuple[Point, ...], engine: EngineResult, time: float) -> tuple[Point, ...]:
+    # A clock that was set back begins anew.
+    kept = tuple(point for point in points if time - _SPAN <= point.time <= time)
+    if not _is_due(points, time):
+        return kept
+    judged = engine.window(engine.judged_window)
+    length = judged.mean_acceptance_length if judged else None
+    return (*kept, Point(time, engine.payoff.speedup, length))
 
 
 def _is_due(points: tuple[Point, ...], time: float) -> bool:
