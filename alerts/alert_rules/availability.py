@@ -72,8 +72,8 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
-                f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
-                "there: harm by speculation is not detected."
+                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was down for most of the last half hour. Prometheus "
+                "still scrapes vLLM there, so it serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
@@ -96,8 +96,8 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a whole cluster answers.",
             description=(
-                f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
-                "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected."
+                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes, in any of "
+                "{{ $value | humanize }} namespaces. vLLM serves in at least one of them, and no harm by speculation is detected."
             ),
             action="Look at what they have in common: the scrape job, a network policy, the exporter's image.",
             why="Page: one failure is one page, and Alertmanager hides those of the namespaces.",
@@ -108,8 +108,8 @@ def _lost() -> tuple[Alert, ...]:
             hold="10m",
             summary="The exporters of a namespace are gone, but its vLLM still speculates.",
             description=(
-                f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
-                "which were scrape targets within the last week, are not any more."
+                f"Prometheus scrapes vLLM with speculation{t.IN} (engines: {t.this(t.COUNT)}), but no exporter any more. "
+                "There were exporters within the last week."
             ),
             action=restore,
             why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
@@ -120,9 +120,8 @@ def _lost() -> tuple[Alert, ...]:
             hold="1h",
             summary="The exporters of a namespace are no longer scraped.",
             description=(
-                "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
-                "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
-                "has another name."
+                "Prometheus has scraped no exporter{{ with $labels.namespace }} in {{ . }}{{ end }} for an hour, but did so within the "
+                "last day. Either every server was scaled to zero, or the scrape job was removed or renamed."
             ),
             action=restore,
             why="Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
@@ -134,8 +133,8 @@ def _lost() -> tuple[Alert, ...]:
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
-                f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
-                "refused connections: harm by speculation is not detected there."
+                f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or hang, and not all of them because connections are refused. "
+                "No harm by speculation is detected there."
             ),
             action=_LOOK,
             why=(

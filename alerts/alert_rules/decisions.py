@@ -41,6 +41,9 @@ _LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
 _FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
+#: The lowest that contradicts the guess.
+_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
+_BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
 _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
@@ -67,8 +70,8 @@ def _disable_ticket() -> Alert:
         hold="15m",
         summary="Speculation should be disabled: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
-            f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not risen 5 % above "
+            "it since. While traffic is too thin to judge, the value is the last one, of an hour at most."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
@@ -103,15 +106,15 @@ def _measure() -> Alert:
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
-            f"For 15 minutes within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule. By the "
-            f"estimates of its speedup it may pay, and none is certain{guess}."
+            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule, for 15 minutes or more. By "
+            f"its estimated speedup it may pay, which is not certain{guess}."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
             "Then this alert decides or ends."
         ),
-        value=_VALUES,
-        threshold=_LIMITS,
+        value=t.each(_BELOW, "measure", t.NUMBER, "lowest "),
+        threshold=t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_BELOW})", "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
             "Ticket, action=measure: a guess does not silence the published rule, and the published rule alone does not act against a "
@@ -135,8 +138,8 @@ def _disable_while_paged(disable: Alert) -> Alert:
         hold="",
         summary=disable.summary,
         description=(
-            f"While a page on harm fires for {t.WHO['model']}, or for one of its methods, this tells programs what the "
-            "ticket says."
+            f"VLLMSpecDecodeHarmful fires for {t.WHO['model']} or one of its methods, and so does the ticket on disabling, which is "
+            "not sent meanwhile. This alert brings the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,
@@ -213,14 +216,14 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         summary=f"A {size} K would be faster all day.",
         description=(
             f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {t.WHO['model']} through the "
-            "last day, at every load that it had."
+            "last day, at nearly every load that it had."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
         value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
-        context=t.value(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
+        context=t.value(_GAIN, t.TIMES, "{} the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -246,9 +249,8 @@ def _switch() -> Alert:
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=t.value(s.SPEEDUP, t.TIMES),
+        value=_SPEED,
         sample=t.drafts("30m"),
-        context=_SPEED,
         labels={"action": "switch_method"},
     )
 
@@ -260,7 +262,7 @@ def _near_break_even() -> Alert:
         severity="info",
         subject="decision",
         expr=(
-            f"{s.compare(acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"{s.compare(s.rounded(acceptance), '>=', 'disable_acceptance_ratio')}\n"
             f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {s.ENOUGH_30M}\n"
             f"and {s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"

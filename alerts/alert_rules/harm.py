@@ -55,8 +55,10 @@ def _causes() -> Record:
     )
 
 
-#: What the speedup rests on, and likely causes.
-_KNOWN_BY = t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT, "engines by the basis of their speedup: ")
+#: What the speedup rests on, now or when it was last known, and likely causes.
+_KNOWN_BY = t.each(
+    f"last_over_time({_BASIS}{{MODEL}}[1h])", "basis", t.COUNT, "engines by the basis of their speedup: "
+)
 _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
@@ -72,7 +74,7 @@ def groups() -> tuple[Group, ...]:
         "5m",
         "10m",
         "Speculation makes users wait far longer than without it.",
-        "5 minutes; while traffic is thin, when it could last be judged",
+        "5 minutes (while traffic is too thin to judge, the last that could be judged)",
         "Page: users get tokens far slower than without speculation, by severe_speedup. The exporter gives a speedup only if "
         "its whole interval is below or above 1, or a loss is at least as probable as probable_loss_probability. While "
         "traffic is too thin to judge, a page stays for an hour, so that one fault is one page.",
@@ -89,7 +91,7 @@ def groups() -> tuple[Group, ...]:
         "3m",
         "1h",
         "Speculation has made users wait longer than without it for half an hour.",
-        "30 minutes",
+        "the last 30 minutes",
         "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and only while it loses. None begins while the page "
         "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are in the data, so that they count while it pages: "
         "soon after a page gives way to a smaller loss there is a ticket, and none after a gain.",
@@ -172,11 +174,11 @@ def _regressed() -> Alert:
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over the last "
-            "hour. Yesterday at this time it was far faster with the same K and a similar load."
+            "hour. Yesterday at this time it was faster, with the same K and at least four fifths of the load."
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
         value=t.this(t.TIMES),
-        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below yesterday"),
-        sample=t.drafts("1h"),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
+        + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " {} of yesterday"),
         context=_KNOWN_BY,
     )

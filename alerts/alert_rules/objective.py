@@ -58,18 +58,20 @@ def _burning() -> Alert:
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
         description=(
-            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} over the last hours or days were made while speculation "
-            "lost. At this rate the error budget of 30 days is spent too early."
+            f"{t.this(t.PERCENT)} of the drafts of {t.WHO['model']} were made while speculation lost: over the last 6 hours or, if it "
+            "loses seldom, over 3 days. At this rate the objective of 30 days is missed."
         ),
         action="Find the hours at which speculation loses; set a K schedule that drafts less then, or disable it.",
         value=t.this(t.PERCENT) + " of the drafts",
         threshold=t.in_force(
-            "worth_it_objective_ratio", t.PERCENT, "6 times (6h) or once (3d) what the objective of {} allows"
+            "worth_it_objective_ratio",
+            t.PERCENT,
+            "6 times (6 hours) or once (3 days) what the objective of {} allows",
         ),
         context=t.value(
             "1 - model:vllm_specdec_worth_it_error_budget:remaining30d",
-            t.PERCENT,
-            "{} of the error budget of 30 days are spent",
+            'printf "%.1f"',
+            "over 30 days, as far as there is data, {} times what the objective allows",
         ),
         sample=t.drafts("6h"),
         why="An objective on efficiency, so always a ticket. Harmful pages.",

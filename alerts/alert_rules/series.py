@@ -57,6 +57,11 @@ def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterato
         why = ""
 
 
+def rounded(ratio: str) -> str:
+    """Return a ratio as texts show it: in percent, with one decimal."""
+    return f"round({ratio}, 0.001)"
+
+
 def compare(left: str, operator: str, name: str) -> str:
     """Return a comparison of a model's series with a threshold."""
     return f"{left} {operator} {threshold(name)}"

@@ -42,10 +42,19 @@ def host_off() -> World:
 
 
 def whole_cluster() -> World:
-    """Scraping of all exporters fails, in three namespaces; vLLM is known to serve in one."""
+    """Scraping of all exporters of three clusters fails; vLLM is known to serve in one namespace of each."""
     world = World()
-    for index, namespace in enumerate(("chat", "code", "docs"), 1):
-        replica(world, index, WELL, GONE, WELL, server=60 * (index == 1), namespace=namespace)
+    for cluster, namespaces in (("", 3), ("a", 2), ("b", 4)):
+        for index, namespace in enumerate(("chat", "code", "docs", "ask")[:namespaces], 1):
+            labels = {"cluster": cluster}
+            replica(
+                world,
+                index,
+                *(WELL, GONE, WELL),
+                server=60 * (index == 1),
+                namespace=namespace,
+                labels=labels,
+            )
     return world
 
 
@@ -58,11 +67,16 @@ def bare_down() -> World:
 
 
 def vanished() -> World:
-    """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
+    """The exporter is no target any more from minute 60 to 99; that of another namespace is.
+
+    In two other clusters exporters are no targets any more either, and the engines end at minute 80.
+    """
     world = World()
     replica(world, 1, Phase(60), server=120)
     replica(world, 1, WELL, start=100)
     replica(world, 2, Phase(120), server=120, namespace="code")
+    for index, cluster in ((3, "a"), (4, "a"), (5, "b"), (6, "b"), (7, "b")):
+        replica(world, index, Phase(60), server=80, labels={"cluster": cluster})
     return world
 
 
@@ -183,11 +197,22 @@ MONITORING_LOST_CASES: Table = {
     ),
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
-    "scraping-of-a-whole-cluster-fails": (whole_cluster, {24: "", 26: [CLUSTER, LOST]}),
+    "scraping-of-a-whole-cluster-fails": (
+        whole_cluster,
+        {24: "", 26: [CLUSTER, LOST] + [f"{one} cluster={name}" for name in "ab" for one in (CLUSTER, LOST)]},
+    ),
     "all-exporters-down-for-4-minutes": (served(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
     # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
     "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
-    "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
+    "exporters-there-again": (
+        vanished,
+        {
+            70: "",
+            78: [GONE_AWAY, f"{GONE_AWAY} cluster=a", f"{GONE_AWAY} cluster=b"],
+            103: GONE_AWAY,
+            110: "",
+        },
+    ),
     "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
     "exporters-and-servers-gone-are-a-ticket": (
         scaled_to_nothing,
@@ -231,6 +256,10 @@ UPSTREAM_UNREACHABLE_CASES: Table = {
     "old-data-though-it-is-up": (
         pods((Phase(10), Phase(45, stale=True), WELL)),
         {20: "", 26: "warning instance reason=no_answer @1", 70: ""},
+    ),
+    "an-answer-in-no-known-dialect": (
+        pods((WELL, Phase(20, unreachable=True, errors={"unrecognized": 12}))),
+        {35: "warning instance reason=no_answer @1"},
     ),
     "a-name-without-an-answer": (
         unresolved,

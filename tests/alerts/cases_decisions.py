@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .case import Table, Worlds, cases, never, silent
-from .histories import engines
+from .case import Table, Worlds, cases, never, of_models, silent
+from .histories import engines, models
 from .world import Phase, World, idle
 
 #: Under these only the mean acceptance length says "disable": a drafter that costs next to nothing.
@@ -234,8 +234,21 @@ ENABLE = "warning model action=enable recommended_k=3"
 
 REENABLE_CASES: Table = {
     "off-at-a-load-at-which-it-paid": (
-        engines((Phase(60), OFF, Phase(80))),
-        {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
+        models(
+            (Phase(60), OFF, Phase(80)),
+            (Phase(60, acceptance=(0.9, 0.8), running=40), replace(OFF, running=12)),
+            (Phase(60, acceptance=(0.9,), running=2.5), replace(OFF, running=1.5)),
+        ),
+        {
+            115: "",
+            135: [
+                ENABLE,
+                "warning model action=enable recommended_k=2 model_name=poet",
+                "warning model action=enable recommended_k=1 model_name=judge",
+            ],
+            190: ENABLE,
+            210: "",
+        },
     ),
     "off-for-less-than-a-day-since-the-load-was-too-high": (
         engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
@@ -274,7 +287,7 @@ END = DAY + 45
 def swinging(*ks: int) -> tuple[Phase, ...]:
     """The load swings, and the best K with it."""
     hours = range(DAY // 60 + 1)
-    return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)]) for hour in hours)
+    return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)], gain=0.2) for hour in hours)
 
 
 KCHANGE_ADVISED_CASES: Table = {
@@ -290,8 +303,20 @@ KCHANGE_ADVISED_CASES: Table = {
     # Two hours of a day it is the present K: a schedule helps, and no ticket does.
     "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
     "a-smaller-k-until-it-is-advised-no-more": (
-        engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
-        {75: "", END: LOWERED, END + 240: ""},
+        models(
+            (LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3)),
+            (replace(LOWER, acceptance=(0.7, 0.3, 0.05, 0.02)),),
+            (replace(LOWER, drafts=2000, recommended_k=1, gain=0.3),),
+        ),
+        {
+            75: "",
+            END: [
+                LOWERED,
+                f"{LOWERED} model_name=poet",
+                "warning model action=decrease_k recommended_k=1 model_name=judge",
+            ],
+            END + 240: "",
+        },
     ),
 }
 KCHANGE_ADVISED_NEVER: Worlds = {
@@ -304,8 +329,11 @@ KCHANGE_ADVISED_NEVER: Worlds = {
 }
 METHOD_CHANGE_ADVISED_CASES: Table = {
     "another-method-until-it-is-advised-no-more": (
-        engines((SWITCH, replace(SWITCH, minutes=30, action="keep"))),
-        {70: "", 86: SWITCHED, 100: SWITCHED, 112: ""},
+        models(
+            (SWITCH, replace(SWITCH, minutes=30, action="keep")),
+            (replace(SWITCH, speedup=None, drafts=200),),
+        ),
+        {70: "", 86: of_models(SWITCHED, 2), 100: of_models(SWITCHED, 2), 112: ""},
     ),
     "another-method-whatever-the-best-k": (
         engines(
@@ -323,11 +351,21 @@ METHOD_CHANGE_ADVISED_NEVER: Worlds = {
 
 # --- NearBreakEven
 
+TO_MEASURE = "info model action=measure"
 NEAR = Phase(75, acceptance=(0.8, 0.55, 0.35), speedup=1.1)
 NEAR_BREAK_EVEN_CASES: Table = {
     "near-break-even-until-it-is-beneficial": (
-        engines((NEAR, replace(NEAR, minutes=50, speedup=1.4))),
-        {25: "", 70: "info model action=measure", 98: "info model action=measure", 112: ""},
+        models(
+            (NEAR, replace(NEAR, minutes=50, speedup=1.4)),
+            (replace(NEAR, acceptance=(0.8, 0.6, 0.42), speedup=None),),
+            (replace(NEAR, acceptance=(0.51,), drafts=200, speedup=1.02),),
+        ),
+        {
+            25: "",
+            70: of_models(TO_MEASURE),
+            98: of_models(TO_MEASURE),
+            112: "",
+        },
     )
 }
 NEAR_BREAK_EVEN_NEVER: Worlds = {
