@@ -82,10 +82,11 @@ def groups() -> tuple[Group, ...]:
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{s.compare(half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
-        f"and ({half_hour} offset 12m)\n"
-        f"and ({s.compare(s.SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"{half_hour}\n"
+        f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
+        f"and {half_hour} offset 12m\n"
+        f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
+        f"and 1800 * {s.compare(f'avg_over_time({s.JUDGED_DRAFTS}[30m])', '>=', 'advice_minimum_drafts')}\n"
         f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",

@@ -93,9 +93,9 @@ def _usual() -> tuple[Record, Record]:
     usual = s.labelled(
         "against",
         the_last_hour=hour,
-        yesterday=f"({s.LENGTH}:ratio_rate6h offset 21h)",
+        yesterday=_length_of_6h("21h"),
         an_hour_later_yesterday=f"({s.LENGTH}:ratio_rate1h offset 23h)",
-        a_week_ago=f"({s.LENGTH}:ratio_rate6h offset 165h)",
+        a_week_ago=_length_of_6h("165h"),
     )
 
     def length(window: str, offset: str = "") -> str:
@@ -120,6 +120,11 @@ def _usual() -> tuple[Record, Record]:
             why="Below what is usual and by more than three deviations of the hour before, while drafts are as long as then; not if speculation pays while traffic has doubled, as when a batch begins.",
         ),
     )
+
+
+def _length_of_6h(ago: str) -> str:
+    accepted, drafts = (f"model:vllm_specdec_{c}:rate6h offset {ago}" for c in ("accepted_tokens", "drafts"))
+    return f"(1 + {accepted} / ({drafts} > 0))"
 
 
 def _dropped() -> Alert:

@@ -138,7 +138,7 @@ def _ratios(window: str) -> Iterator[Record]:
         yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
     if window == "1d":
         accepted = f"sum_over_time(model:vllm_specdec_accepted_tokens:rate30m[1d:30m]) / {LONG_RATES['1d']}"
-    if window != "30m":
+    if window not in ("30m", "6h"):
         yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "30m":
         position = rate("accepted_tokens_per_position")

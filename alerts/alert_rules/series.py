@@ -120,6 +120,8 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
 )
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
+#: Drafts of engines with a known speedup.
+JUDGED_DRAFTS = "model:vllm_specdec_judged_drafts:rate5m"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated, and its interval excludes 1, on every engine.

@@ -111,7 +111,7 @@ def _of_each_engine() -> Iterator[Record]:
 
 
 def _of_models() -> Iterator[Record]:
-    judged, losing = "model:vllm_specdec_judged_drafts:rate5m", "model:vllm_specdec_losing_drafts:rate5m"
+    judged, losing = s.JUDGED_DRAFTS, "model:vllm_specdec_losing_drafts:rate5m"
     generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         _TOKENS,
@@ -133,8 +133,8 @@ def _of_models() -> Iterator[Record]:
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
         _WITH_ENOUGH_DRAFTS,
-        f"{s.SPEEDUP}\nand {s.ENOUGH_5M}",
-        why="The speedup while there are enough drafts to judge by.",
+        f"{s.SPEEDUP}\nand 300 * {s.compare(judged, '>=', 'advice_minimum_drafts')}",
+        why="The speedup while engines with a known one have enough drafts to judge by.",
     )
 
 
@@ -287,7 +287,10 @@ def _by_method(speedup: str) -> Iterator[Record]:
         f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = f"300 * {total(drafts)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
+    enough, enough_judged = (
+        f"300 * {total(of)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
+        for of in (drafts, f"({drafts} and {speedup})")
+    )
     by_method = "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m"
     yield Record(
         by_method,
@@ -297,7 +300,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
     judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
     yield Record(
         s.JUDGED_SPEEDUP,
-        f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
+        f"({total(judged)}\n/ {total(spent)}\nand ({enough_judged}))\n"
         f"or ({_WITH_ENOUGH_DRAFTS} unless on ({s.MODEL}) {by_method})",
         why="What is judged: each method of a model that has several; else, and while none of them has enough drafts, the model.",
     )

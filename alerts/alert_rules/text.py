@@ -57,15 +57,14 @@ def _asked(query: str) -> str:
 
 
 def first(query: str, value: str, words: str = "{}") -> str:
-    """Return the template of a query's first series, by a shown label, in words around `{}`; nothing without one.
+    """Return the template of a query's first series, in words around `{}`; nothing where there is none.
 
     Args:
         query: as of `_asked`.
         value: what is shown of the series: `value` and its form, or a label.
         words: what stands around it.
     """
-    order = f"sortByLabel {value.removeprefix('label ')} | " if value.startswith("label") else ""
-    shown = words.replace("{}", f"{{{{ . | {order}first | {value} }}}}")
+    shown = words.replace("{}", f"{{{{ . | first | {value} }}}}")
     return f"{{{{ with {_asked(query)} | query }}}}{shown}{{{{ end }}}}"
 
 

@@ -58,6 +58,25 @@ def whole_cluster() -> World:
     return world
 
 
+def elsewhere(*life: Phase, namespace: str = "monitoring") -> Callable[[], World]:
+    """Return what builds an exporter in a namespace of its own, and vLLM that serves in another."""
+
+    def build() -> World:
+        world = World()
+        world.engine(*life, namespace=namespace, labels={"target": "vllm.chat:8000"})
+        world.server(90)
+        return world
+
+    return build
+
+
+def staging_off() -> World:
+    """A host is off whose model also serves in another namespace, watched by an exporter there."""
+    world = host_off()
+    replica(world, 2, Phase(80), server=80, namespace="production")
+    return world
+
+
 def bare_down() -> World:
     """The only exporter is gone; an operator named its job, and there is no namespace."""
     world = World()
@@ -67,16 +86,11 @@ def bare_down() -> World:
 
 
 def vanished() -> World:
-    """The exporter is no target any more from minute 60 to 99; that of another namespace is.
-
-    In two other clusters exporters are no targets any more either, and the engines end at minute 80.
-    """
+    """The exporter is no target any more from minute 60 to 99; that of another namespace is."""
     world = World()
     replica(world, 1, Phase(60), server=120)
     replica(world, 1, WELL, start=100)
     replica(world, 2, Phase(120), server=120, namespace="code")
-    for index, cluster in ((3, "a"), (4, "a"), (5, "b"), (6, "b"), (7, "b")):
-        replica(world, index, Phase(60), server=80, labels={"cluster": cluster})
     return world
 
 
@@ -197,6 +211,20 @@ MONITORING_LOST_CASES: Table = {
     ),
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
+    "nor-does-it-while-its-model-serves-elsewhere": (staging_off, {30: "", 50: "", 75: ""}),
+    "exporters-in-another-namespace-die": (elsewhere(WELL, Phase(60, gone=True)), {24: "", 26: LOST}),
+    "exporters-in-another-namespace-are-gone": (elsewhere(WELL), {30: "", 40: GONE_AWAY}),
+    # Its start is not an outage.
+    "a-new-exporter-is-down-for-4-minutes": (served((Phase(4, gone=True), WELL)), silent(0, 23)),
+    "all-polls-are-refused-though-vllm-serves": (
+        served(*[(WELL, Phase(30, unreachable=True))] * 2),
+        {28: "", 35: MUTED},
+    ),
+    "an-exporter-without-a-namespace-cannot-read": (elsewhere(WELL, MUTE, MUTE, namespace=""), {35: MUTED}),
+    "an-exporter-elsewhere-is-refused-though-vllm-serves": (
+        elsewhere(WELL, Phase(30, unreachable=True)),
+        {35: MUTED},
+    ),
     "scraping-of-a-whole-cluster-fails": (
         whole_cluster,
         {24: "", 26: [CLUSTER, LOST] + [f"{one} cluster={name}" for name in "ab" for one in (CLUSTER, LOST)]},
@@ -208,7 +236,7 @@ MONITORING_LOST_CASES: Table = {
         vanished,
         {
             70: "",
-            78: [GONE_AWAY, f"{GONE_AWAY} cluster=a", f"{GONE_AWAY} cluster=b"],
+            80: GONE_AWAY,
             103: GONE_AWAY,
             110: "",
         },

@@ -127,6 +127,9 @@ HARMFUL_CASES: Table = {
     ),
 }
 HARMFUL_NEVER: Worlds = {
+    "harm-of-few-drafts-beside-many-that-are-not-judged": engines(
+        (Phase(80, drafts=15, speedup=0.5),), (Phase(80, speedup=None),)
+    ),
     "as-fast-as-plain-is-no-harm": engines((Phase(80, speedup=1.0),)),
     "harm-on-a-few-drafts-is-not-judged": engines((Phase(80, drafts=15, speedup=0.5),)),
     "without-a-speedup-there-is-no-harm": engines((Phase(80, acceptance=(0.02, 0.0, 0.0), speedup=None),)),

@@ -34,7 +34,7 @@ _HANDED_ON = re.compile(r"\{\{ with \$labels\.(\w+) \}\}(&var-\w+=[\w%]*)\{\{ ur
 
 
 #: What makes a text another in another situation.
-_VALUES = re.compile(r"\$value|query|\$labels\.lack")
+_VALUES = re.compile(r"\$value|\| query|\$labels\.lack")
 
 
 def _identity(rule: Mapping[str, Any]) -> str:
