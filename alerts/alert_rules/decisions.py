@@ -11,6 +11,7 @@ _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
+_TOLD = "model:vllm_specdec_disable_is_told:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 _SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
@@ -47,9 +48,25 @@ _BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
 _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
-def _disable() -> tuple[Alert, Alert, Alert]:
+def _disable() -> tuple[Record | Alert, ...]:
     disable = _disable_ticket()
-    return disable, _measure(), _disable_while_paged(disable)
+    return _told(), disable, _measure(), _disable_while_paged(disable)
+
+
+def _told() -> Record:
+    fired = 'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable"}[1d])'
+
+    def well(window: str) -> str:
+        return f"count_over_time(({s.PUBLISHED_RULE} unless {s.DISABLE_RULE} < {_BAND})[{window}:3m]) > 4"
+
+    return Record(
+        _TOLD,
+        f"group by ({s.MODEL}) (\n"
+        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and {well('12h')}\n"
+        f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
+        why="Disable does not begin: yesterday within three hours of this time it was too low for a quarter of an hour, and has been "
+        "well since, as with a batch every night; or it fired within a day, and half an hour ago it was well, as in waves.",
+    )
 
 
 def _firing(more: str = "") -> str:
@@ -62,7 +79,7 @@ def _disable_ticket() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
+            f"({s.DISABLE_RULE} < 1 unless {_TOLD})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
@@ -81,7 +98,7 @@ def _disable_ticket() -> Alert:
         why=(
             "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
             "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
-            "judge, for an hour. What was too low yesterday within three hours of this time, as every night, is not told again."
+            "judge, for an hour."
         ),
     )
 

@@ -16,7 +16,6 @@ PROBABLE = "probable_loss_probability"
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
 _REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
-_PLAIN_STEP = "model:vllm_specdec_plain_step_seconds:avg"
 #: The speedup of each engine that is unknown, but in all probability a loss.
 _PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
@@ -65,26 +64,22 @@ def records() -> Iterator[Record]:
 def _of_each_engine() -> Iterator[Record]:
     look = s.LOOK_BACK
     off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
-    yield Record(
-        _PLAIN_STEP,
-        f"avg by ({s.MODEL}, term) (last_over_time(vllm_specdec_step_fit_seconds[{look}]) and ignoring (state, term) ({off}))",
-        why="The learned time of a step on replicas of the model without speculation: fixed, and per request.",
-    )
+
+    def plain_step(term: str) -> str:
+        fit = f'last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}])'
+        return f"on ({s.MODEL}) group_left () avg by ({s.MODEL}) ({fit} and ignoring (state, term) ({off}))"
 
     def last(name: str) -> str:
         return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
 
     covered = last("coverage_ratio")
-    plain = (
-        f'({last("mean_batch_size")} * on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="per_request"}}'
-        f' + on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="fixed"}})'
-    )
+    plain = f"({last('mean_batch_size')} * {plain_step('per_request')}\n+ {plain_step('fixed')})"
     yield Record(
         _REPLICA_ESTIMATE,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
         f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
-        why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
+        why="Speedup against replicas of the model without speculation: the learned time of a step there, at this batch size, "
         "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
     )
     error = f"last_over_time(vllm_specdec_step_fit_error_ratio[{look}]) and ignoring (state) ({off})"

@@ -51,6 +51,14 @@ def published_rule() -> World:
     return world
 
 
+WAVE = replace(REJECTED, minutes=20)
+#: Hardly any traffic, but for ten minutes, and for one that is bad.
+SPARSE = (
+    replace(THIN_NIGHT, minutes=60, acceptance=(0.9, 0.7, 0.5)),
+    Phase(9, drafts=60, speedup=None),
+    Phase(1, drafts=600, acceptance=(0.0, 0.0, 0.0), speedup=None),
+    replace(THIN_NIGHT, minutes=50, acceptance=(0.9, 0.7, 0.5)),
+)
 UNSURE = Phase(20, acceptance=(0.66, 0.46, 0.26), speedup=None, guess=1.24)
 
 DISABLE_CASES: Table = {
@@ -93,6 +101,29 @@ DISABLE_CASES: Table = {
     "what-loses-every-night-is-told-once": (
         engines((Phase(22 * 60), replace(REJECTED, minutes=120)) * 3),
         {1350 + 60: DISABLE, 2 * DAY - 30: "", 3 * DAY - 30: ""},
+    ),
+    # In between it has not been well: nobody works at night.
+    "a-fault-that-lasts-is-told-on-each-of-its-days": (
+        engines((Phase(12 * 60), idle(12 * 60), *(replace(REJECTED, minutes=12 * 60), idle(12 * 60)) * 3)),
+        {
+            day * DAY + minute: DISABLE if minute < 720 else ""
+            for day in (1, 2, 3)
+            for minute in (60, 600, 900)
+        },
+    ),
+    "what-pays-every-night-is-silent": (
+        engines((Phase(22 * 60), replace(REJECTED, minutes=120, speedup=1.3)) * 2),
+        silent(DAY - 90, DAY - 1) | silent(2 * DAY - 90, 2 * DAY - 1),
+    ),
+    # Yesterday it could be judged for ten minutes only, and was bad in one of them.
+    "one-bad-minute-of-a-quiet-yesterday": (
+        engines((*SPARSE, Phase(DAY - 120), replace(REJECTED, minutes=60))),
+        {DAY + 55: DISABLE},
+    ),
+    # Twenty minutes each: programs get one decision, and then none before it has lost for longer.
+    "waves-of-loss-decide-once": (
+        engines((*(WAVE, replace(WAVE, speedup=1.3)) * 8, replace(WAVE, minutes=80))),
+        {57: DISABLE, **silent(61, 340), 390: DISABLE},
     ),
     "a-gap-in-scraping-does-not-make-a-second-decision": (
         engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
