@@ -121,10 +121,12 @@ def _held() -> Record:
         f"last_over_time({s.JUDGED_SPEEDUP}[1h])\n"
         f"and on ({s.MODEL}, method) {_FIRING}\n"
         f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
-        f"and on ({s.MODEL}) model:vllm_specdec_generation_tokens:rate5m\n"
+        f"and on ({s.MODEL}, method) (\n"
+        f"  group by ({s.MODEL}, method) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        "  or model:vllm_specdec_generation_tokens:rate5m\n)\n"
         f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
         why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
-        "tokens, or no engines.",
+        "tokens, or no engines of the model or, in an A/B test, of the method.",
     )
 
 

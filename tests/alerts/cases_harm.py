@@ -22,14 +22,14 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     return world
 
 
-def ab_test(gaining: int, losing: int, thin: int = 0) -> Callable[[], World]:
-    """Return what builds one model with two methods on so many replicas; one collapses, and may get thin."""
+def ab_test(gaining: int, losing: int, thin: int = 0, removed: int = 0) -> Callable[[], World]:
+    """Return what builds one model with two methods on so many replicas; one collapses, and may get thin or end early."""
 
     def build() -> World:
         world = World()
         for index in range(gaining):
             replica(world, 1 + index, Phase(80, info={"method": "ngram"}, speedup=1.5))
-        collapsed = Phase(50 - thin, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        collapsed = Phase(50 - thin - removed, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
         after = replace(collapsed, minutes=thin, drafts=8, speedup=None)
         for index in range(losing):
             replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed, after)
@@ -106,6 +106,11 @@ HARMFUL_CASES: Table = {
     "one-page-while-thin-traffic-of-a-method-cannot-tell": (
         ab_test(gaining=3, losing=1, thin=38),
         dict.fromkeys(range(39, 79), "critical model method=eagle3"),
+    ),
+    # What is not there any more cannot be thin.
+    "a-page-on-a-method-ends-when-it-is-removed": (
+        ab_test(gaining=3, losing=1, removed=30),
+        {39: "critical model method=eagle3", 49: "critical model method=eagle3", 72: "", 78: ""},
     ),
     # The sum of both loses as well, and is not judged.
     "one-method-of-two-collapses-on-most-replicas": (
