@@ -1,6 +1,6 @@
 """What should be changed? Each has the label `action`, and `recommended_k` if there is one, for a webhook."""
 
-from mixin import CRITICAL, WARNING
+from mixin import WARNING
 
 from . import series as s
 from . import text as t
@@ -150,19 +150,19 @@ def _disable_while_paged(disable: Alert) -> Alert:
             f"max by ({s.MODEL}) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
+            f'and on ({s.MODEL}) count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing"}}[2h])'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"VLLMSpecDecodeHarmful fires for {t.WHO['model']} or one of its methods, and so does the ticket on disabling, which is "
-            "not sent meanwhile. This alert brings the decision to programs."
+            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its methods within 2 hours, so the ticket on disabling "
+            "is not sent. This alert brings the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,
         why=(
-            "For programs, action=disable: while Harmful pages, Alertmanager hides the ticket above, because one fault is one "
-            "notification. Of severity none, so it goes to no person."
+            "For programs, action=disable: if Harmful has fired within two hours, Alertmanager hides the ticket above, because one "
+            "fault is one notification. Of severity none, so it goes to no person."
         ),
     )
 

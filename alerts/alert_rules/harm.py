@@ -7,7 +7,6 @@ from . import text as t
 from .rule import Alert, Group, Record, Severity
 
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
-_REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
@@ -153,11 +152,16 @@ def _harmful(
 
 
 def _comparable() -> Record:
+    def requests(ago: str = "") -> str:
+        waiting = f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]{ago}))"
+        return f"model:vllm_specdec_requests_running:avg1h{ago} + {waiting}"
+
     return Record(
         _COMPARABLE,
-        f"group by ({s.MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
+        f"group by ({s.MODEL}) (\n({requests()}\n<= 1.25 * ({requests(' offset 1d')}))\n"
         f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
-        why="No higher load than a day ago, and the same K, basis and cost profile.",
+        why="No higher load than a day ago, and the same K, basis and cost profile. Waiting requests count, because a full batch does "
+        "not grow.",
     )
 
 

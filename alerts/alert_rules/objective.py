@@ -5,12 +5,15 @@ Multi-window burn rates after the SRE workbook: how many times faster than allow
 
 from collections.abc import Iterator
 
+from mixin import CRITICAL
+
 from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record
 
 _LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judged_drafts"
 _WINDOWS = ("30m", "6h")
+_ALLOWED = "model:vllm_specdec_allowed_loss:ratio"
 _BUDGET = f"(1 - {s.threshold('worth_it_objective_ratio')})"
 
 #: Long window, short window, and how many times faster than allowed.
@@ -19,7 +22,7 @@ _BURNS = (("6h", "30m", 6), ("3d", "6h", 1))
 
 def groups() -> Iterator[Group]:
     """Yield the group of the objective's records, and that of its alerts."""
-    yield Group("vllm-specdec.objective.rates", tuple(_records()), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.objective.rates", (*_records(), _allowed()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.objective", (_burning(),))
 
 
@@ -37,6 +40,14 @@ def _records() -> Iterator[Record]:
     )
 
 
+def _allowed() -> Record:
+    return Record(
+        _ALLOWED,
+        f"{_BUDGET}\nand {s.enough('6h', 'comparison_minimum_drafts')}",
+        why="The share of the drafts that may lose, while there are enough drafts to judge by.",
+    )
+
+
 def _ratio(window: str, over: str) -> Record:
     return Record(f"{_LOSING}:ratio_rate{window}", _share(over))
 
@@ -47,13 +58,14 @@ def _share(over: str) -> str:
 
 def _burning() -> Alert:
     pairs = (
-        f"({_LOSING}:ratio_rate{long} > {factor} * {_BUDGET} and {_LOSING}:ratio_rate{short} > {factor} * {_BUDGET})"
+        f"({_LOSING}:ratio_rate{long} > {factor} * {_ALLOWED} and {_LOSING}:ratio_rate{short} > {factor} * {_ALLOWED})"
         for long, short, factor in _BURNS
     )
+    paged = f'ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}[6h]'
     return Alert(
         name="ObjectiveBurning",
         subject="objective",
-        expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nand {s.enough('6h', 'comparison_minimum_drafts')}",
+        expr="(\n  " + "\n  or\n  ".join(pairs) + f"\n)\nunless on ({s.MODEL}) count_over_time({paged})",
         hold="30m",
         keep="1h",
         summary="Speculation loses too often: its error budget is spent too fast.",
@@ -74,5 +86,5 @@ def _burning() -> Alert:
             "over 30 days, as far as there is data, {} times what the objective allows",
         ),
         sample=t.drafts("6h"),
-        why="An objective on efficiency, so always a ticket. Harmful pages.",
+        why="An objective on efficiency, so always a ticket. Not if Harmful has paged within six hours: that was about the same loss.",
     )

@@ -164,11 +164,6 @@ def _engines() -> Iterator[Record]:
             f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
-    yield Record(
-        "model:vllm_specdec_requests:avg1h",
-        f"model:vllm_specdec_requests_running:avg1h + avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
-        why="Including waiting requests, because a full batch does not grow.",
-    )
     position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
     first = f'sum by ({s.MODEL}) ({position}{{position="0"}})'
     yield Record(

@@ -23,13 +23,15 @@ def models_that_lose_in_one_cluster_of_two() -> World:
 
 
 def ab_test(gaining: int, losing: int, thin: int = 0, removed: int = 0) -> Callable[[], World]:
-    """Return what builds one model with two methods on so many replicas; one collapses, and may get thin or end early."""
+    """Return what builds one model with two methods on so many replicas; one collapses, gets thin or ends."""
 
     def build() -> World:
         world = World()
         for index in range(gaining):
             replica(world, 1 + index, Phase(80, info={"method": "ngram"}, speedup=1.5))
-        collapsed = Phase(50 - thin - removed, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"})
+        collapsed = Phase(
+            50 - thin - removed, acceptance=(0.02, 0.01, 0.0), speedup=0.7, info={"method": "eagle3"}
+        )
         after = replace(collapsed, minutes=thin, drafts=8, speedup=None)
         for index in range(losing):
             replica(world, 11 + index, Phase(30, info={"method": "eagle3"}), collapsed, after)
