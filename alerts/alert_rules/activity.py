@@ -53,18 +53,14 @@ def _collapsed() -> Alert:
         name="Collapsed",
         subject="acceptance",
         expr=(
-            f"{s.JUDGED_ACCEPTANCE} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
+            f"{s.rounded(s.JUDGED_ACCEPTANCE)} < on ({s.MODEL}) group_left () {s.threshold('collapsed_acceptance_ratio')}\n"
             f"and on ({s.MODEL}) {s.ENOUGH_30M}\n"
             f"unless ({s.JUDGED_SPEEDUP} >= on ({s.MODEL}) group_left () {s.threshold('beneficial_speedup')})"
         ),
         hold="5m",
         keep="10m",
         summary="Speculation has silently collapsed: almost all drafted tokens are rejected.",
-        description=t.WHO["model"]
-        + t.BY_METHOD
-        + " answers normally, but accepts "
-        + t.this(t.PERCENT)
-        + " of its draft tokens.",
+        description=f"{t.WHO['model']}{t.BY_METHOD} accepts only {t.this(t.PERCENT)} of its draft tokens, over 5 minutes.",
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
             "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."

@@ -14,6 +14,8 @@ from .rule import Alert, Group, Record
 _READS = "instance:vllm_specdec_reads_vllm:bool"
 #: Whether its connections are refused, as while a model loads.
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
+#: Namespaces whose vLLM serves: Prometheus scrapes it there or, of exporters in a namespace of their own, elsewhere.
+_SERVES = "namespace:vllm_specdec_vllm_serves:bool"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 
 
@@ -44,6 +46,15 @@ def _records() -> Iterator[Record]:
         why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
         "changed for five minutes.",
     )
+    watched = "last_over_time(model:vllm_specdec_cost_profile:engines[1d])"
+    yield Record(
+        _SERVES,
+        f"group by ({s.NAMESPACE}) ({s.SPECULATIVE})\n"
+        f"or group by ({s.NAMESPACE}) (\n  {watched}\n"
+        f"  and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP})\n)",
+        why="Prometheus scrapes a vLLM with speculation in the namespace; or in a namespace without exporters, and exporters of "
+        "this one have watched its model within a day.",
+    )
     yield Record(
         _REFUSED,
         'group without (reason) (increase(vllm_specdec_poll_errors_total{reason=~"refused|unreachable"}[5m]) > 0)',
@@ -59,26 +70,26 @@ _monitoring_lost = partial(
 
 def _lost() -> tuple[Alert, ...]:
     restore = "Restore the exporter's scrape job (PodMonitor, ServiceMonitor or static target), or remove these rules."
-    speculative = f"count by ({s.NAMESPACE}) ({s.SPECULATIVE})"
     return (
         _monitoring_lost(
             labels={"reason": "down"},
             expr=(
                 f"(max by ({s.NAMESPACE}) ({s.UP}) == 0\n"
                 f"  or (max by ({s.NAMESPACE}) (min_over_time({s.UP}[5m]) and {s.UP}) == 0\n"
-                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5))\n"
-                f"and on ({s.NAMESPACE}) {s.SPECULATIVE}"
+                f"    and max by ({s.NAMESPACE}) (avg_over_time({s.UP}[30m]) and {s.UP}) < 0.5\n"
+                f"    and max by ({s.NAMESPACE}) (resets({s.UP}[30m]) and {s.UP}) > 1))\n"
+                f"and on ({s.NAMESPACE}) {_SERVES}"
             ),
             hold="5m",
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
-                f"None of the exporters{t.IN} has answered Prometheus for 5 minutes, or each was down most of the last half hour, though vLLM serves "
-                "there: harm by speculation is not detected."
+                f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was down for most of the last half hour. Prometheus "
+                "still scrapes their vLLM, so it serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
-                "Page: all are down, or each was down within five minutes and for most of half an hour, as one that restarts again and "
-                "again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
+                "Page: all are down, or each was down within five minutes and for most of half an hour, and more than once, as one that "
+                "restarts again and again. Only while vLLM's own series are scraped: a host that is off, or a namespace that is scaled to zero, harms "
                 "nobody. Without them, ExporterDown is a ticket."
             ),
             context=t.first(
@@ -96,33 +107,32 @@ def _lost() -> tuple[Alert, ...]:
             hold="5m",
             summary="No exporter of a whole cluster answers.",
             description=(
-                f"None of the exporters{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes "
-                "(namespaces: {{ $value | humanize }}), though vLLM serves there: harm by speculation is not detected."
+                f"No exporter{{{{ with $labels.{CLUSTER} }}}} in {{{{ . }}}}{{{{ end }}}} has answered Prometheus for 5 minutes, in any of "
+                "{{ $value | humanize }} namespaces. vLLM serves in at least one of them, and no harm by speculation is detected."
             ),
             action="Look at what they have in common: the scrape job, a network policy, the exporter's image.",
             why="Page: one failure is one page, and Alertmanager hides those of the namespaces.",
         ),
         _monitoring_lost(
             labels={"reason": "absent"},
-            expr=f"{speculative}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
+            expr=f"{_SERVES}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
             hold="10m",
             summary="The exporters of a namespace are gone, but its vLLM still speculates.",
             description=(
-                f"vLLM is scraped and speculates{t.IN} (engines: {t.this(t.COUNT)}), but its exporters, "
-                "which were scrape targets within the last week, are not any more."
+                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes vLLM with speculation that they watched, or that is "
+                "in the same namespace. There were exporters within the last week."
             ),
             action=restore,
             why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
         ),
         _monitoring_lost(
             labels={"reason": "absent"},
-            expr=f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {speculative}",
+            expr=f"{_HAD}[1d])\nunless on ({s.NAMESPACE}) {s.UP}\nunless on ({s.NAMESPACE}) {_SERVES}",
             hold="1h",
             summary="The exporters of a namespace are no longer scraped.",
             description=(
-                "Exporters were scraped{{ with $labels.namespace }} in {{ . }}{{ end }} within the "
-                "last day, and none for an hour. Either every server was scaled to zero, or the scrape job was removed or "
-                "has another name."
+                "Prometheus has scraped no exporter{{ with $labels.namespace }} in {{ . }}{{ end }} for an hour, but did so within the "
+                "last day. Either every server was scaled to zero, or the scrape job was removed or renamed."
             ),
             action=restore,
             why="Ticket: without vLLM's own series the reason is unknown. It ends by itself after a day.",
@@ -130,20 +140,21 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
-            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) ({_READS} unless {_REFUSED})",
+            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (({_READS} unless {_REFUSED}) or {_SERVES})",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(
-                f"Every exporter{t.IN} has failed to read its vLLM for 10 minutes, or its polls hang, and at least one of them for another reason than "
-                "refused connections: harm by speculation is not detected there."
+                f"For 10 minutes no exporter{t.IN} has read its vLLM: polls fail or hang. It is not just starting: Prometheus scrapes "
+                "vLLM itself, or a poll fails for another reason than a refused connection. No harm by speculation is detected."
             ),
             action=_LOOK,
             why=(
                 "Page: all exporters answer, and none reads its vLLM. A refused port may be a loading model, and a name without an "
-                "address a service scaled to zero: if all servers of a namespace fail so, there may be nothing to watch."
+                "address a service scaled to zero: if all servers of a namespace fail so, and Prometheus does not scrape them either, "
+                "there may be nothing to watch."
             ),
             context=t.first(
-                f"{_READS}{{NAMESPACE}} == 0 unless {_REFUSED}{{NAMESPACE}}",
+                f"{_READS}{{NAMESPACE}} == 0",
                 'label "instance"',
                 "for example the exporter {}",
             ),

@@ -48,8 +48,8 @@ def _sidecar_missing() -> Alert:
         keep="5m",
         summary="A vLLM with speculation has no exporter.",
         description=(
-            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} serves {{{{ $labels.model_name }}}} with "
-            "speculation, but no exporter is scraped there, though other pods have one."
+            f"vLLM{{{{ with $labels.pod }}}} in pod {{{{ . }}}}{{{{ end }}}}{t.IN} serves a model with speculation, and Prometheus "
+            f"scrapes no exporter of that pod, though other pods have one. Model: {t.NAME}."
         ),
         action="Add the sidecar to the pod template, or its port to the scrape job.",
         why=(
@@ -73,9 +73,9 @@ def _lacks() -> Record:
     )
     lack = {
         "thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
-        "vllm_specdec_info": f"({active} unless on ({s.TARGET}) {info})",
+        "its_series_info": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})",
-        "labels_that_Prometheus_renamed_to_exported": f"count by ({s.TARGET}) ({_RENAMED})",
+        "labels,_which_Prometheus_renamed_with_the_prefix_exported": f"count by ({s.TARGET}) ({_RENAMED})",
     }
     values = s.labelled("lack", **lack)
     return Record(
@@ -95,8 +95,8 @@ def _rules_blind() -> Alert:
         keep="5m",
         summary="Prometheus lacks series of an exporter that alerts need.",
         description=(
-            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but Prometheus lacks some of its series or labels: "
-            "{{ $labels.lack }}. Alerts that need them cannot fire, or name no model."
+            f"The exporter at {{{{ $labels.instance }}}}{t.IN} is scraped, but Prometheus lacks {{{{ $labels.lack }}}}. "
+            "Alerts that need them cannot fire, or name no model."
         ),
         action="Set honor_labels, let them through metric relabelling, or bring exporter and rules to the same version.",
         why="Thresholds come from the exporter. Those of single requests are read by exporter, the others by model.",

@@ -36,7 +36,7 @@ def _step() -> Alert:
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{_STEP} > {s.threshold('step_acceptance_ratio')}\n"
+            f"round(100 * {_STEP}, 0.1) > 100 * {s.threshold('step_acceptance_ratio')}\n"
             f"and {s.RESTARTS}\n"
             f"unless last_over_time({s.RESTARTS}[4h] offset 2h)\n"
             f"and {s.ENOUGH_1H}\n"
@@ -47,12 +47,12 @@ def _step() -> Alert:
         keep="2h",
         summary="Acceptance has been lower since a restart, as after quantization.",
         description=(
-            f"Since a restart within the last 2 hours, the acceptance rate of {t.WHO['model']} is {t.this(t.PERCENT)} (in "
-            "points) lower than before, at the same K. A quantized target or another checkpoint has this effect."
+            f"Since a restart within the last 2 hours, the acceptance rate of {t.WHO['model']} is {t.this(t.COUNT)} "
+            "percentage points lower than before, at the same K. A quantized target or another checkpoint can have this effect."
         ),
         action="Compare the build with the one before: quantization, checkpoint of target or drafter, vLLM's version.",
-        value=f"{t.this(t.PERCENT)} lower",
-        threshold=t.in_force("step_acceptance_ratio", t.PERCENT),
+        value=f"{t.this(t.COUNT)} points lower",
+        threshold=t.value(f"100 * {s.threshold('step_acceptance_ratio')}", t.COUNT, "{} points"),
         sample=t.drafts("1h"),
         labels={"against": "restart"},
         why=(
@@ -81,14 +81,14 @@ def _decayed() -> Alert:
     told = 'ALERTS{alertname="VLLMSpecDecodeAcceptanceDropped", alertstate="firing", against!="days"}'
 
     days = {
-        f"{ago}_days_ago" if ago else "now": f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
-        for ago in (3, 2, 1, 0)
+        name: f"{day}{{MODEL}}" + f" offset {ago}d" * bool(ago)
+        for ago, name in ((3, "3_days_ago"), (2, "2_days_ago"), (1, "yesterday"), (0, "now"))
     }
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
         expr=(
-            f"{_OF_BEST} < 1 - {s.threshold('drop_ratio')}\n"
+            f"{s.rounded(f'1 - {_OF_BEST}')} > {s.threshold('drop_ratio')}\n"
             f"unless on ({s.MODEL}) count_over_time({told}[7d])\n"
             f"unless {s.k_changed('7d')}\n"
             f"and {s.enough('1d', 'comparison_minimum_drafts')}"
@@ -97,15 +97,15 @@ def _decayed() -> Alert:
         keep="6h",
         summary="Acceptance has decayed over days.",
         description=(
-            f"The mean acceptance length of {t.WHO['model']} over the last day is {t.this(t.PERCENT)} of that of the best day of the last week, "
-            "or of the same weekday if that is less of a fall: no moment stands out."
+            f"The mean acceptance length of {t.WHO['model']} over the last day is {t.this(t.PERCENT)} lower than on the best day of the last week, "
+            "or than on the same weekday if that differs less. No sudden fall was found within the week."
         ),
         action=(
             "Compare the traffic of these days (language, prompts, temperature, length). If it has changed for good, train or "
             "choose the drafter for it, or take the K that the exporter advises now."
         ),
-        value=t.this(t.PERCENT),
-        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below"),
+        value=t.this(t.PERCENT) + " lower",
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} lower"),
         sample=t.drafts("1d"),
         context=t.each(
             s.labelled("day", **days).replace("\n", " "), "day", t.NUMBER, "mean acceptance length "
@@ -120,7 +120,7 @@ def _decayed_with_uptime() -> Alert:
     return Alert(
         name="AcceptanceDropped",
         subject="acceptance",
-        expr=f"max by ({s.MODEL}) ({lost}) > 0",
+        expr=f"{s.rounded(f'max by ({s.MODEL}) ({lost})')} > 0",
         hold="10m",
         keep="6h",
         summary="Acceptance decays with uptime.",
@@ -129,7 +129,7 @@ def _decayed_with_uptime() -> Alert:
             "at the same K, load and context."
         ),
         action="Restart the server at a quiet time. If the length does not return, the traffic has changed.",
-        value=t.this(t.PERCENT),
+        value=t.this(t.PERCENT) + " lost",
         context=t.value(
             f"count({lost.replace('[', '{MODEL}[')} > 0)", t.COUNT, "engines that have decayed: {}"
         ),

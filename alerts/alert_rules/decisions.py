@@ -1,6 +1,6 @@
 """What should be changed? Each has the label `action`, and `recommended_k` if there is one, for a webhook."""
 
-from mixin import CRITICAL, WARNING
+from mixin import WARNING
 
 from . import series as s
 from . import text as t
@@ -11,6 +11,7 @@ _STEADY = "model:vllm_specdec_k_advice_is_steady:bool"
 _ADVISED = "model:vllm_specdec_recommended_num_speculative_tokens:median"
 _GAIN = "model:vllm_specdec_advised_speedup:ratio"
 _GUESS = "model:vllm_specdec_guessed_speedup:min"
+_TOLD = "model:vllm_specdec_disable_is_told:bool"
 #: What a change of K must gain to be worth a restart.
 _WORTH_A_TICKET = "1.05"
 _SPEED = t.value(s.SPEEDUP, t.TIMES, "speedup {}")
@@ -41,12 +42,31 @@ _LAST = f"last_over_time({s.DECISIVE}{{MODEL}}[1h])"
 _FAILED = f"{_LAST} and on (measure) {_LAST} / on (measure) {s.DECISIVE_LIMIT}{{MODEL}} < {_BAND}"
 _VALUES = t.each(_FAILED, "measure", t.NUMBER)
 _LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "measure", t.NUMBER)
+#: The lowest that contradicts the guess.
+_LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
+_BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
 _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
 
 
-def _disable() -> tuple[Alert, Alert, Alert]:
+def _disable() -> tuple[Record | Alert, ...]:
     disable = _disable_ticket()
-    return disable, _measure(), _disable_while_paged(disable)
+    return _told(), disable, _measure(), _disable_while_paged(disable)
+
+
+def _told() -> Record:
+    fired = 'count_over_time(ALERTS{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable"}[1d])'
+
+    def well(window: str) -> str:
+        return f"count_over_time(({s.PUBLISHED_RULE} unless {s.DISABLE_RULE} < {_BAND})[{window}:3m]) > 4"
+
+    return Record(
+        _TOLD,
+        f"group by ({s.MODEL}) (\n"
+        f"  count_over_time(({s.DISABLE_RULE} < 1)[6h:3m] offset 21h) > 4 and {well('12h')}\n"
+        f"  or {well('30m')} and on ({s.MODEL}) {fired}\n)",
+        why="Disable does not begin: yesterday within three hours of this time it was too low for a quarter of an hour, and has been "
+        "well since, as with a batch every night; or it fired within a day, and half an hour ago it was well, as in waves.",
+    )
 
 
 def _firing(more: str = "") -> str:
@@ -59,7 +79,7 @@ def _disable_ticket() -> Alert:
         name="Disable",
         subject="decision",
         expr=(
-            f"({s.DISABLE_RULE} < 1 unless quantile_over_time(0.05, {s.DISABLE_RULE}[6h] offset 21h) < 1)\n"
+            f"({s.DISABLE_RULE} < 1 unless {_TOLD})\n"
             f"or (last_over_time({s.DISABLE_RULE}[1h]) < {_BAND}\n"
             f"  and {firing}\n"
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
@@ -67,8 +87,8 @@ def _disable_ticket() -> Alert:
         hold="15m",
         summary="Speculation should be disabled: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
-            f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not risen 5 % above "
+            "it since. While traffic is too thin to judge, the value is the last one, of an hour at most."
         ),
         action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
@@ -78,7 +98,7 @@ def _disable_ticket() -> Alert:
         why=(
             "Ticket, action=disable: below a threshold for 15 minutes, unless speculation is known to pay or there is but a guess, by "
             "which it may pay. It stands until the value is 5 % above the threshold or speculation pays; while traffic is too thin to "
-            "judge, for an hour. What was too low yesterday within three hours of this time, as every night, is not told again."
+            "judge, for an hour."
         ),
     )
 
@@ -103,15 +123,15 @@ def _measure() -> Alert:
         hold="15m",
         summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
         description=(
-            f"For 15 minutes within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule. By the "
-            f"estimates of its speedup it may pay, and none is certain{guess}."
+            f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule, for 15 minutes or more. By "
+            f"its estimated speedup it may pay, which is not certain{guess}."
         ),
         action=(
             "Measure: record a baseline with vllm-specdec-exporter baseline, or calibrate; if there is one, wait for more requests. "
             "Then this alert decides or ends."
         ),
-        value=_VALUES,
-        threshold=_LIMITS,
+        value=t.each(_BELOW, "measure", t.NUMBER, "lowest "),
+        threshold=t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_BELOW})", "measure", t.NUMBER),
         labels={"action": "measure", "reason": "estimate"},
         why=(
             "Ticket, action=measure: a guess does not silence the published rule, and the published rule alone does not act against a "
@@ -130,19 +150,19 @@ def _disable_while_paged(disable: Alert) -> Alert:
             f"max by ({s.MODEL}) (\n"
             f'  ALERTS{{alertname="VLLMSpecDecodeDisable", alertstate="firing", action="disable", severity="{WARNING}"}}\n'
             ")\n"
-            f'and on ({s.MODEL}) ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing", severity="{CRITICAL}"}}'
+            f'and on ({s.MODEL}) count_over_time(ALERTS{{alertname="VLLMSpecDecodeHarmful", alertstate="firing"}}[2h])'
         ),
         hold="",
         summary=disable.summary,
         description=(
-            f"While a page on harm fires for {t.WHO['model']}, or for one of its methods, this tells programs what the "
-            "ticket says."
+            f"VLLMSpecDecodeHarmful has fired for {t.WHO['model']} or one of its methods within 2 hours, so the ticket on disabling "
+            "is not sent. This alert brings the decision to programs."
         ),
         action=disable.action,
         labels=disable.labels,
         why=(
-            "For programs, action=disable: while Harmful pages, Alertmanager hides the ticket above, because one fault is one "
-            "notification. Of severity none, so it goes to no person."
+            "For programs, action=disable: if Harmful has fired within two hours, Alertmanager hides the ticket above, because one "
+            "fault is one notification. Of severity none, so it goes to no person."
         ),
     )
 
@@ -213,14 +233,14 @@ def _change_k(action: str, size: str, advised: str) -> Alert:
         summary=f"A {size} K would be faster all day.",
         description=(
             f"K = {{{{ $labels.recommended_k }}}} would have been faster for most engines of {t.WHO['model']} through the "
-            "last day, at every load that it had."
+            "last day, at nearly every load that it had."
         ),
         action="Set num_speculative_tokens to {{ $labels.recommended_k }}; the status page has the config to paste.",
         dashboard="deep-dive",
         value=t.value(s.K, t.COUNT, "K = {}"),
         threshold="K = {{ $labels.recommended_k }}",
         sample=t.drafts("30m"),
-        context=t.value(_GAIN, t.TIMES, "{} of the present speed with the K that is advised now"),
+        context=t.value(_GAIN, t.TIMES, "{} the present speed with the K that is advised now"),
         labels={"action": action},
         why=(
             "The exporter's advice, which is a lower bound for a smaller K and cautious for a larger one. Of the engines the median, "
@@ -246,9 +266,8 @@ def _switch() -> Alert:
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=t.value(s.SPEEDUP, t.TIMES),
+        value=_SPEED,
         sample=t.drafts("30m"),
-        context=_SPEED,
         labels={"action": "switch_method"},
     )
 
@@ -260,7 +279,7 @@ def _near_break_even() -> Alert:
         severity="info",
         subject="decision",
         expr=(
-            f"{s.compare(acceptance, '>=', 'disable_acceptance_ratio')}\n"
+            f"{s.compare(s.rounded(acceptance), '>=', 'disable_acceptance_ratio')}\n"
             f"and ({s.compare(acceptance, '<', 'break_even_acceptance_ratio')})\n"
             f"and {s.ENOUGH_30M}\n"
             f"and {s.compare('model:vllm_specdec_acceptance:ratio_rate5m', '>=', 'disable_acceptance_ratio')}\n"

@@ -7,7 +7,6 @@ from . import text as t
 from .rule import Alert, Group, Record, Severity
 
 _DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
-_REQUESTS = "model:vllm_specdec_requests:avg1h"
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (
@@ -55,8 +54,10 @@ def _causes() -> Record:
     )
 
 
-#: What the speedup rests on, and likely causes.
-_KNOWN_BY = t.each(f"{_BASIS}{{MODEL}}", "basis", t.COUNT, "engines by the basis of their speedup: ")
+#: What the speedup rests on, now or when it was last known, and likely causes.
+_KNOWN_BY = t.each(
+    f"last_over_time({_BASIS}{{MODEL}}[1h])", "basis", t.COUNT, "engines by the basis of their speedup: "
+)
 _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
 
@@ -72,7 +73,7 @@ def groups() -> tuple[Group, ...]:
         "5m",
         "10m",
         "Speculation makes users wait far longer than without it.",
-        "5 minutes; while traffic is thin, when it could last be judged",
+        "5 minutes (while traffic is too thin to judge, the last that could be judged)",
         "Page: users get tokens far slower than without speculation, by severe_speedup. The exporter gives a speedup only if "
         "its whole interval is below or above 1, or a loss is at least as probable as probable_loss_probability. While "
         "traffic is too thin to judge, a page stays for an hour, so that one fault is one page.",
@@ -80,16 +81,17 @@ def groups() -> tuple[Group, ...]:
     half_hour = "model:vllm_specdec_speedup:ratio_rate30m"
     ticket = _harmful(
         "warning",
-        f"{s.compare(half_hour, '<', 'harmful_speedup')}\n"
-        f"and ({s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')})\n"
-        f"and ({half_hour} offset 12m)\n"
-        f"and ({s.compare(s.SPEEDUP, '<', 'harmful_speedup')})\n"
+        f"{half_hour}\n"
+        f"and {s.compare(f'max_over_time({half_hour}[12m])', '<', 'harmful_speedup')}\n"
+        f"and {half_hour} offset 12m\n"
+        f"and {s.compare(s.SPEEDUP, '<', 'harmful_speedup')}\n"
+        f"and 1800 * {s.compare(f'avg_over_time({s.JUDGED_DRAFTS}[30m])', '>=', 'advice_minimum_drafts')}\n"
         f"and {s.ENOUGH_30M}\nunless on ({s.MODEL}) {_FIRING}",
         "harmful_speedup",
         "3m",
         "1h",
         "Speculation has made users wait longer than without it for half an hour.",
-        "30 minutes",
+        "the last 30 minutes",
         "Ticket: a loss by harmful_speedup over half an hour, for 15 minutes, and only while it loses. None begins while the page "
         "fires, and Alertmanager hides one that was there. 12 of the 15 minutes are in the data, so that they count while it pages: "
         "soon after a page gives way to a smaller loss there is a ticket, and none after a gain.",
@@ -118,10 +120,12 @@ def _held() -> Record:
         f"last_over_time({s.JUDGED_SPEEDUP}[1h])\n"
         f"and on ({s.MODEL}, method) {_FIRING}\n"
         f"unless on ({s.MODEL}, method) {s.JUDGED_ACCEPTANCE}\n"
-        f"and on ({s.MODEL}) model:vllm_specdec_generation_tokens:rate5m\n"
+        f"and on ({s.MODEL}, method) (\n"
+        f"  group by ({s.MODEL}, method) (last_over_time(vllm_specdec_info[{s.LOOK_BACK}]))\n"
+        "  or model:vllm_specdec_generation_tokens:rate5m\n)\n"
         f"unless on ({s.MODEL}) ({s.UNDRAFTED})",
         why="The last speedup of what pages, while traffic is too thin to judge it. Not if it is switched off or gone: no drafts for the "
-        "tokens, or no engines.",
+        "tokens, or no engines of the model or, in an A/B test, of the method.",
     )
 
 
@@ -148,11 +152,16 @@ def _harmful(
 
 
 def _comparable() -> Record:
+    def requests(ago: str = "") -> str:
+        waiting = f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]{ago}))"
+        return f"model:vllm_specdec_requests_running:avg1h{ago} + {waiting}"
+
     return Record(
         _COMPARABLE,
-        f"group by ({s.MODEL}) (\n({_REQUESTS} <= 1.25 * ({_REQUESTS} offset 1d))\n"
+        f"group by ({s.MODEL}) (\n({requests()}\n<= 1.25 * ({requests(' offset 1d')}))\n"
         f"and ({s.K} == ({s.K} offset 1d))\n{_SAME_YARDSTICK}\n)",
-        why="No higher load than a day ago, and the same K, basis and cost profile.",
+        why="No higher load than a day ago, and the same K, basis and cost profile. Waiting requests count, because a full batch does "
+        "not grow.",
     )
 
 
@@ -172,11 +181,11 @@ def _regressed() -> Alert:
         summary="Speculation gains less than yesterday at this time, at no higher load.",
         description=(
             f"{t.WHO['model']} generates at {t.this(t.TIMES)} the speed that it would have without speculation, over the last "
-            "hour. Yesterday at this time it was far faster with the same K and a similar load."
+            "hour. Yesterday at this time it was faster, with the same K and at least four fifths of the load."
         ),
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
         value=t.this(t.TIMES),
-        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below yesterday"),
-        sample=t.drafts("1h"),
+        threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
+        + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " {} of yesterday"),
         context=_KNOWN_BY,
     )

@@ -76,7 +76,7 @@ def _poor() -> Alert:
         keep="1h",
         summary="Acceptance is poor.",
         description=(
-            f"Over 30 minutes few draft tokens of {t.WHO['model']} are accepted, and speculation is not known to be "
+            f"Over 30 minutes acceptance of {t.WHO['model']} is poor by the measures below, and speculation is not known to be "
             "beneficial."
         ),
         action=_RETUNE,
@@ -93,9 +93,9 @@ def _usual() -> tuple[Record, Record]:
     usual = s.labelled(
         "against",
         the_last_hour=hour,
-        yesterday=f"({s.LENGTH}:ratio_rate6h offset 21h)",
+        yesterday=_length_of_6h("21h"),
         an_hour_later_yesterday=f"({s.LENGTH}:ratio_rate1h offset 23h)",
-        a_week_ago=f"({s.LENGTH}:ratio_rate6h offset 165h)",
+        a_week_ago=_length_of_6h("165h"),
     )
 
     def length(window: str, offset: str = "") -> str:
@@ -122,6 +122,11 @@ def _usual() -> tuple[Record, Record]:
     )
 
 
+def _length_of_6h(ago: str) -> str:
+    accepted, drafts = (f"model:vllm_specdec_{c}:rate6h offset {ago}" for c in ("accepted_tokens", "drafts"))
+    return f"(1 + {accepted} / ({drafts} > 0))"
+
+
 def _dropped() -> Alert:
     now = f"{s.LENGTH}:ratio_rate5m"
     return Alert(
@@ -138,8 +143,8 @@ def _dropped() -> Alert:
         keep="5m",
         summary="Mean acceptance length has suddenly dropped.",
         description=(
-            f"The mean acceptance length of {t.WHO['model']} fell to {t.this(t.NUMBER)} within minutes: more than three "
-            "deviations below the hour before."
+            f"The mean acceptance length of {t.WHO['model']} has fallen to {t.this(t.NUMBER)} over 5 minutes: more than three "
+            "standard deviations below the hour before."
         ),
         action=(
             "Look for what changed within the last minutes: a release, the traffic (temperature, prompts, language), "
@@ -150,7 +155,7 @@ def _dropped() -> Alert:
         + t.value(
             _USUAL,
             t.NUMBER,
-            " {}, the lowest of the last hour and, as far as known, of yesterday and a week ago",
+            " {}: the hour before or, if that was lower, this time yesterday or a week ago",
         ),
         sample=t.drafts("5m"),
         labels={"against": "hour"},
@@ -164,7 +169,7 @@ def _high() -> Alert:
         name="AcceptanceAbnormallyHigh",
         subject="acceptance",
         expr=(
-            f"{s.compare(f'{s.ACCEPTANCE}:ratio_rate30m', '>', 'abnormal_acceptance_ratio')}\n"
+            f"{s.compare(s.rounded(f'{s.ACCEPTANCE}:ratio_rate30m'), '>', 'abnormal_acceptance_ratio')}\n"
             f"and {s.ENOUGH_30M}"
         ),
         hold="10m",
@@ -209,14 +214,15 @@ def _outlier() -> Alert:
         keep="15m",
         summary="One engine accepts far less than its peers.",
         description=(
-            f"{t.WHO['engine']} has {t.this(t.NUMBER)} tokens accepted per draft over the last hour, far fewer than the "
+            f"{t.WHO['engine']} has accepted {t.this(t.NUMBER)} tokens per draft over the last hour, far fewer than the "
             "model's other engines."
         ),
         action=(
             "Compare its version, its draft model's checkpoint and its traffic with the others'; drain and restart it."
         ),
         value=t.this(t.NUMBER) + " accepted per draft",
-        threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below its peers"),
+        threshold=t.in_force("outlier_ratio", t.PERCENT, "{} below")
+        + t.value(f"{peers}{{ENGINE}}", t.NUMBER, " {}, the mean of its peers"),
         sample=t.drafts("1h", " of the model"),
         why="Compared with the sum of the others that are there now, which also works for two engines. All must have the same K and "
         "method.",

@@ -138,7 +138,7 @@ def _ratios(window: str) -> Iterator[Record]:
         yield ratio("acceptance", f"{accepted} / ({drafted} > 0)", "Without drafts there is no ratio.")
     if window == "1d":
         accepted = f"sum_over_time(model:vllm_specdec_accepted_tokens:rate30m[1d:30m]) / {LONG_RATES['1d']}"
-    if window != "30m":
+    if window not in ("30m", "6h"):
         yield ratio("mean_acceptance_length", f"1 + {accepted} / ({drafts} > 0)")
     if window == "30m":
         position = rate("accepted_tokens_per_position")
@@ -164,11 +164,6 @@ def _engines() -> Iterator[Record]:
             f"avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_running[{window}]))",
             why="Requests in the batch of a mean engine." if window == "5m" else "",
         )
-    yield Record(
-        "model:vllm_specdec_requests:avg1h",
-        f"model:vllm_specdec_requests_running:avg1h + avg by ({s.MODEL}) (avg_over_time(vllm_specdec_requests_waiting[1h]))",
-        why="Including waiting requests, because a full batch does not grow.",
-    )
     position = "model:vllm_specdec_accepted_tokens_per_position:rate30m"
     first = f'sum by ({s.MODEL}) ({position}{{position="0"}})'
     yield Record(

@@ -63,7 +63,7 @@ def _lose() -> Alert:
         name="RequestsLose",
         subject="acceptance",
         expr=(
-            f"{_LOSING} >= {_TENTH}\n"
+            f"{s.rounded(_LOSING)} >= {_TENTH}\n"
             f"and ({s.compare(enough, '>=', 'minimum_requests')})\n"
             f"unless {s.compare(own, '>=', 'poor_request_acceptance_ratio')}"
         ),

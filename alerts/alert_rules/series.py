@@ -57,6 +57,11 @@ def thresholds_of_models(names: Iterable[str], models: str, why: str) -> Iterato
         why = ""
 
 
+def rounded(ratio: str) -> str:
+    """Return a ratio as texts show it: in percent, with one decimal."""
+    return f"round({ratio}, 0.001)"
+
+
 def compare(left: str, operator: str, name: str) -> str:
     """Return a comparison of a model's series with a threshold."""
     return f"{left} {operator} {threshold(name)}"
@@ -115,6 +120,8 @@ JUDGED_SPEEDUP, JUDGED_ACCEPTANCE = (
 )
 #: The method of an engine, where a model has several.
 METHOD = "engine:vllm_specdec_method:info"
+#: Drafts of engines with a known speedup.
+JUDGED_DRAFTS = "model:vllm_specdec_judged_drafts:rate5m"
 #: The speedup of a model now, where it is known.
 SPEEDUP = "model:vllm_specdec_speedup:ratio_rate5m"
 #: The same where it is measured or calibrated, and its interval excludes 1, on every engine.

@@ -16,7 +16,6 @@ PROBABLE = "probable_loss_probability"
 _REPLICA, _ENGINE = "engine:vllm_specdec_replica_speedup:last3m", "engine:vllm_specdec_speedup:last3m"
 _REPLICA_ESTIMATE = "engine:vllm_specdec_replica_estimate:last3m"
 _GUESSED = "model:vllm_specdec_guessed_speedup:min"
-_PLAIN_STEP = "model:vllm_specdec_plain_step_seconds:avg"
 #: The speedup of each engine that is unknown, but in all probability a loss.
 _PROBABLE = "engine:vllm_specdec_probable_loss:last3m"
 #: Tokens of engines with a known speedup, and the time of plain decoding for them.
@@ -65,26 +64,22 @@ def records() -> Iterator[Record]:
 def _of_each_engine() -> Iterator[Record]:
     look = s.LOOK_BACK
     off = f'last_over_time(vllm_specdec_activity{{state="off"}}[{look}]) == 1'
-    yield Record(
-        _PLAIN_STEP,
-        f"avg by ({s.MODEL}, term) (last_over_time(vllm_specdec_step_fit_seconds[{look}]) and ignoring (state, term) ({off}))",
-        why="The learned time of a step on replicas of the model without speculation: fixed, and per request.",
-    )
+
+    def plain_step(term: str) -> str:
+        fit = f'last_over_time(vllm_specdec_step_fit_seconds{{term="{term}"}}[{look}])'
+        return f"on ({s.MODEL}) group_left () avg by ({s.MODEL}) ({fit} and ignoring (state, term) ({off}))"
 
     def last(name: str) -> str:
         return f'sum without (window) (last_over_time(vllm_specdec_{name}{{window="5m"}}[{look}]))'
 
     covered = last("coverage_ratio")
-    plain = (
-        f'({last("mean_batch_size")} * on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="per_request"}}'
-        f' + on ({s.MODEL}) group_left () {_PLAIN_STEP}{{term="fixed"}})'
-    )
+    plain = f"({last('mean_batch_size')} * {plain_step('per_request')}\n+ {plain_step('fixed')})"
     yield Record(
         _REPLICA_ESTIMATE,
         f"({plain}\n/ ({last('step_seconds')} > 0)\n"
         f"/ (({covered} / ({last('mean_acceptance_length')} > 0) + 1 - {covered}) > 0)) > 0\n"
         f"unless (({_ANY_MEASURED}) and ignoring (verdict) ({_UNKNOWN}))",
-        why="Speedup against replicas of the model without speculation: their time of a step at this batch size, "
+        why="Speedup against replicas of the model without speculation: the learned time of a step there, at this batch size, "
         "over the engine's own time of a step for each token it gives. It does not decide what a measurement leaves open.",
     )
     error = f"last_over_time(vllm_specdec_step_fit_error_ratio[{look}]) and ignoring (state) ({off})"
@@ -111,7 +106,7 @@ def _of_each_engine() -> Iterator[Record]:
 
 
 def _of_models() -> Iterator[Record]:
-    judged, losing = "model:vllm_specdec_judged_drafts:rate5m", "model:vllm_specdec_losing_drafts:rate5m"
+    judged, losing = s.JUDGED_DRAFTS, "model:vllm_specdec_losing_drafts:rate5m"
     generated, drafts = "engine:vllm_specdec_generation_tokens:rate5m", "engine:vllm_specdec_drafts:rate5m"
     yield Record(
         _TOKENS,
@@ -133,8 +128,8 @@ def _of_models() -> Iterator[Record]:
     yield Record(s.SPEEDUP, f"{_TOKENS} / {_SPENT}")
     yield Record(
         _WITH_ENOUGH_DRAFTS,
-        f"{s.SPEEDUP}\nand {s.ENOUGH_5M}",
-        why="The speedup while there are enough drafts to judge by.",
+        f"{s.SPEEDUP}\nand 300 * {s.compare(judged, '>=', 'advice_minimum_drafts')}",
+        why="The speedup while engines with a known one have enough drafts to judge by.",
     )
 
 
@@ -287,7 +282,10 @@ def _by_method(speedup: str) -> Iterator[Record]:
         f"engine:vllm_specdec_{counter}:rate5m" for counter in ("accepted_tokens", "draft_tokens", "drafts")
     )
     generated = "engine:vllm_specdec_generation_tokens:rate5m"
-    enough = f"300 * {total(drafts)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
+    enough, enough_judged = (
+        f"300 * {total(of)} >= on ({s.MODEL}) group_left () {s.threshold('advice_minimum_drafts')}"
+        for of in (drafts, f"({drafts} and {speedup})")
+    )
     by_method = "method:vllm_specdec_acceptance_of_enough_drafts:ratio_rate5m"
     yield Record(
         by_method,
@@ -297,7 +295,7 @@ def _by_method(speedup: str) -> Iterator[Record]:
     judged, spent = f"(({generated} and {speedup}) > 0)", f"(({generated} > 0) / {speedup})"
     yield Record(
         s.JUDGED_SPEEDUP,
-        f"({total(judged)}\n/ {total(spent)}\nand {by_method})\n"
+        f"({total(judged)}\n/ {total(spent)}\nand ({enough_judged}))\n"
         f"or ({_WITH_ENOUGH_DRAFTS} unless on ({s.MODEL}) {by_method})",
         why="What is judged: each method of a model that has several; else, and while none of them has enough drafts, the model.",
     )

@@ -75,7 +75,7 @@ def alerts() -> tuple[Alert, ...]:
     return (
         _page("down", f"up{{{s.EXPORTER_JOB}}} == 0", "3m", "2m", "do not answer Prometheus"),
         _page("not_listening", deaf, "5m", "5m", "do not listen"),
-        _page("upstream", _UNCONNECTED, "5m", "10m", "cannot connect to a vLLM that is up"),
+        _page("upstream", _UNCONNECTED, "5m", "10m", "often fail to connect to a vLLM that is up"),
         _ticket(
             "not_listening",
             deaf,
@@ -114,19 +114,20 @@ def _unconnected() -> str:
 
 
 def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
+    get = "probably get" if reason == "down" else "get"
     return Alert(
         name="TapFailing",
         severity="critical",
         subject="errors",
         expr=(
-            f"count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
-            f"/ count by ({s.MODEL}) ({_TAPS}) >= {_PAGED_SHARE}"
+            f"round(count by ({s.MODEL}) ({_TAPS} and on ({s.TARGET}) (\n{failing}\n))\n"
+            f"/ count by ({s.MODEL}) ({_TAPS}), 0.01) >= {_PAGED_SHARE}"
         ),
         hold=hold,
         keep=keep,
-        summary=f"Most taps of a model {what}: clients are refused.",
+        summary=f"Half or more of the taps of a model {what}: clients {get} errors.",
         description=(
-            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients that are sent to them get errors, though vLLM may be "
+            f"{t.this(t.PERCENT)} of the taps of {t.WHO['model']} {what}. Clients that are sent to them {get} errors, though vLLM may be "
             "healthy and its pods ready."
         ),
         action=(
@@ -198,12 +199,12 @@ def _defect() -> Alert:
         keep="1h",
         summary="A bug in the tap prevents it from reading some requests.",
         description=(
-            f"The tap of the exporter at {t.PLACE}{t.IN} could not read some requests because of a bug. They were relayed, but are missing from the data; within an hour: "
-            f"{t.this(t.COUNT)}."
+            f'Because of a bug, the tap of the exporter at {t.PLACE}{t.IN} could not read some requests: {{{{ $value | printf "%.0f" }}}} within an hour. '
+            "They were relayed, but are missing from the data on single requests."
         ),
         action='Report the line "a request could not be observed" of the exporter\'s log.',
         labels={"reason": "defect"},
         dashboard="requests",
-        value=t.this(t.COUNT) + " in 1h",
+        value='{{ $value | printf "%.0f" }} in 1h',
         why="One is enough: this should never happen, whatever clients and servers send.",
     )

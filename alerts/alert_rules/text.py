@@ -7,7 +7,7 @@ from .series import sample, threshold
 
 # --- pieces of text
 
-_NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
+NAME = "{{ with $labels.model_name }}{{ . }}{{ else }}a model without a name{{ end }}"
 #: The pod, or else the address, of what an alert is about.
 PLACE = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
 #: The namespace of what an alert is about, where it has one.
@@ -16,9 +16,9 @@ _SERVER = "{{ with $labels.target }} (server {{ . }}){{ end }}"
 
 #: Whom an alert of a level is about.
 WHO: dict[Level, str] = {
-    "model": _NAME + IN,
-    "instance": f"{_NAME} at {PLACE}{_SERVER}",
-    "engine": f"{_NAME}, engine {{{{ $labels.engine }}}} at {PLACE}{_SERVER}",
+    "model": NAME + IN,
+    "instance": f"{NAME} at {PLACE}{IN}{_SERVER}",
+    "engine": f"{NAME}, engine {{{{ $labels.engine }}}} at {PLACE}{IN}{_SERVER}",
     "": "",
 }
 
@@ -34,6 +34,7 @@ BY_METHOD = "{{ with $labels.method }} with {{ . }}{{ end }}"
 _OF = {
     "MODEL": (CLUSTER, "namespace", "model_name"),
     "TARGET": (CLUSTER, "namespace", "job", "instance"),
+    "ENGINE": (CLUSTER, "namespace", "job", "instance", "target", "model_name", "engine"),
     "NAMESPACE": (CLUSTER, "namespace"),
 }
 
@@ -47,7 +48,7 @@ def _asked(query: str) -> str:
     """Return the template that prints a query, with matchers of the alert's own labels in place of its slot.
 
     Args:
-        query: PromQL, where selectors end in `MODEL}`, `TARGET}` or `NAMESPACE}`.
+        query: PromQL, where selectors end in `MODEL}`, `TARGET}`, `ENGINE}` or `NAMESPACE}`.
     """
     (slot,) = (slot for slot in _OF if f"{slot}}}" in query)
     matchers = ",".join(f"{label}=%[{number}]q" for number, label in enumerate(_OF[slot], 1))

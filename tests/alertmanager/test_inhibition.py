@@ -141,18 +141,18 @@ def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None
 
 
 def test_decisions_are_never_silenced_by_what_speculation_does() -> None:
-    """By the table, but for acceptance that fell and a page on harm.
+    """By the table, but for acceptance that fell, which silences what follows from it.
 
-    The one silences what follows from it, the other the ticket that says what the page says: programs then
-    get an alert that nothing silences.
+    The same decision for programs silences the ticket on disabling, and nothing silences that.
     """
     subjects = {each.title: each.labels["subject"] for each in RULES}
     of_decisions = [(source, target) for source, target in golden_pairs() if subjects[target] == "decision"]
     assert of_decisions
     others = [(s, t) for s, t in of_decisions if subjects[s] not in ("monitoring", "decision")]
-    assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped", "Collapsed", "Harmful"}
-    assert {target for source, target in others if source.startswith("Harmful")} == {
-        "Disable warning model disable"
+    assert {source.split()[0] for source, _ in others} == {"AcceptanceDropped", "Collapsed"}
+    of_disable = {source for source, target in of_decisions if target == "Disable warning model disable"}
+    assert {source for source in of_disable if not source.startswith("MonitoringLost")} == {
+        "Disable none model disable"
     }
     assert not any(
         target.startswith(("Disable", "Reenable")) for source, target in others if source.startswith("Acc")

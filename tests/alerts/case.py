@@ -1,7 +1,8 @@
 """Cases of the alert rules: a world, and which series of one alert fire at which minutes of it.
 
 A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them all. What a person reads of an
-alert, with all labels and annotations, stands once for each alert in `texts.yml`.
+alert, with all labels and annotations, is
+in `texts.yml`: in three histories, or in one if a text has no values.
 """
 
 import importlib
@@ -56,6 +57,11 @@ class Case:
         return [
             Query(minute, query, {_series(one): 1.0 for one in self.firing(minute)}) for minute in self.fires
         ]
+
+
+def of_models(series: str, number: int = 3) -> list[str]:
+    """Return a series of each of so many models of `histories.models`."""
+    return [series, *(f"{series} model_name={name}" for name in ("poet", "judge")[: number - 1])]
 
 
 def silent(first: int, last: int) -> dict[int, str]:

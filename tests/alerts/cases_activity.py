@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from .case import Table, Worlds, cases, never, silent
 from .cases_harm import ab_test
-from .histories import engines, pods
+from .histories import engines, models, pods
 from .world import Phase, World, idle
 
 #: Tokens, and not a single draft.
@@ -50,7 +50,16 @@ BYPASSED_CASES: Table = {
         {45: "", 60: ""},
     ),
     "off-on-purpose-beside-a-replica-that-drafts": (pods((Phase(120),), (PLAIN,)), {118: ""}),
-    "configured-and-off-on-all-replicas": (pods((PLAIN,)), {118: "warning engine @1"}),
+    "configured-and-off-on-all-replicas": (
+        models((PLAIN,), (replace(PLAIN, plain_tokens=40, minutes=90),), (replace(PLAIN, plain_tokens=900),)),
+        {
+            118: [
+                "warning engine @1",
+                "warning engine model_name=poet @2",
+                "warning engine model_name=judge @3",
+            ]
+        },
+    ),
     "undrafted-after-an-idle-hour": (pods((idle(60), SHORTLY)), {74: ""}),
     "activity-that-is-not-shown": (pods((NOT_SHOWN,)), {89: ""}),
     "idle-but-for-first-tokens": (pods((FIRST_TOKENS,)), {89: ""}),

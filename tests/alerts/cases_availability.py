@@ -42,10 +42,38 @@ def host_off() -> World:
 
 
 def whole_cluster() -> World:
-    """Scraping of all exporters fails, in three namespaces; vLLM is known to serve in one."""
+    """Scraping of all exporters of three clusters fails; vLLM is known to serve in one namespace of each."""
     world = World()
-    for index, namespace in enumerate(("chat", "code", "docs"), 1):
-        replica(world, index, WELL, GONE, WELL, server=60 * (index == 1), namespace=namespace)
+    for cluster, namespaces in (("", 3), ("a", 2), ("b", 4)):
+        for index, namespace in enumerate(("chat", "code", "docs", "ask")[:namespaces], 1):
+            labels = {"cluster": cluster}
+            replica(
+                world,
+                index,
+                *(WELL, GONE, WELL),
+                server=60 * (index == 1),
+                namespace=namespace,
+                labels=labels,
+            )
+    return world
+
+
+def elsewhere(*life: Phase, namespace: str = "monitoring") -> Callable[[], World]:
+    """Return what builds an exporter in a namespace of its own, and vLLM that serves in another."""
+
+    def build() -> World:
+        world = World()
+        world.engine(*life, namespace=namespace, labels={"target": "vllm.chat:8000"})
+        world.server(90)
+        return world
+
+    return build
+
+
+def staging_off() -> World:
+    """A host is off whose model also serves in another namespace, watched by an exporter there."""
+    world = host_off()
+    replica(world, 2, Phase(80), server=80, namespace="production")
     return world
 
 
@@ -183,11 +211,36 @@ MONITORING_LOST_CASES: Table = {
     ),
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
-    "scraping-of-a-whole-cluster-fails": (whole_cluster, {24: "", 26: [CLUSTER, LOST]}),
+    "nor-does-it-while-its-model-serves-elsewhere": (staging_off, {30: "", 50: "", 75: ""}),
+    "exporters-in-another-namespace-die": (elsewhere(WELL, Phase(60, gone=True)), {24: "", 26: LOST}),
+    "exporters-in-another-namespace-are-gone": (elsewhere(WELL), {30: "", 40: GONE_AWAY}),
+    # Its start is not an outage.
+    "a-new-exporter-is-down-for-4-minutes": (served((Phase(4, gone=True), WELL)), silent(0, 23)),
+    "all-polls-are-refused-though-vllm-serves": (
+        served(*[(WELL, Phase(30, unreachable=True))] * 2),
+        {28: "", 35: MUTED},
+    ),
+    "an-exporter-without-a-namespace-cannot-read": (elsewhere(WELL, MUTE, MUTE, namespace=""), {35: MUTED}),
+    "an-exporter-elsewhere-is-refused-though-vllm-serves": (
+        elsewhere(WELL, Phase(30, unreachable=True)),
+        {35: MUTED},
+    ),
+    "scraping-of-a-whole-cluster-fails": (
+        whole_cluster,
+        {24: "", 26: [CLUSTER, LOST] + [f"{one} cluster={name}" for name in "ab" for one in (CLUSTER, LOST)]},
+    ),
     "all-exporters-down-for-4-minutes": (served(*[(WELL, Phase(4, gone=True), WELL)] * 2), {27: ""}),
     # Out of memory again and again: five of six minutes down, so that `up` resets every `for`.
     "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
-    "exporters-there-again": (vanished, {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""}),
+    "exporters-there-again": (
+        vanished,
+        {
+            70: "",
+            80: GONE_AWAY,
+            103: GONE_AWAY,
+            110: "",
+        },
+    ),
     "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
     "exporters-and-servers-gone-are-a-ticket": (
         scaled_to_nothing,
@@ -231,6 +284,10 @@ UPSTREAM_UNREACHABLE_CASES: Table = {
     "old-data-though-it-is-up": (
         pods((Phase(10), Phase(45, stale=True), WELL)),
         {20: "", 26: "warning instance reason=no_answer @1", 70: ""},
+    ),
+    "an-answer-in-no-known-dialect": (
+        pods((WELL, Phase(20, unreachable=True, errors={"unrecognized": 12}))),
+        {35: "warning instance reason=no_answer @1"},
     ),
     "a-name-without-an-answer": (
         unresolved,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
-from .case import Table, Worlds, cases, never, silent
-from .histories import engines
+from .case import Table, Worlds, cases, never, of_models, silent
+from .histories import engines, models
 from .world import Phase, World, idle
 
 #: Under these only the mean acceptance length says "disable": a drafter that costs next to nothing.
@@ -51,6 +51,14 @@ def published_rule() -> World:
     return world
 
 
+WAVE = replace(REJECTED, minutes=20)
+#: Hardly any traffic, but for ten minutes, and for one that is bad.
+SPARSE = (
+    replace(THIN_NIGHT, minutes=60, acceptance=(0.9, 0.7, 0.5)),
+    Phase(9, drafts=60, speedup=None),
+    Phase(1, drafts=600, acceptance=(0.0, 0.0, 0.0), speedup=None),
+    replace(THIN_NIGHT, minutes=50, acceptance=(0.9, 0.7, 0.5)),
+)
 UNSURE = Phase(20, acceptance=(0.66, 0.46, 0.26), speedup=None, guess=1.24)
 
 DISABLE_CASES: Table = {
@@ -93,6 +101,29 @@ DISABLE_CASES: Table = {
     "what-loses-every-night-is-told-once": (
         engines((Phase(22 * 60), replace(REJECTED, minutes=120)) * 3),
         {1350 + 60: DISABLE, 2 * DAY - 30: "", 3 * DAY - 30: ""},
+    ),
+    # In between it has not been well: nobody works at night.
+    "a-fault-that-lasts-is-told-on-each-of-its-days": (
+        engines((Phase(12 * 60), idle(12 * 60), *(replace(REJECTED, minutes=12 * 60), idle(12 * 60)) * 3)),
+        {
+            day * DAY + minute: DISABLE if minute < 720 else ""
+            for day in (1, 2, 3)
+            for minute in (60, 600, 900)
+        },
+    ),
+    "what-pays-every-night-is-silent": (
+        engines((Phase(22 * 60), replace(REJECTED, minutes=120, speedup=1.3)) * 2),
+        silent(DAY - 90, DAY - 1) | silent(2 * DAY - 90, 2 * DAY - 1),
+    ),
+    # Yesterday it could be judged for ten minutes only, and was bad in one of them.
+    "one-bad-minute-of-a-quiet-yesterday": (
+        engines((*SPARSE, Phase(DAY - 120), replace(REJECTED, minutes=60))),
+        {DAY + 55: DISABLE},
+    ),
+    # Twenty minutes each: programs get one decision, and then none before it has lost for longer.
+    "waves-of-loss-decide-once": (
+        engines((*(WAVE, replace(WAVE, speedup=1.3)) * 8, replace(WAVE, minutes=80))),
+        {57: DISABLE, **silent(61, 340), 390: DISABLE},
     ),
     "a-gap-in-scraping-does-not-make-a-second-decision": (
         engines((Phase(20), REJECTED, Phase(10, gone=True), REJECTED)),
@@ -234,8 +265,21 @@ ENABLE = "warning model action=enable recommended_k=3"
 
 REENABLE_CASES: Table = {
     "off-at-a-load-at-which-it-paid": (
-        engines((Phase(60), OFF, Phase(80))),
-        {115: "", 135: ENABLE, 190: ENABLE, 210: ""},
+        models(
+            (Phase(60), OFF, Phase(80)),
+            (Phase(60, acceptance=(0.9, 0.8), running=40), replace(OFF, running=12)),
+            (Phase(60, acceptance=(0.9,), running=2.5), replace(OFF, running=1.5)),
+        ),
+        {
+            115: "",
+            135: [
+                ENABLE,
+                "warning model action=enable recommended_k=2 model_name=poet",
+                "warning model action=enable recommended_k=1 model_name=judge",
+            ],
+            190: ENABLE,
+            210: "",
+        },
     ),
     "off-for-less-than-a-day-since-the-load-was-too-high": (
         engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),
@@ -274,7 +318,7 @@ END = DAY + 45
 def swinging(*ks: int) -> tuple[Phase, ...]:
     """The load swings, and the best K with it."""
     hours = range(DAY // 60 + 1)
-    return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)]) for hour in hours)
+    return tuple(replace(RAISE, minutes=60, recommended_k=ks[hour % len(ks)], gain=0.2) for hour in hours)
 
 
 KCHANGE_ADVISED_CASES: Table = {
@@ -290,8 +334,20 @@ KCHANGE_ADVISED_CASES: Table = {
     # Two hours of a day it is the present K: a schedule helps, and no ticket does.
     "no-one-k-is-better-all-day": (engines(swinging(4, 6, 9, 6, 4, 9, 6, 9, 3)), {END: ""}),
     "a-smaller-k-until-it-is-advised-no-more": (
-        engines((LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3))),
-        {75: "", END: LOWERED, END + 240: ""},
+        models(
+            (LOWER, replace(LOWER, minutes=240, action="keep", recommended_k=3)),
+            (replace(LOWER, acceptance=(0.7, 0.3, 0.05, 0.02)),),
+            (replace(LOWER, drafts=2000, recommended_k=1, gain=0.3),),
+        ),
+        {
+            75: "",
+            END: [
+                LOWERED,
+                f"{LOWERED} model_name=poet",
+                "warning model action=decrease_k recommended_k=1 model_name=judge",
+            ],
+            END + 240: "",
+        },
     ),
 }
 KCHANGE_ADVISED_NEVER: Worlds = {
@@ -304,8 +360,11 @@ KCHANGE_ADVISED_NEVER: Worlds = {
 }
 METHOD_CHANGE_ADVISED_CASES: Table = {
     "another-method-until-it-is-advised-no-more": (
-        engines((SWITCH, replace(SWITCH, minutes=30, action="keep"))),
-        {70: "", 86: SWITCHED, 100: SWITCHED, 112: ""},
+        models(
+            (SWITCH, replace(SWITCH, minutes=30, action="keep")),
+            (replace(SWITCH, speedup=None, drafts=200),),
+        ),
+        {70: "", 86: of_models(SWITCHED, 2), 100: of_models(SWITCHED, 2), 112: ""},
     ),
     "another-method-whatever-the-best-k": (
         engines(
@@ -323,11 +382,21 @@ METHOD_CHANGE_ADVISED_NEVER: Worlds = {
 
 # --- NearBreakEven
 
+TO_MEASURE = "info model action=measure"
 NEAR = Phase(75, acceptance=(0.8, 0.55, 0.35), speedup=1.1)
 NEAR_BREAK_EVEN_CASES: Table = {
     "near-break-even-until-it-is-beneficial": (
-        engines((NEAR, replace(NEAR, minutes=50, speedup=1.4))),
-        {25: "", 70: "info model action=measure", 98: "info model action=measure", 112: ""},
+        models(
+            (NEAR, replace(NEAR, minutes=50, speedup=1.4)),
+            (replace(NEAR, acceptance=(0.8, 0.6, 0.42), speedup=None),),
+            (replace(NEAR, acceptance=(0.51,), drafts=200, speedup=1.02),),
+        ),
+        {
+            25: "",
+            70: of_models(TO_MEASURE),
+            98: of_models(TO_MEASURE),
+            112: "",
+        },
     )
 }
 NEAR_BREAK_EVEN_NEVER: Worlds = {

@@ -28,6 +28,7 @@ OBJECTIVE_BURNING_CASES: Table = {
         sharing(0.8),
         {48: "", 120: "warning model", 265: "warning model", 640: ""},
     ),
+    "four-times-too-fast": (sharing(0.2), {265: "warning model"}),
     "twice-too-fast": (sharing(0.1), {265: "warning model"}),
     "one-draft-of-twentyfive-loses": (sharing(0.04), {100: "", 265: ""}),
     "too-few-drafts-for-an-objective": (sharing(0.8, drafts=4900), {100: "", 265: ""}),

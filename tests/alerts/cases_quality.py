@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from .case import Table, Worlds, cases, never, silent
-from .histories import pods, replica
+from .case import Table, Worlds, cases, never, of_models, silent
+from .histories import models, pods, replica
 from .world import Phase, World
 
 HOUR = 60
@@ -44,10 +44,13 @@ ACCEPTANCE_LOW_NEVER: Worlds = {
 
 #: Mean acceptance length 1.9, acceptance 30 %.
 DROPPED = Phase(HOUR, acceptance=(0.5, 0.3, 0.1), speedup=1.1)
-#: From 2.75 to 1.9 in three days, a little every six hours, after a day as it should be.
-DECAY = tuple(
-    Phase(6 * HOUR, acceptance=tuple(share * (1 - step / 12 * 0.85 / 1.75) for share in (0.8, 0.6, 0.35)))
-    for step in range(13)
+#: From 2.75 to 1.9 in three days, a little every six hours, after a day as it should be; of three drafters.
+DECAYS = tuple(
+    tuple(
+        Phase(6 * HOUR, acceptance=tuple(p * (1 - max(step, 0) / 12 * 0.85 / 1.75) for p in positions))
+        for step in range(-4, 13)
+    )
+    for positions in ((0.8, 0.6, 0.35), (0.7, 0.5), (0.95, 0.9, 0.85))
 )
 NIGHT, WORKDAY = Phase(8 * HOUR), replace(DROPPED, minutes=16 * HOUR)
 HIGH, LOW = Phase(15, acceptance=(0.95, 0.8, 0.65)), Phase(15, acceptance=(0.7, 0.35, 0.15), speedup=1.3)
@@ -81,13 +84,29 @@ ACCEPTANCE_DROPPED_CASES: Table = {
         {132: ""},
     ),
     "decayed-over-three-days": (
-        pods((Phase(24 * HOUR, acceptance=(0.8, 0.6, 0.35)), *DECAY)),
-        {2880: "", 24 * HOUR + 78 * HOUR - 15: DECAYED},
+        models(*DECAYS),
+        {
+            2880: "",
+            24 * HOUR + 78 * HOUR - 15: [
+                DECAYED,
+                f"{DECAYED} model_name=poet",
+                f"{DECAYED} model_name=judge",
+            ],
+        },
     ),
     "steady-for-three-days": (pods((Phase(80 * HOUR),)), {80 * HOUR - 15: ""}),
     "decays-with-uptime-and-is-restarted": (
-        pods(VERGE),
-        {57: "", 90: AGED, 150: AGED, 240: AGED, 570: AGED, 630: ""},
+        models(
+            *(
+                tuple(replace(one, uptime_decay=n * (one.uptime_decay or 0.0)) for one in VERGE)
+                for n in (1, 2, 5)
+            )
+        ),
+        {
+            57: "",
+            **{minute: of_models(AGED) for minute in (90, 150, 240, 570)},
+            630: "",
+        },
     ),
     "swings-as-ever": (pods((HIGH, LOW) * 8), dict.fromkeys(range(200, 240, 5), "")),
 }
@@ -100,8 +119,12 @@ OUTLIER = Phase(HOUR, acceptance=(0.5, 0.3, 0.2), speedup=1.3)
 
 ACCEPTANCE_ABNORMALLY_HIGH_CASES: Table = {
     "nearly-all-accepted-no-more": (
-        pods((Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90))),
-        {8: "", 50: "warning model", 80: "warning model", 100: ""},
+        models(
+            (Phase(HOUR, acceptance=(1.0, 0.995, 0.99), speedup=2.5), Phase(90)),
+            (Phase(HOUR, acceptance=(1.0, 1.0), speedup=None), Phase(90)),
+            (Phase(HOUR, acceptance=(0.983,), drafts=100), Phase(90)),
+        ),
+        {8: "", 50: of_models("warning model"), 80: of_models("warning model"), 100: ""},
     ),
     "two-thirds-accepted-repeat-nothing": (pods((WELL,)), {59: ""}),
 }
@@ -187,8 +210,11 @@ ACCEPTANCE_DROPPED_CASES_SATURDAYS: Table = {
 ACCEPTANCE_DROPPED_CASES_STEPS: Table = {
     "a-step-with-new-pods": (step_with_new_pods, {260: STEP}),
     "a-step-long-ago": (
-        pods((BEFORE, LOADING, replace(QUANTIZED, restart=True))),
-        {225: "", 260: STEP, 400: STEP, 440: ""},
+        models(
+            (BEFORE, LOADING, replace(QUANTIZED, restart=True)),
+            (BEFORE, LOADING, replace(QUANTIZED, acceptance=(0.6, 0.4, 0.2), restart=True)),
+        ),
+        {225: "", 260: of_models(STEP, 2), 400: of_models(STEP, 2), 440: ""},
     ),
     "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
     "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),

@@ -103,6 +103,16 @@ TAP_FAILING_CASES_DEAD: Table = {
     "the-only-exporter-dies-with-its-tap": (dead((30, True), (30, False), others=0), {50: DOWN}),
     "a-dead-tap-is-back": (dead((30, True), (2 * HOUR, False), (30, True)), {140: DOWN, 170: ""}),
     "most-taps-die": (fleet(3, 5, gone=True), {32: "", 34: DOWN}),
+    "most-taps-do-not-listen": (fleet(2, 3, listening=False), {38: DEAF_PAGE}),
+    "half-of-the-taps-do-not-listen": (fleet(2, 4, listening=False), {38: DEAF_PAGE}),
+    "half-of-the-taps-die": (fleet(2, 4, gone=True), {34: DOWN}),
+    "half-of-the-taps-fail-to-connect": (fleet(2, 4, failed={"refused": 12}), {37: FAILED}),
+    "most-taps-fail-to-connect": (fleet(4, 5, failed={"timeout": 2}), {39: FAILED}),
+    "one-tap-of-three-fails-to-connect": (fleet(1, 3, failed={"refused": 30}), {48: FAILED_TICKET}),
+    "one-tap-of-four-fails-to-connect-now-and-then": (
+        fleet(1, 4, failed={"reset": 2}),
+        {48: FAILED_TICKET},
+    ),
     "one-tap-of-twenty-dies": (fleet(1, 20, gone=True), silent(30, 49)),
     "one-tap-of-three-does-not-listen": (fleet(1, 3, listening=False), {40: "", 45: DEAF_TICKET}),
     "a-target-that-was-removed-nine-minutes-ago": (removed, {33: DOWN, 43: ""}),
@@ -201,7 +211,11 @@ ONCE = (
 )
 
 REQUESTS_UNOBSERVED_CASES_DEFECTS: Table = {
-    "no-request-meets-the-defect-again": (one_exporter(*ONCE), {30: "", 70: DEFECT, 170: ""})
+    "no-request-meets-the-defect-again": (one_exporter(*ONCE), {30: "", 70: DEFECT, 170: ""}),
+    "many-requests-meet-the-defect": (
+        one_exporter(replace(OBSERVED, unobserved={"internal": 2.0})),
+        {40: [DEFECT, UNREAD], 100: [DEFECT, UNREAD]},
+    ),
 }
 
 CASES = (

@@ -9,7 +9,7 @@ from itertools import pairwise
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.per_request.summary import Outcome
 
-from .fleet import ENGINES, LLAMA_1, PLAIN_STEP, QWEN_1, REQUESTS, TINY, Engine
+from .fleet import ENGINES, LLAMA_1, QWEN_1, REQUESTS, TINY, Engine
 from .per_request import outcome
 
 #: A series without its name, as sorted pairs.
@@ -144,7 +144,6 @@ OF_MODELS: Mapping[str, Callable[[list[Engine]], float | None]] = {
     "num_speculative_tokens:min": lambda engines: min(len(one.phase.acceptance) for one in engines),
     "requests_running:avg5m": _running,
     "requests_running:avg1h": _running,
-    "requests:avg1h": lambda engines: _running(engines) + _total(engines, "waiting") / len(engines),
     "position_decay:ratio_rate30m": _decay,
     "recommended_num_speculative_tokens:median": lambda engines: (
         statistics.median(_advised(engines)) if _advised(engines) else None
@@ -196,7 +195,7 @@ def speedups() -> dict[str, Values]:
         for name, part in parts.items()
     }
     ratio = {key: tokens / sums["plain_token_times"][key] for key, tokens in sums["judged_tokens"].items()}
-    drafts = _by("model", lambda group: _total(group, "drafts"))
+    drafts = _by("model", lambda group: _total(group, "drafts"), JUDGED)
     certain = {k: value for k, value in ratio.items() if 5 * drafts[k] >= LIMITS.advice_minimum_drafts}
     guesses = [
         one for one in JUDGED if one.phase.basis in ("observed", "modelled") and not one.phase.step_seconds
@@ -212,10 +211,6 @@ def speedups() -> dict[str, Values]:
     of_models = {
         **{f"{name}:rate5m": values for name, values in sums.items()},
         **{f"speedup:ratio_rate{window}": ratio for window in ("5m", "30m", "1h", "1d")},
-        "plain_step_seconds:avg": {
-            _key(LLAMA_1, MODEL, term=term): seconds
-            for term, seconds in zip(("fixed", "per_request"), PLAIN_STEP, strict=True)
-        },
         "speedup_of_enough_drafts:ratio_rate5m": certain,
         "guessed_speedup:min": guessed,
         "speedup_without_guesses:ratio_rate5m": {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from vllm_specdec_exporter.config.thresholds import Thresholds
 
 from .per_request import RequestPhase, observe
-from .world import Phase, World
+from .world import MODEL, Phase, World
 
 #: Phases, one after another.
 Life = Sequence[Phase]
@@ -37,6 +37,18 @@ def pods(*lives: Life) -> Callable[[], World]:
         world = World()
         for index, life in enumerate(lives, 1):
             replica(world, index, *life)
+        return world
+
+    return build
+
+
+def models(*lives: Life) -> Callable[[], World]:
+    """Return what builds an engine and its exporter for each life, of up to three models."""
+
+    def build() -> World:
+        world = World()
+        for index, (model, life) in enumerate(zip((MODEL, "poet", "judge"), lives, strict=False), 1):
+            world.engine(*life, model=model, instance=f"10.0.0.{index}:9850")
         return world
 
     return build

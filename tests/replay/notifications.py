@@ -39,11 +39,18 @@ def _configuration(folder: Path, http: str) -> dict[str, Any]:
     """Return the committed configuration on the faster clock, which writes to people by webhook."""
     write_secrets(folder, http)
     found = faster_config(Addresses(folder, http), FACTOR)
+    _without_repeats(found["route"])
     found["receivers"] = [
         {"name": each["name"], "webhook_configs": [{"url": f"{http}/{each['name']}", **_as_shipped(each)}]}
         for each in found["receivers"]
     ]
     return found
+
+
+def _without_repeats(route: dict[str, Any]) -> None:
+    route["repeat_interval"] = "1h"
+    for each in route.get("routes", ()):
+        _without_repeats(each)
 
 
 def _as_shipped(receiver: dict[str, Any]) -> dict[str, bool]:

@@ -33,12 +33,12 @@ def stored(world: World) -> Storage:
 
 @cache
 def fired() -> dict[str, list[Firing]]:
-    """What fires in each history while it lasts, the first first; neither hints nor what is for programs."""
+    """What fires in each history while it lasts, the first first; hints apart."""
     world = World()
     queries: dict[str, tuple[History, int]] = {}
     for one in HISTORIES:
         one.story(world, one.name)
-        alerts = f'ALERTS{{alertstate="firing",namespace="{one.name}",severity=~"critical|warning"}}'
+        alerts = f'ALERTS{{alertstate="firing",namespace="{one.name}",severity!="info"}}'
         minute = f"timestamp(group by (alertname, severity) ({alerts})) / 60"
         for start in range(0, lasts(one) - 1, _BITS):
             end = min(start + _BITS, lasts(one) - 1)
@@ -78,7 +78,7 @@ def test_what_is_told_is_what_was_demanded_or_has_a_reason() -> None:
     """By the right alert, at the same time as ever."""
     found = {}
     for one in HISTORIES:
-        alerts = fired()[one.name]
+        alerts = [alert for alert in fired()[one.name] if alert[1] != "none"]
         told = "page" if any(a[1] == "critical" for a in alerts) else "ticket" if alerts else "silent"
         severity = {"page": "critical", "ticket": "warning"}.get(told)
         first = next(((name, at[0]) for name, of, at in alerts if of == severity), ("", 0))
@@ -108,7 +108,7 @@ def test_a_fault_is_about_one_notification() -> None:
             for begin, end in spans(at, last):
                 alerts.add((one.name, name, severity, begin - first, end and end - first))
     found = notifications(alerts)
-    assert found.total() <= 2 * sum(one.told != "silent" for one in HISTORIES), found
+    assert found.total() <= 1.2 * len(HISTORIES), found
 
 
 def test_a_collapse_of_forty_engines_fires_at_most_thirty_series() -> None:
