@@ -65,9 +65,9 @@ def summed_rate(
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
-def recorded(name: str) -> str:
+def recorded(name: str, **matchers: str) -> str:
     """Return a record of models."""
-    return f"model:vllm_specdec_{name}{{{MODELS}}}"
+    return f"model:{metric(name, **matchers)}"
 
 
 def or_without_rules(record: str, gauges: str) -> str:
@@ -125,7 +125,7 @@ class Flow:
     def length(self) -> str:
         """Return the mean acceptance length."""
         own = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
-        return self._or_unwatched(own, "mean_acceptance_length")
+        return self._or_unwatched(own, "length")
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
@@ -146,7 +146,8 @@ class Flow:
 
     def _or_unwatched(self, own: str, ratio: str) -> str:
         """Return a ratio with that of the models which no exporter watches, as far as their servers tell."""
-        return f"{own}\nor {recorded(f'unwatched_{ratio}:ratio_rate5m')} + 0" if self._by == MODEL else own
+        unwatched = recorded("unwatched:ratio_rate5m", measure=ratio)
+        return f"{own}\nor sum by ({MODEL}) ({unwatched})" if self._by == MODEL else own
 
 
 def speedup(by: str = "") -> str:
