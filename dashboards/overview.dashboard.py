@@ -22,11 +22,14 @@ from grafana_panels.promql import (
     IDENTITY,
     MODEL,
     MODEL_LEGEND,
+    OLDEST,
     WATCHDOG,
     Flow,
     agreed,
     metric,
+    recorded,
     renamed,
+    threshold,
     total,
 )
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
@@ -70,9 +73,13 @@ MISSING = (
 )
 SEE = "see What is missing"
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
-#: Of models whose budget is known for an hour: before, it is always full.
-_LEFT = f"model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d]"
-BUDGET = f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)"
+#: Of models whose budget is known for an hour: before, it is always full, unless more is lost than it allows.
+_LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
+_LOSING = recorded("losing_drafts:ratio_rate6h")
+BUDGET = (
+    f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)\n"
+    f"or on ({MODEL}) 0 * ({_LOSING} > 1 - {threshold('worth_it_objective_ratio')})"
+)
 
 
 def outcome(word: str, hours: str) -> str:
@@ -98,11 +105,7 @@ first_line: list[Panel] = [
         description="Whether exporters answer and rules are loaded, how old data is, and the weakest basis.",
         targets=[
             now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
-            now(
-                f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} "
-                f"and {metric('up', TARGETS)} == 1))",
-                "oldest data",
-            ),
+            now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
             now(f"min(({verdict.digits('verdict')} > 1e7) % 10)", "weakest basis"),
         ],
@@ -163,7 +166,7 @@ first_line: list[Panel] = [
         description="Of the worst model: drafts that may still be made while speculation loses.",
         targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
         **RATIO,
-        no_value="needs an hour of rules",
+        no_value="needs two hours of rules",
     ),
     joined_table(
         "What is missing",

@@ -43,7 +43,7 @@ def models_table(title: str, description: str, no_value: str, *more: Column, **o
         overrides=[
             named("Verdict", custom__width=332, **filled(verdict.verdict_mappings(), wrapped=True)),
             named("Do", custom__width=168, mappings=verdict.todo_mappings()),
-            named("Why", custom__width=105),
+            named("Why", custom__width=116),
             *(named(name, custom__hidden=True) for name in (_VERDICT, _TODO, _CHANGE)),
             *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do", "Why")),
         ],

@@ -47,6 +47,10 @@ def windowed(series: str, **matchers: str) -> str:
     return metric(series, window="$window", **matchers)
 
 
+#: The longest time since a successful poll, of the servers that answer.
+OLDEST = (
+    f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} and {metric('up', TARGETS)} == 1))"
+)
 #: Drafts and generated tokens per second of each engine, which ratios and speedups are weighted with.
 DRAFTS = windowed("drafts_per_second")
 GENERATED = windowed("generation_tokens_per_second")
