@@ -65,12 +65,12 @@ def _disable_ticket() -> Alert:
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
-        summary="Speculation should be disabled: acceptance or speedup is too low.",
+        summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
             f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
             f"it since: the lowest was at {t.this(t.PERCENT)} of its threshold when there were last enough drafts."
         ),
-        action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
+        action="Switch speculation off: start vLLM without --speculative-config. Or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
         threshold=_LIMITS,
         sample=t.drafts("5m"),
@@ -101,7 +101,7 @@ def _measure() -> Alert:
             'action="measure"}[6d] offset 12h)'
         ),
         hold="15m",
-        summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
+        summary="Speculation should be switched off by the published rule, but the estimate says otherwise: measure.",
         description=(
             f"For 15 minutes within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule. By the "
             f"estimates of its speedup it may pay, and none is certain{guess}."
