@@ -4,7 +4,7 @@ from grafana_panels import acceptance, annotations, choice_of_k, latency, links,
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
 from grafana_panels.models import models_table
-from grafana_panels.promql import IDENTITY, Flow, metric, total, windowed
+from grafana_panels.promql import IDENTITY, Flow, metric, recorded, total, windowed
 from grafana_panels.table import Column, joined_table
 from mixin import CLUSTER
 
@@ -17,6 +17,7 @@ model = models_table(
     "Verdict and what to do",
     "As on the Overview. Guess: no time of this server is measured.",
     "no model, or no rules",
+    states=recorded(verdict.STATE),
     rows=4,
 )
 
@@ -46,7 +47,7 @@ engines = joined_table(
     ],
     hidden=["job"],
     overrides=[
-        named("Interval", custom__width=105),
+        named("Interval", custom__width=105, mappings=verdict.interval_mappings()),
         *(named(name, custom__hidden=True) for name in ("Model", "Ends")),
         named(
             "Instance",

@@ -102,12 +102,12 @@ _WON = won()
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
-        description="Whether exporters answer and rules are loaded, how old data is, and the weakest basis.",
+        description="Whether exporters answer, how old data is, and models by what judges them.",
         targets=[
             now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
             now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
-            now(f"min(({verdict.digits('verdict')} > 1e7) % 10)", "weakest basis"),
+            now(f"count by (basis) ({recorded(verdict.INTERVAL, bound='low')})", "{{basis}}"),
         ],
         text="value_and_name",
         unit="s",
@@ -116,7 +116,10 @@ first_line: list[Panel] = [
         overrides=[
             named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
             named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
-            named("weakest basis", mappings=word_mapping(verdict.BASES)),
+            *(
+                named(basis, displayName=f"models: {worth}", unit="short")
+                for basis, worth in verdict.BASES.items()
+            ),
         ],
         no_value="no exporter",
         width=24,
@@ -189,6 +192,7 @@ models = models_table(
     Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
     Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),
     Column("Won, 24 h", won(MODEL), "h", 1, 76),
+    states=verdict.of_models(),
     rows=12,
 )
 

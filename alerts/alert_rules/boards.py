@@ -14,8 +14,6 @@ MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_E
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
 #: Bases of a speedup, the weakest first.
 BASES = ("modelled", "observed", "calibrated", "measured")
-#: What to do where no other K is advised, as far as it is not the code of the state.
-KEEP = 20
 _K = "num_speculative_tokens"
 _ENGINES, _MODELS = (f"{level}:vllm_specdec_state:code" for level in ("engine", "model"))
 _TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
@@ -38,7 +36,7 @@ def groups() -> Iterator[Group]:
         (
             Record(_ENGINES, _of_engines()),
             Record(_MODELS, _of_models()),
-            Record("model:vllm_specdec_state:digits", _digits()),
+            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
         ),
     )
     yield Group(
@@ -100,35 +98,23 @@ def _of_models() -> str:
     )
 
 
-def _digits() -> str:
-    """Return digits that boards take apart into words, by the label `of`: the verdict, and what to do.
+def _interval() -> str:
+    """Return the ends of the interval of a model's speedup, over its engines, and the weakest of their bases.
 
-    Of a verdict: its code, the ends of the interval in hundredths, three digits each, and the place of the weakest
-    basis in `BASES`; the code alone without an interval. To do: 1, the present and the advised K, two digits each,
-    and the gain in percent, three digits; `KEEP`; or the code of the state.
+    The basis is that of the speedup, or where that is unknown, of the estimate.
     """
-    low, high = (
-        f"round(clamp(100 * {of} by ({s.MODEL}) ({_last('speedup_interval', bound=bound)}), 0, 999))"
-        for bound, of in (("low", "min"), ("high", "max"))
+    ends = s.labelled(
+        "bound",
+        low=f"min by ({s.MODEL}) ({_last('speedup_interval', bound='low')})",
+        high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
     )
-    bases = " or ".join(
-        (
-            *(_code(place, _last("estimated_speedup", basis=basis)) for place, basis in enumerate(BASES, 1)),
-            _code(len(BASES), _last("speedup", basis=BASES[-1])),
-        )
+    estimated, known = (
+        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(BASES))
+        for name in ("estimated_speedup", "speedup")
     )
-    basis = f"min by ({s.MODEL}) (max by ({s.ENGINE}) ({bases}))"
-    judged = f"({_MODELS} > {DOWN_SERVER} < {NOT_JUDGED} != {BYPASSED})"
-    advised = f"round(model:vllm_specdec_recommended_{_K}:median)"
-    another = f"({s.K} == {s.LEAST_K} != {advised})"
-    gain = "round(clamp(100 * (model:vllm_specdec_advised_speedup:ratio - 1), 0, 999))"
-    loses = f"({_MODELS} > {DOWN_SERVER} < {BYPASSED})"
-    return s.labelled(
-        "of",
-        verdict=f"(1e7 * {judged} + 1e4 * {low} + 10 * {high} + {basis}\nor {_MODELS} + 0)",
-        todo=f"(1e7 + 1e5 * {another} + 1e3 * {advised} + {gain}\nor {loses} + 0\n"
-        f"or {_code(KEEP, f'{s.K} == {s.LEAST_K} == {advised}')}\nor {_MODELS} + 0)",
-    )
+    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"
+    weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
+    return f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}"
 
 
 def _unwatched() -> str:

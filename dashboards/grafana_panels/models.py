@@ -10,8 +10,6 @@ from .table import Column, filled, joined_table
 from .variables import LABELS
 
 FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
-#: Headings of hidden columns, whose queries have words.
-_VERDICT, _TODO, _CHANGE = "State", "Asked", "Change"
 
 
 def why() -> str:
@@ -25,16 +23,23 @@ def why() -> str:
     return f"sum by ({MODEL}, why) ({both})"
 
 
-def models_table(title: str, description: str, no_value: str, *more: Column, **options: Any) -> Table:
-    """Return the table of models, the worst first, with further columns: the same on every board."""
+def models_table(
+    title: str, description: str, no_value: str, *more: Column, states: str, **options: Any
+) -> Table:
+    """Return the table of models with these states, the worst first, with further columns."""
+    words = {
+        "Judged": verdict.judged(),
+        "Not judged": verdict.not_judged(states),
+        "Another K": verdict.another_k(),
+        "No other K": verdict.no_other_k(),
+        "Change": why(),
+    }
     return joined_table(
         title,
         description,
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
-            Column(_VERDICT, verdict.in_digits("verdict", verdict.without_rules(MODEL))),
-            Column(_TODO, verdict.in_digits("todo")),
-            Column(_CHANGE, why()),
+            *(Column(name, query) for name, query in words.items()),
             Column("Speedup", FAST, "suffix:×", 2, 72),
             Column("Since", verdict.since(), "s", 1, 80, verdict.since_mappings()),
             *more,
@@ -44,7 +49,7 @@ def models_table(title: str, description: str, no_value: str, *more: Column, **o
             named("Verdict", custom__width=332, **filled(verdict.verdict_mappings(), wrapped=True)),
             named("Do", custom__width=168, mappings=verdict.todo_mappings()),
             named("Why", custom__width=116),
-            *(named(name, custom__hidden=True) for name in (_VERDICT, _TODO, _CHANGE)),
+            *(named(name, custom__hidden=True) for name in words),
             *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do", "Why")),
         ],
         no_value=no_value,

@@ -242,13 +242,22 @@ def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
     return expr
 
 
-def in_words(by: str, label: str, between: str, one: str, other: str) -> str:
-    """Return 1 for each row, with a label that has two numbers and the words between them.
+def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
+    """Return 1 for each row, with a label that has several numbers with blanks between them.
 
-    The labels come last in the alphabet: Prometheus 2.42 loses those behind them.
+    They stand in labels that come last in the alphabet: Prometheus 2.42 loses those behind them.
+
+    Args:
+        by: labels of the rows.
+        label: the label of the result.
+        numbers: expressions, up to three.
+        and_label: a label of the first one that comes behind the numbers.
     """
-    first, second = (
-        f'count_values by ({by}) ("{own}", {value})' for own, value in (("x", one), ("y", other))
-    )
-    both = f"{first} * on ({by}) group_left (y) {second}"
-    return f'sum by ({by}, {label}) (label_join({both}, "{label}", "{between}", "x", "y"))'
+    names = ("x", "y", "z")[: len(numbers)]
+    first, *others = zip(names, numbers, strict=True)
+    kept = f"{by}, {and_label}" if and_label else by
+    joined = f'count_values by ({kept}) ("{first[0]}", {first[1]})'
+    for name, number in others:
+        joined += f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", {number})'
+    words = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
+    return f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {words}))'

@@ -3,7 +3,7 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
-from .field import Json, pattern, word_mapping
+from .field import Json, pattern
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
 from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total
 from .variables import MODELS
@@ -28,8 +28,15 @@ VERDICTS = {
 
 #: Codes with an interval.
 JUDGED = (2, 3, 5, 6, 7, 8)
-#: What a basis is worth, by its place in the digits of a verdict, the weakest first.
-BASES = {1: ("guess", GREY), 2: ("step measured", GREY), 3: ("costs measured", GREY), 4: ("measured", GREY)}
+#: What the bases of a speedup are worth, the weakest first.
+BASES = {
+    "modelled": "guess",
+    "observed": "step measured",
+    "calibrated": "costs measured",
+    "measured": "measured",
+}
+#: The first codes that call for something, and a further one: K is the advised one.
+_LOSES, _KEEP = 3, 20
 #: What to do where no other K is advised, by the code of the state.
 TODO = {
     0: "see exporter's log",
@@ -40,14 +47,16 @@ TODO = {
     5: "measure",
     7: "measure",
     13: "run an exporter",
-    20: "keep K",
+    _KEEP: "keep K",
     **dict.fromkeys((6, *range(8, 13)), "-"),
 }
 #: K of a model whose engines differ.
 MIXED = -1
-#: The code of each model, and digits that stand for words: see `alert_rules.boards`.
+#: The code of each model.
 STATE = "state:code"
-DIGITS = "state:digits"
+#: The ends of the interval of each model's speedup, with its basis.
+INTERVAL = "speedup_interval:ratio"
+_ENDS = r"([\d.]+) ([\d.]+)"
 
 
 def without_rules(by: str) -> str:
@@ -66,43 +75,67 @@ def of_models() -> str:
     return or_without_rules(STATE, without_rules(MODEL))
 
 
+def _every(record: str) -> str:
+    """Return a record of all models: it is joined with one of the chosen models."""
+    return f"model:vllm_specdec_{record}"
+
+
 def harm(select: str = MODELS) -> str:
     """Return a number by which models come in ascending order, the worst first: code, then the interval's low end."""
-    digits = f'model:vllm_specdec_{DIGITS}{{of="verdict",{select}}}'
-    return f"sum without (of) ({digits} / 1e7 > 1 or {digits} + 0)"
+    state = f"{_every(STATE)}{{{select}}}"
+    low = f'0.01 * clamp_max({_every(INTERVAL)}{{bound="low"}}, 50)'
+    return f"({state} + on ({MODEL}) {low} or {state} + 0)"
 
 
-def digits(of: str) -> str:
-    """Return digits that stand for a verdict or for what to do."""
-    return recorded(DIGITS, of=of)
+def judged() -> str:
+    """Return 1 for each model with an interval, with a label: its ends, the code of the verdict, the basis."""
+    low, high = recorded(INTERVAL, bound="low"), f'{_every(INTERVAL)}{{bound="high"}}'
+    ends = (f"round({end}, 0.01)" for end in (low, high))
+    return in_words(MODEL, "verdict", *ends, _every(STATE), and_label="basis")
 
 
-def in_digits(of: str, otherwise: str = "") -> str:
-    """Return 1 for each model, with a label that has such digits, or without rules those of an expression."""
-    known = f"{digits(of)} or on () {otherwise}" if otherwise else digits(of)
-    return f'count_values by ({MODEL}) ("{of}", {known})'
+def not_judged(states: str) -> str:
+    """Return 1 for each other model of these states, with a label: its code."""
+    return f'count_values by ({MODEL}) ("verdict", ({states}) unless on ({MODEL}) {_every(INTERVAL)})'
 
 
 def verdict_mappings() -> list[Json]:
-    """Return the mappings of a verdict's digits: its words, the interval, and what its basis is worth."""
-    ends = r"(\d)(\d\d)(\d)(\d\d)"
-    found = word_mapping(VERDICTS)
-    found += [
-        pattern(f"{code}{ends}{basis}", f"{word} $1.$2–$3.$4, {worth}", color)
+    """Return the mappings of these labels to words: the verdict, its interval, and what its basis is worth."""
+    found = [
+        pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {worth}", color)
         for code, (word, color) in VERDICTS.items()
         if code in JUDGED
-        for basis, (worth, _) in BASES.items()
+        for basis, worth in BASES.items()
     ]
-    return found
+    others = VERDICTS.items()
+    return found + [pattern(rf"({_ENDS} )?{code}( \w+)?", word, color) for code, (word, color) in others]
+
+
+_K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
+_ADVISED = _every("recommended_num_speculative_tokens:median")
+
+
+def another_k() -> str:
+    """Return 1 for each model with another K advised, with a label: its K, that K, and the gain in percent."""
+    k = f"{recorded(_K)} == {_every(_LEAST_K)} != {_ADVISED}"
+    gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
+    return in_words(MODEL, "todo", k, _ADVISED, gain)
+
+
+def no_other_k() -> str:
+    """Return 1 for each other model, with a label: the code of its state, or that its K is the advised one."""
+    state = recorded(STATE)
+    what = f"{state} <= {_LOSES} or {_KEEP} + 0 * ({recorded(_K)} == {_ADVISED}) or {state}"
+    another = f"{_every(_K)} == {_every(_LEAST_K)} != {_ADVISED}"
+    return f'count_values by ({MODEL}) ("todo", ({what}) unless on ({MODEL}) {another})'
 
 
 def todo_mappings() -> list[Json]:
-    """Return the mappings of the digits of what to do."""
-    gain = r"(?:00(\d)|0(\d\d)|(\d{3}))"
+    """Return the mappings of these labels to words."""
     return [
-        {"type": "value", "options": {str(code): {"text": words} for code, words in TODO.items()}},
-        pattern(rf"1\d\d00{gain}", "switch off (+$1$2$3 %)"),
-        pattern(rf"10?(\d+?)(?=\d{{5}}$)0?(\d+?)(?=\d{{3}}$){gain}", "K $1 to $2 (+$3$4$5 %)"),
+        pattern(r"\d+ 0 (\d+)", "switch off (+$1 %)"),
+        pattern(r"(\d+) (\d+) (\d+)", "K $1 to $2 (+$3 %)"),
+        *({"type": "value", "options": {str(code): {"text": words}}} for code, words in TODO.items()),
     ]
 
 
@@ -131,12 +164,17 @@ def since_mappings() -> list[Json]:
 
 
 def interval(by: str) -> str:
-    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup, in words."""
+    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup."""
     ends = (
         f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
         for bound, found in (("low", "min"), ("high", "max"))
     )
-    return in_words(by, "interval", " to ", *ends)
+    return in_words(by, "interval", *ends)
+
+
+def interval_mappings() -> list[Json]:
+    """Return the mapping of these labels to words."""
+    return [pattern(_ENDS, "$1–$2")]
 
 
 def k_of(series: str, by: str) -> str:
