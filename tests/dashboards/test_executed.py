@@ -180,6 +180,7 @@ def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Se
     rows = seen["states"].shown["overview: Models"].rows("model_name")
     said = {model: (judged(row["Verdict"]), row["Do"].partition(" (")[0]) for (model,), row in rows.items()}
     assert said == VERDICTS
+    assert float(rows["org/leans",]["Speedup"]) < 1
     assert re.fullmatch(r"LIKELY HARMFUL 0\.\d\d–1\.\d\d, guess", rows["org/leans",]["Verdict"])
     (row,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
     low, high = map(float, re.findall(r"\d\.\d\d", row["Verdict"]))
