@@ -51,7 +51,7 @@ class Shown:
         }
 
     def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
-        """Return the cells of a table, with words for codes and digits, by labels and headings."""
+        """Return the cells of a table, with words for codes and texts, by labels and headings."""
         found: dict[tuple[str, ...], dict[str, str]] = {}
         for target in self.panel["targets"]:
             ref = target["refId"]
