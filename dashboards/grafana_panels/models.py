@@ -40,14 +40,14 @@ def models_table(
         {**LABELS, "verdict": "Verdict", "todo": "Do", "why": "Why"},
         [
             *(Column(name, query) for name, query in words.items()),
-            Column("Speedup", FAST, "suffix:×", 2, 72),
-            Column("Since", verdict.since(), "s", 1, 80, verdict.since_mappings()),
+            Column("Speedup", FAST, "suffix:×", 2, 68),
+            Column("Since", verdict.since(), "s", 1, 76, verdict.since_mappings()),
             *more,
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=332, **filled(verdict.verdict_mappings(), wrapped=True)),
-            named("Do", custom__width=168, mappings=verdict.todo_mappings()),
+            named("Verdict", custom__width=348, **filled(verdict.verdict_mappings(), wrapped=True)),
+            named("Do", custom__width=164, mappings=verdict.todo_mappings()),
             named("Why", custom__width=116),
             *(named(name, custom__hidden=True) for name in words),
             *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do", "Why")),
