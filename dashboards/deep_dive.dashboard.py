@@ -3,17 +3,23 @@
 from grafana_panels import acceptance, annotations, choice_of_k, latency, links, variables, verdict
 from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import named, word_mapping
-from grafana_panels.promql import IDENTITY, Flow, metric, speedup, total, windowed
+from grafana_panels.models import models_table
+from grafana_panels.promql import IDENTITY, Flow, metric, recorded, total, windowed
 from grafana_panels.table import Column, joined_table
 from mixin import CLUSTER
 
 NOW = Flow(IDENTITY, now=True)
+#: By the rules, which count a probable loss as one, or without them, what the exporter says.
+FAST = f"engine:vllm_specdec_speedup:last3m{{{variables.MODELS}}} or {metric('speedup')}"
 
 
-def code(title: str, expr: str, mappings: dict[int, tuple[str, str]], width: int) -> Column:
-    """Return a column of words in their colours."""
-    return Column(title, expr, mappings=word_mapping(mappings), filled=True, width=width)
-
+model = models_table(
+    "Verdict and what to do",
+    "As on the Overview. Guess: no time of this server is measured.",
+    "no model, or no rules",
+    states=recorded(verdict.STATE),
+    rows=4,
+)
 
 engines = joined_table(
     "Engines",
@@ -26,8 +32,10 @@ engines = joined_table(
         "interval": "Interval",
     },
     [
-        code("Verdict", verdict.of_engines(), verdict.VERDICTS, 162),
-        Column("Speedup", speedup(IDENTITY), "suffix:×", 2, 80),
+        Column(
+            "Verdict", verdict.of_engines(), width=162, mappings=word_mapping(verdict.VERDICTS), filled=True
+        ),
+        Column("Speedup", total(FAST, IDENTITY, "max"), "suffix:×", 2, 80),
         Column("Ends", verdict.interval(IDENTITY)),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
@@ -36,11 +44,10 @@ engines = joined_table(
         Column(
             "Advised", total(metric("recommended_num_speculative_tokens"), IDENTITY), decimals=0, width=75
         ),
-        code("Advice", verdict.advice(IDENTITY), verdict.ACTIONS, 110),
     ],
     hidden=["job"],
     overrides=[
-        named("Interval", custom__width=105),
+        named("Interval", custom__width=105, mappings=verdict.interval_mappings()),
         *(named(name, custom__hidden=True) for name in ("Model", "Ends")),
         named(
             "Instance",
@@ -67,7 +74,7 @@ dashboard = Dashboard(
     description="Why does a model gain or lose, and what should be changed: K, method or load?",
     page="tuning.md",
     sections=[
-        ("", [engines, latency.load_or_drafts, acceptance.by_pod]),
+        ("", [model, engines, latency.load_or_drafts, acceptance.by_pod]),
         ("Which K?", choice_of_k.which_k),
         ("Where in a draft are tokens lost?", acceptance.by_position),
         ("Has acceptance changed?", acceptance.changes),

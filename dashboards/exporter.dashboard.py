@@ -5,7 +5,7 @@ from grafana_panels.dashboard import Dashboard
 from grafana_panels.field import A_MINUTE, COUNT, word_mapping
 from grafana_panels.palette import BLUE, GREY, ORANGE, SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
-from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, metric, total
+from grafana_panels.promql import CLUSTER_LEGEND, EXPORTERS, INTERVAL, KNOWN, OLDEST, metric, total
 from grafana_panels.table import Column, joined_table
 from grafana_panels.variables import PLACES, TARGETS
 from grafana_panels.verdict import VERDICTS
@@ -55,12 +55,12 @@ top: list[Panel] = [
     ),
     Stat(
         title="Oldest data",
-        description="Longest time since a successful poll. A server with old data is missing elsewhere.",
-        targets=[now(f"max(time() - {series('last_success_timestamp_seconds')})", "age")],
+        description="Of servers that answer, as on the Overview. The table below has the others.",
+        targets=[now(OLDEST, "age")],
         unit="s",
         decimals=0,
         least=0,
-        no_value="no exporter answers",
+        no_value="no server answers",
         width=7,
     ),
     Stat(

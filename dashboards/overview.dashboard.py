@@ -1,6 +1,6 @@
 """Overview: which models lose by speculation, how much, since when, and which K to set. One screen."""
 
-from grafana_panels import annotations, links, variables, verdict
+from grafana_panels import annotations, variables, verdict
 from grafana_panels.acceptance import length_and_break_even
 from grafana_panels.annotations import FIRING
 from grafana_panels.dashboard import Dashboard
@@ -14,6 +14,7 @@ from grafana_panels.field import (
     threshold_lines,
     word_mapping,
 )
+from grafana_panels.models import FAST, models_table
 from grafana_panels.palette import AMBER, BLUE, GREY, PALE_SKY, VERMILION
 from grafana_panels.panel import Panel, Stat, StateTimeline, lines, now, over_time
 from grafana_panels.promql import (
@@ -21,15 +22,14 @@ from grafana_panels.promql import (
     IDENTITY,
     MODEL,
     MODEL_LEGEND,
+    OLDEST,
     WATCHDOG,
     Flow,
     agreed,
-    in_words,
     metric,
-    or_without_rules,
     recorded,
     renamed,
-    speedup,
+    threshold,
     total,
 )
 from grafana_panels.table import WRAPPED, Column, filled, joined_table
@@ -47,7 +47,7 @@ SUMS = {
     **{code: verdict.VERDICTS[code] for code in range(2, 9)},
     9: ("NO VERDICT", GREY),
 }
-_K_WORDS = word_mapping({verdict.MIXED: ("mixed K", GREY)})
+_K_WORDS = word_mapping({verdict.MIXED: ("mixed", GREY)})
 
 
 def missing(text: str, condition: str, label: str = "") -> str:
@@ -66,19 +66,20 @@ MISSING = (
         "Method unknown: set --spec.config.",
         f"{metric('info', method='', cost_profile='unknown')} unless on ({IDENTITY}) {metric('activity', state='off')} == 1",
     ),
-    missing("Speedup unknown: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"),
+    missing(
+        "A verdict is uncertain: run history, or calibrate.", f"{metric('payoff', verdict='unknown')} == 1"
+    ),
     missing("No alert rules: load alerts/rules.", f"vector(1) unless on () {WATCHDOG}"),
 )
-_ADVISED = "recommended_num_speculative_tokens"
-#: Headings of the hidden columns whose queries have words: what to do, the ends of an interval, and why.
-_ASKED, _INTERVAL, _CHANGE = "Asked", "Ends", "Change"
-_INTERVAL_TEXT = "Interval"
 SEE = "see What is missing"
-FAST = or_without_rules("speedup:ratio_rate5m", speedup(MODEL))
 _NOTHING_WON = f"0 * max({metric('build_info', TARGETS)})"
-#: Of models whose budget is known for an hour: before, it is always full.
-_LEFT = f"model:vllm_specdec_worth_it_error_budget:remaining30d{{{MODELS}}}[1d]"
-BUDGET = f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)"
+#: Of models whose budget is known for an hour: before, it is always full, unless more is lost than it allows.
+_LEFT = f"{recorded('worth_it_error_budget:remaining30d')}[1d]"
+_LOSING = recorded("losing_drafts:ratio_rate6h")
+BUDGET = (
+    f"last_over_time({_LEFT}) and last_over_time({_LEFT} offset 1h)\n"
+    f"or on ({MODEL}) 0 * ({_LOSING} > 1 - {threshold('worth_it_objective_ratio')})"
+)
 
 
 def outcome(word: str, hours: str) -> str:
@@ -98,45 +99,15 @@ def won(by: str = "", bound: str = "") -> str:
 _WON = won()
 
 
-def todo() -> str:
-    """Return the gain of the advised K where it is another, with a label that says what to do."""
-    k, advised = (recorded(name) for name in ("num_speculative_tokens:max", f"{_ADVISED}:median"))
-    joined = in_words(MODEL, "do", " to ", f"{k} != {advised}", advised)
-    for word, pattern in (("off", ".* to 0"), ("K $1", "([0-9].*)")):
-        joined = f'label_replace({joined}, "do", "{word}", "do", "{pattern}")'
-    gain = recorded("advised_speedup:ratio")
-    return f"{joined} * on ({MODEL}) group_left () ({gain} - 1)"
-
-
-def why() -> str:
-    """Return the change of the speedup against the day before, with a label that says by what."""
-    change = f"model:vllm_specdec_speedup_change:cause{{{MODELS}"
-    parts = (f'round({change},cause="{cause}"}}, 0.01)' for cause in ("drafts", "load"))
-    joined = in_words(MODEL, "why", ", load/K ", *parts)
-    total_change = f"sum by ({MODEL}) ({change}}})"
-    return f'label_replace({joined}, "why", "drafts $1", "why", "(.*)") * on ({MODEL}) group_left () {total_change}'
-
-
-def calibrate() -> str:
-    """Return what to do about a verdict that is unknown."""
-    unknown = f"max by ({MODEL}) ({metric('payoff', verdict='unknown')} == 1)"
-    known = metric(_ADVISED)
-    return f'label_replace({unknown} unless on ({MODEL}) {known}, "do", "run calibrate", "", "")'
-
-
 first_line: list[Panel] = [
     Stat(
         title="Monitoring",
-        description="Whether exporters answer and rules are loaded, how old data is, and the weakest basis.",
+        description="Whether exporters answer, how old data is, and models by what judges them.",
         targets=[
             now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
-            now(
-                f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} "
-                f"and {metric('up', TARGETS)} == 1))",
-                "oldest data",
-            ),
+            now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
-            now(f"min({verdict.basis(MODEL)})", "basis"),
+            now(f"count by (basis) ({recorded(verdict.INTERVAL, bound='low')})", "{{basis}}"),
         ],
         text="value_and_name",
         unit="s",
@@ -145,7 +116,10 @@ first_line: list[Panel] = [
         overrides=[
             named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
             named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
-            named("basis", mappings=word_mapping(verdict.BASES)),
+            *(
+                named(basis, displayName=f"models: {worth}", unit="short")
+                for basis, worth in verdict.BASES.items()
+            ),
         ],
         no_value="no exporter",
         width=24,
@@ -195,7 +169,7 @@ first_line: list[Panel] = [
         description="Of the worst model: drafts that may still be made while speculation loses.",
         targets=[now(f"clamp_min(min({BUDGET}), 0)", "left")],
         **RATIO,
-        no_value="needs an hour of rules",
+        no_value="needs two hours of rules",
     ),
     joined_table(
         "What is missing",
@@ -211,41 +185,15 @@ first_line: list[Panel] = [
 ]
 
 
-models = joined_table(
+models = models_table(
     "Models",
-    "Worst first. Why: the speedup's change against the day before. Do: click.",
-    {**LABELS, "do": "Do", "why": "Why", "interval": _INTERVAL_TEXT},
-    [
-        Column(
-            "Verdict",
-            verdict.of_models(),
-            mappings=word_mapping(verdict.VERDICTS),
-            filled=True,
-            width=160,
-        ),
-        Column("Speedup", FAST, "suffix:×", 2, 76),
-        Column(_INTERVAL, verdict.interval(MODEL)),
-        Column("Basis", verdict.basis(MODEL), mappings=word_mapping(verdict.BASES), width=80),
-        Column("Since", verdict.since(), "s", 1, 78),
-        Column(_CHANGE, why()),
-        Column("Acceptance", NOW.acceptance(), "percentunit", 0, 92),
-        Column("Length", NOW.length(), decimals=2, width=62),
-        Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 55, _K_WORDS),
-        Column("Gain", todo(), "percentunit", 0, 50),
-        Column(_ASKED, calibrate()),
-        Column("Won, 24 h", won(MODEL), "h", 1, 80),
-    ],
-    hidden=links.CHOSEN,
-    overrides=[
-        named("Do", custom__width=98),
-        named("Why", custom__width=108, custom__cellOptions=WRAPPED),
-        named(_INTERVAL_TEXT, custom__width=98),
-        *(named(name, custom__hidden=True) for name in (_ASKED, _INTERVAL, _CHANGE)),
-        *(named(name, links=[links.to_model("Deep dive")]) for name in ("Model", "Do")),
-    ],
-    no_value=f"no model: {SEE}",
-    ranked=links.named_or_any(f"({verdict.harm()}\nor on () max by ({MODEL}) ({metric('info')}))"),
-    rows=10,
+    "Worst first. Guess: no time of this server is measured. Click for details.",
+    f"no model: {SEE}",
+    Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
+    Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),
+    Column("Won, 24 h", won(MODEL), "h", 1, 76),
+    states=verdict.of_models(),
+    rows=12,
 )
 
 history: list[Panel] = [
@@ -286,7 +234,7 @@ history: list[Panel] = [
             named("Severity", custom__width=80, **filled(word_mapping(SEVERITIES))),
             named(
                 "Alert",
-                custom__width=275,
+                custom__width=290,
                 links=[{"title": "Runbook", "url": RUNBOOK_LINK, "targetBlank": True}],
             ),
         ],

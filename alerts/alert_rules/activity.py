@@ -63,7 +63,7 @@ def _collapsed() -> Alert:
         description=f"{t.WHO['model']}{t.BY_METHOD} accepts only {t.this(t.PERCENT)} of its draft tokens, over 5 minutes.",
         action=(
             "Find what changed: an upgrade of vLLM, target and draft model that no longer fit (quantization, "
-            "checkpoint, chat template), very high temperatures or long contexts. Disable speculation until then."
+            "checkpoint, chat template), very high temperatures or long contexts. Switch speculation off until then."
         ),
         value=t.this(t.PERCENT) + " accepted",
         threshold=t.in_force("collapsed_acceptance_ratio", t.PERCENT),

@@ -12,8 +12,10 @@ DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6
 MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_EXPORTER = range(6, 14)
 
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
+#: Bases of a speedup, the weakest first.
+BASES = ("modelled", "observed", "calibrated", "measured")
 _K = "num_speculative_tokens"
-_ENGINES = "engine:vllm_specdec_state:code"
+_ENGINES, _MODELS = (f"{level}:vllm_specdec_state:code" for level in ("engine", "model"))
 _TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
 _SEEN = "last_over_time(vllm_specdec_info[1h])"
 
@@ -31,12 +33,16 @@ def groups() -> Iterator[Group]:
     """Yield the group of states, and that of what changes slowly."""
     yield Group(
         "vllm-specdec.boards",
-        (Record(_ENGINES, _of_engines()), Record("model:vllm_specdec_state:code", _of_models())),
+        (
+            Record(_ENGINES, _of_engines()),
+            Record(_MODELS, _of_models()),
+            Record("model:vllm_specdec_speedup_interval:ratio", _interval()),
+        ),
     )
     yield Group(
         "vllm-specdec.boards.long",
         (
-            *_unwatched(),
+            Record("model:vllm_specdec_unwatched:ratio_rate5m", _unwatched()),
             Record("model:vllm_specdec_estimated_speedup_at:ratio", _at_each_k()),
             Record(_TPOT, _time_per_output_token()),
             Record("model:vllm_specdec_set:tpot", _by_setting()),
@@ -66,8 +72,12 @@ def _of_engines() -> str:
 
 
 def _of_models() -> str:
-    """Return the code of a model: down as soon as no exporter answers, else its verdict, else that of an engine."""
+    """Return the code of a model: down as soon as no exporter answers, else its verdict, else that of an engine.
+
+    A loss is likely where it is likely on the worst engine, and certain on none.
+    """
     active = f"and on ({s.MODEL}) ({_last('activity', state='active')} == 1)"
+    worst = f"min by ({s.MODEL}) ({_ENGINES})"
     verdicts = " or ".join(
         _code(code, f'model:vllm_specdec_verdict:info{{verdict="{word}"}}')
         for word, code in _VERDICTS.items()
@@ -79,16 +89,36 @@ def _of_models() -> str:
     alone = f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
     return (
         f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) ({there})\n"
+        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == {HARMFUL}\n"
         f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
-        f"or clamp_min(min by ({s.MODEL}) ({_ENGINES}), {LIKELY_HARMFUL}) {undecided}\n"
-        f"or min by ({s.MODEL}) ({_ENGINES})\n"
+        f"or clamp_min({worst}, {LIKELY_HARMFUL}) {undecided}\n"
+        f"or {worst}\n"
         f"or max by ({s.MODEL}) ({_code(DOWN_SERVER, server)})\n"
         f"or on (model_name) ({_code(NO_EXPORTER, alone)})"
     )
 
 
-def _unwatched() -> Iterator[Record]:
-    """Yield ratios of the models that no exporter watches now, from the series of vLLM and SGLang.
+def _interval() -> str:
+    """Return the ends of the interval of a model's speedup, over its engines, and the weakest of their bases.
+
+    The basis is that of the speedup, or where that is unknown, of the estimate.
+    """
+    ends = s.labelled(
+        "bound",
+        low=f"min by ({s.MODEL}) ({_last('speedup_interval', bound='low')})",
+        high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
+    )
+    estimated, known = (
+        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(BASES))
+        for name in ("estimated_speedup", "speedup")
+    )
+    ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"
+    weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
+    return f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}"
+
+
+def _unwatched() -> str:
+    """Return acceptance and length of models that no exporter watches now, from the series of vLLM and SGLang.
 
     By the name of the model alone: the exporter and the server may be scraped with different labels. SGLang's
     are computed as by the exporter; drafted tokens are unknown while drafts are trees, or K differs.
@@ -105,15 +135,12 @@ def _unwatched() -> Iterator[Record]:
     k = f"min_over_time({steps}) == max_over_time({tokens}) - 1"
     same_k = f"(min by ({s.MODEL}) ({k}) == max by ({s.MODEL}) ({k}))"
     sglang = f"({generated} - {requests} - {calls}) / ({calls} > 0)"
-    alone = f"unless on (model_name) {_last('info')}"
-    yield Record(
-        "model:vllm_specdec_unwatched_acceptance:ratio_rate5m",
-        f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1)) {alone}",
+    ratios = s.labelled(
+        "measure",
+        acceptance=f"({accepted} / ({drafted} > 0)\nor clamp_max({sglang} / {same_k}, 1))",
+        length=f"(1 + ({accepted} / ({drafts} > 0)\nor {sglang}))",
     )
-    yield Record(
-        "model:vllm_specdec_unwatched_mean_acceptance_length:ratio_rate5m",
-        f"1 + ({accepted} / ({drafts} > 0)\nor {sglang}) {alone}",
-    )
+    return f"({ratios}) unless on (model_name) {_last('info')}"
 
 
 def _at_each_k() -> str:
@@ -167,20 +194,21 @@ def _by_setting() -> str:
 
 
 def _change_by_cause() -> str:
-    """Return the change of the speedup against the mean of the day until six hours ago, by its cause.
+    """Return the change of the speedup against the day until six hours ago, by its cause.
 
     By drafts: as if the break-even length were what it was. By the load, or another K: the rest. A young model is
-    compared with the hour until half an hour ago; a change below 3 % has no cause.
+    compared with three hours until half an hour ago; a change below 3 % has no cause. Of the time before it is the
+    median, which the beginning of the change does not move.
     """
     speedup, length = (
         f"model:vllm_specdec_{name}:ratio_rate5m" for name in ("speedup", "mean_acceptance_length")
     )
     of_speedup, of_length = (
-        f"(avg_over_time({name}[18h:15m] offset 6h) or avg_over_time({name}[1h:5m] offset 30m))"
+        f"(quantile_over_time(0.5, {name}[18h:15m] offset 6h) or quantile_over_time(0.5, {name}[3h:5m] offset 30m))"
         for name in (speedup, length)
     )
     as_before = f"{of_speedup} * {length} / {of_length}"
-    parts = {"drafts": f"{as_before} - {of_speedup}", "load": f"{speedup} - {as_before}"}
+    parts = {"drafts": f"{as_before} - {of_speedup}", "load or K": f"{speedup} - {as_before}"}
     causes = "\nor ".join(
         f'label_replace({expr}, "cause", "{cause}", "", "")' for cause, expr in parts.items()
     )

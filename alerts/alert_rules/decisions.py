@@ -85,12 +85,12 @@ def _disable_ticket() -> Alert:
             f"  unless on ({s.MODEL}) ({s.NOT_LOSING} or {s.MAY_PAY} or ({s.UNDRAFTED})))"
         ),
         hold="15m",
-        summary="Speculation should be disabled: acceptance or speedup is too low.",
+        summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
             f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not risen 5 % above "
             "it since. While traffic is too thin to judge, the value is the last one, of an hour at most."
         ),
-        action="Start vLLM without --speculative-config, or try another method first: vllm-specdec-exporter plan.",
+        action="Switch speculation off: start vLLM without --speculative-config. Or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
         threshold=_LIMITS,
         sample=t.drafts("5m"),
@@ -121,7 +121,7 @@ def _measure() -> Alert:
             'action="measure"}[6d] offset 12h)'
         ),
         hold="15m",
-        summary="Speculation should be disabled by the published rule, but the estimate says otherwise: measure.",
+        summary="Speculation should be switched off by the published rule, but the estimate says otherwise: measure.",
         description=(
             f"Within the last 3 hours {t.WHO['model']} accepted too few draft tokens by the published rule, for 15 minutes or more. By "
             f"its estimated speedup it may pay, which is not certain{guess}."

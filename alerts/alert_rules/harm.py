@@ -6,7 +6,7 @@ from . import series as s
 from . import text as t
 from .rule import Alert, Group, Record, Severity
 
-_DISABLE = "Disable speculation, or set the K that the exporter recommends; look at acceptance and load for the cause."
+_DISABLE = "Switch speculation off, or set the K that the exporter recommends; look at acceptance and load for the cause."
 _BASIS, _PROFILE = "model:vllm_specdec_basis:engines", "model:vllm_specdec_cost_profile:engines"
 #: Both must have the same basis and the same cost profile.
 _SAME_YARDSTICK = (

@@ -54,6 +54,8 @@ def _present_batch() -> str:
     return f"sum by ({MODEL}, batch_size) ({renamed}) and on ({MODEL}) {advised}"
 
 
+#: A setting that was there when it was recorded last.
+_NOW = {"type": "range", "options": {"from": 0, "to": 300, "result": {"text": "now"}}}
 #: The model is chosen at the top.
 _OF_MODEL = [named("Model", custom__hidden=True)]
 
@@ -71,7 +73,7 @@ _LOAD = "was_n"
 _TPOT = recorded("set:tpot")
 _TPOTS = f"{_TPOT}[$__range:1m]"
 _UNTIL = f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])"
-_HELPED = {2: ("▲ helped", BLUE), 0: ("no difference", GREY), -2: ("▼ worse", VERMILION)}
+_HELPED = {2: ("▲ faster now", BLUE), 0: ("as fast now", GREY), -2: ("▼ slower now", VERMILION)}
 _HELPED |= {1: _HELPED[2], -1: _HELPED[-2]}
 
 
@@ -95,11 +97,11 @@ def _while_set(record: str) -> str:
 which_k: list[Panel] = [
     joined_table(
         "Before and after each change",
-        "Did K, release or restart help, at the present load? For intervals: vllm-specdec-exporter history.",
+        "TPOT, time per output token, decides: it is measured; speedup is estimated. Same load.",
         {**LABELS, **SETTING},
         [
-            Column("Until", _at_present_load(_UNTIL), "s", 0, 90),
-            Column("The change since", _since_then(), width=140, mappings=word_mapping(_HELPED), filled=True),
+            Column("Until", _at_present_load(_UNTIL), "s", 0, 90, [_NOW]),
+            Column("Since then", _since_then(), width=140, mappings=word_mapping(_HELPED), filled=True),
             *(
                 Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
                 for title, of in (

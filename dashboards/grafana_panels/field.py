@@ -34,6 +34,12 @@ def word_mapping(codes: Mapping[int, tuple[str, str]]) -> list[Json]:
     ]
 
 
+def pattern(regex: str, text: str, color: str = "") -> Json:
+    """Return the value mapping from texts that match a regular expression as a whole to others, with its groups."""
+    result = {"text": text, "color": color} if color else {"text": text}
+    return {"type": "regex", "options": {"pattern": regex, "result": result}}
+
+
 def override(matcher: str, name: str, **properties: Any) -> Json:
     """Return an override of the fields that a matcher finds; a dot in a property is written `__`."""
     return {

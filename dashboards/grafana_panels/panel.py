@@ -12,7 +12,7 @@ from typing import Any
 import attr
 from grafanalib import core
 
-from .field import Json, colored, fixed
+from .field import Json, colored, fixed, override
 from .palette import NEUTRAL
 
 #: The data source that the variable of this name holds.
@@ -246,12 +246,15 @@ class TimeSeries(Panel):
         """
         if self.decimals or self.unit == "percentunit":
             self.decimals = None
+        if self.listed:
+            # Of a series that has ended, there is no last value.
+            self.overrides = [override("byType", "number", noValue="-"), *self.overrides]
 
     def options(self) -> Json:
         """Return the options of a time series panel."""
         return {
             "legend": {
-                "calcs": ["lastNotNull", "min"] if self.listed else [],
+                "calcs": ["last", "min"] if self.listed else [],
                 "displayMode": "table" if self.listed else "list",
                 "placement": "right" if self.listed else "bottom",
                 "showLegend": True,

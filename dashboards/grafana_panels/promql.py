@@ -47,6 +47,10 @@ def windowed(series: str, **matchers: str) -> str:
     return metric(series, window="$window", **matchers)
 
 
+#: The longest time since a successful poll, of the servers that answer.
+OLDEST = (
+    f"max(time() - ({metric('last_success_timestamp_seconds', TARGETS)} and {metric('up', TARGETS)} == 1))"
+)
 #: Drafts and generated tokens per second of each engine, which ratios and speedups are weighted with.
 DRAFTS = windowed("drafts_per_second")
 GENERATED = windowed("generation_tokens_per_second")
@@ -65,9 +69,9 @@ def summed_rate(
     return total(f"rate({series}{{{select}{own}}}[{over}])", by)
 
 
-def recorded(name: str) -> str:
+def recorded(name: str, **matchers: str) -> str:
     """Return a record of models."""
-    return f"model:vllm_specdec_{name}{{{MODELS}}}"
+    return f"model:{metric(name, **matchers)}"
 
 
 def or_without_rules(record: str, gauges: str) -> str:
@@ -125,7 +129,7 @@ class Flow:
     def length(self) -> str:
         """Return the mean acceptance length."""
         own = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
-        return self._or_unwatched(own, "mean_acceptance_length")
+        return self._or_unwatched(own, "length")
 
     def draft_length(self) -> str:
         """Return draft tokens per draft."""
@@ -146,7 +150,8 @@ class Flow:
 
     def _or_unwatched(self, own: str, ratio: str) -> str:
         """Return a ratio with that of the models which no exporter watches, as far as their servers tell."""
-        return f"{own}\nor {recorded(f'unwatched_{ratio}:ratio_rate5m')} + 0" if self._by == MODEL else own
+        unwatched = recorded("unwatched:ratio_rate5m", measure=ratio)
+        return f"{own}\nor sum by ({MODEL}) ({unwatched})" if self._by == MODEL else own
 
 
 def speedup(by: str = "") -> str:
@@ -237,13 +242,22 @@ def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
     return expr
 
 
-def in_words(by: str, label: str, between: str, one: str, other: str) -> str:
-    """Return 1 for each row, with a label that has two numbers and the words between them.
+def in_words(by: str, label: str, *numbers: str, and_label: str = "") -> str:
+    """Return 1 for each row, with a label that has several numbers with blanks between them.
 
-    The labels come last in the alphabet: Prometheus 2.42 loses those behind them.
+    They stand in labels that come last in the alphabet: Prometheus 2.42 loses those behind them.
+
+    Args:
+        by: labels of the rows.
+        label: the label of the result.
+        numbers: expressions, up to three.
+        and_label: a label of the first one that comes behind the numbers.
     """
-    first, second = (
-        f'count_values by ({by}) ("{own}", {value})' for own, value in (("x", one), ("y", other))
-    )
-    both = f"{first} * on ({by}) group_left (y) {second}"
-    return f'sum by ({by}, {label}) (label_join({both}, "{label}", "{between}", "x", "y"))'
+    names = ("x", "y", "z")[: len(numbers)]
+    first, *others = zip(names, numbers, strict=True)
+    kept = f"{by}, {and_label}" if and_label else by
+    joined = f'count_values by ({kept}) ("{first[0]}", {first[1]})'
+    for name, number in others:
+        joined += f' * on ({by}) group_left ({name}) count_values by ({by}) ("{name}", {number})'
+    words = ", ".join(f'"{name}"' for name in (*names, and_label) if name)
+    return f'sum by ({by}, {label}) (label_join({joined}, "{label}", " ", {words}))'

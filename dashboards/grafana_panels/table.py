@@ -70,12 +70,13 @@ class Column:
         return named(self.title, **properties)
 
 
-def filled(mappings: Sequence[Json]) -> Json:
+def filled(mappings: Sequence[Json], *, wrapped: bool = False) -> Json:
     """Return the properties of cells that the colour of their word fills; those without a value have none."""
     steps = [{"color": "transparent", "value": None}]
     return {
         "mappings": list(mappings),
-        "custom__cellOptions": {"type": "color-background", "mode": "basic"},
+        "custom__cellOptions": {"type": "color-background", "mode": "basic"}
+        | ({"wrapText": True} if wrapped else {}),
         "thresholds": {"mode": "absolute", "steps": steps},
     }
 

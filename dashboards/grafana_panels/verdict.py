@@ -3,8 +3,9 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
+from .field import Json, pattern
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
-from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total, windowed
+from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -25,26 +26,37 @@ VERDICTS = {
     13: ("NO EXPORTER", GREY),
 }
 
-#: The weakest basis of several engines is the lowest.
-BASES = {1: ("modelled", GREY), 2: ("observed", GREY), 3: ("calibrated", GREY), 4: ("measured", GREY)}
-ACTIONS = {
-    1: ("disable", VERMILION),
-    2: ("switch method", PLUM),
-    3: ("lower K", AMBER),
-    4: ("raise K", PALE_SKY),
-    5: ("keep K", BLUE),
+#: Codes with an interval.
+JUDGED = (2, 3, 5, 6, 7, 8)
+#: What the bases of a speedup are worth, the weakest first.
+BASES = {
+    "modelled": "guess",
+    "observed": "step measured",
+    "calibrated": "costs measured",
+    "measured": "measured",
 }
-_ACTION_CODES = {
-    "disable": 1,
-    "switch_method": 2,
-    "decrease_k": 3,
-    "increase_k": 4,
-    "keep": 5,
+#: The first codes that call for something, and a further one: K is the advised one.
+_LOSES, _KEEP = 3, 20
+#: What to do where no other K is advised, by the code of the state.
+TODO = {
+    0: "see exporter's log",
+    1: "see vLLM's log",
+    2: "switch off",
+    3: "switch off, or measure",
+    4: "check its flags",
+    5: "measure",
+    7: "measure",
+    13: "run an exporter",
+    _KEEP: "keep K",
+    **dict.fromkeys((6, *range(8, 13)), "-"),
 }
 #: K of a model whose engines differ.
 MIXED = -1
 #: The code of each model.
 STATE = "state:code"
+#: The ends of the interval of each model's speedup, with its basis.
+INTERVAL = "speedup_interval:ratio"
+_ENDS = r"([\d.]+) ([\d.]+)"
 
 
 def without_rules(by: str) -> str:
@@ -63,45 +75,106 @@ def of_models() -> str:
     return or_without_rules(STATE, without_rules(MODEL))
 
 
+def _every(record: str) -> str:
+    """Return a record of all models: it is joined with one of the chosen models."""
+    return f"model:vllm_specdec_{record}"
+
+
 def harm(select: str = MODELS) -> str:
-    """Return a number by which models come in ascending order, the worst first: by code, then by speedup."""
-    code, fast = (f"model:vllm_specdec_{name}{{{select}}}" for name in (STATE, "speedup:ratio_rate5m"))
-    return f"({code} + 0.01 * clamp_max({fast}, 50) or {code} + 0)"
+    """Return a number by which models come in ascending order, the worst first: code, then the interval's low end."""
+    state = f"{_every(STATE)}{{{select}}}"
+    low = f'0.01 * clamp_max({_every(INTERVAL)}{{bound="low"}}, 50)'
+    return f"({state} + on ({MODEL}) {low} or {state} + 0)"
+
+
+def judged() -> str:
+    """Return 1 for each model with an interval, with a label: its ends, the code of the verdict, the basis."""
+    low, high = recorded(INTERVAL, bound="low"), f'{_every(INTERVAL)}{{bound="high"}}'
+    ends = (f"round({end}, 0.01)" for end in (low, high))
+    return in_words(MODEL, "verdict", *ends, _every(STATE), and_label="basis")
+
+
+def not_judged(states: str) -> str:
+    """Return 1 for each other model of these states, with a label: its code."""
+    return f'count_values by ({MODEL}) ("verdict", ({states}) unless on ({MODEL}) {_every(INTERVAL)})'
+
+
+def verdict_mappings() -> list[Json]:
+    """Return the mappings of these labels to words: the verdict, its interval, and what its basis is worth."""
+    found = [
+        pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {worth}", color)
+        for code, (word, color) in VERDICTS.items()
+        if code in JUDGED
+        for basis, worth in BASES.items()
+    ]
+    others = VERDICTS.items()
+    return found + [pattern(rf"({_ENDS} )?{code}( \w+)?", word, color) for code, (word, color) in others]
+
+
+_K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
+_ADVISED = _every("recommended_num_speculative_tokens:median")
+
+
+def another_k() -> str:
+    """Return 1 for each model with another K advised, with a label: its K, that K, and the gain in percent."""
+    k = f"{recorded(_K)} == {_every(_LEAST_K)} != {_ADVISED}"
+    gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
+    return in_words(MODEL, "todo", k, _ADVISED, gain)
+
+
+def no_other_k() -> str:
+    """Return 1 for each other model, with a label: the code of its state, or that its K is the advised one."""
+    state = recorded(STATE)
+    what = f"{state} <= {_LOSES} or {_KEEP} + 0 * ({recorded(_K)} == {_ADVISED}) or {state}"
+    another = f"{_every(_K)} == {_every(_LEAST_K)} != {_ADVISED}"
+    return f'count_values by ({MODEL}) ("todo", ({what}) unless on ({MODEL}) {another})'
+
+
+def todo_mappings() -> list[Json]:
+    """Return the mappings of these labels to words."""
+    return [
+        pattern(r"\d+ 0 (\d+)", "switch off (+$1 %)"),
+        pattern(r"(\d+) (\d+) (\d+)", "K $1 to $2 (+$3 %)"),
+        *({"type": "value", "options": {str(code): {"text": words}}} for code, words in TODO.items()),
+    ]
 
 
 def since() -> str:
-    """Return for how many seconds the verdict on each model has stood: to a minute within a day, then to ten."""
+    """Return for how many seconds the verdict on each model has stood, to a minute within a day, then to ten.
+
+    It is below 0 where the verdict is that of all samples of 14 days, and their time is negative.
+    """
     state = recorded(STATE)
     another = f"timestamp({state} != {state} @ end())"
     changed = " or ".join(
         f"max by ({MODEL}) (max_over_time({another}[{steps}]))" for steps in ("1d:1m", "14d:10m")
     )
-    return f"time() - ({changed} or min by ({MODEL}) (min_over_time(timestamp({state})[14d:10m])))"
+    return f"time() - ({changed}) or min by ({MODEL}) (min_over_time(timestamp({state})[14d:10m])) - time()"
 
 
-def basis(by: str) -> str:
-    """Return the code of the weakest basis of a speedup, known or not: of the estimate where none is measured."""
-    codes = {name: code for code, (name, _) in BASES.items()}
-    estimates = (
-        f"{code} * ({windowed('estimated_speedup', basis=name)} > bool 0)" for name, code in codes.items()
-    )
-    measured = f"{codes['measured']} * ({metric('speedup', basis='measured')} > bool 0)"
-    of_each = f"max by ({IDENTITY}) ({' or '.join(estimates)} or {measured})"
-    return total(of_each, by, "min") if by != IDENTITY else of_each
+def since_mappings() -> list[Json]:
+    """Return the mappings of times below 0: at least so long."""
+    longest = (13 * 24, 7 * 24, 3 * 24, 24, 12, 6, 3, 2, 1)
+    words = [f"over {hours // 24} d" if hours >= 48 else f"over {hours} h" for hours in longest]
+    ends = [-3600 * hours for hours in longest] + [-0.001]
+    return [
+        {"type": "range", "options": {"from": start, "to": end, "result": {"text": word}}}
+        for start, end, word in zip([None, *ends[:-1]], ends, [*words, "under 1 h"], strict=True)
+    ]
 
 
 def interval(by: str) -> str:
-    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup, in words."""
+    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup."""
     ends = (
         f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
         for bound, found in (("low", "min"), ("high", "max"))
     )
-    return in_words(by, "interval", " to ", *ends)
+    return in_words(by, "interval", *ends)
 
 
-def advice(by: str) -> str:
-    """Return the code of the advice that changes most."""
-    return total(coded("recommendation", "action", _ACTION_CODES), by, "min")
+def interval_mappings() -> list[Json]:
+    """Return the mapping of these labels to words."""
+    return [pattern(_ENDS, "$1–$2")]
 
 
 def k_of(series: str, by: str) -> str:

@@ -269,7 +269,7 @@ class TestInThePipeline:
             for result in (*results(SLOWER, polls=60), *results(0.5, polls=60))
             if result.payoff.basis is Basis.MEASURED
             for finding in result.findings
-            if "record a server" in finding.action or "Compare with a server without" in finding.action
+            if "record a server" in finding.action or "compare with a server without" in finding.action
         ]
         assert asked == []
 

@@ -27,6 +27,7 @@ from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, judge_
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
 from vllm_specdec_exporter.observe.result import EngineResult
+from vllm_specdec_exporter.publish.wording import to_do
 
 EAGLE = for_method("eagle")
 
@@ -266,6 +267,18 @@ class TestStanding:
         assert polled(server, GOOD, 30).judged_window == "5m"
         assert polled(server, GOOD, 3600).judged_window == "5m"
         assert polled(server, BAD, 30).judged_window == "30s"
+
+    @pytest.mark.parametrize("rate", [4, 8, 60])
+    def test_while_no_advice_rests_on_the_shortest_window_something_is_to_be_done(self, rate: int) -> None:
+        """At any number of drafts per second, from the verdict on."""
+        server, rng, said = self.server(), Random(1), set()
+        for conditional, polls in ((GOOD, 70), (BAD, 40)):
+            for _ in range(polls):
+                server.add(5 * rate, drawn(rng, conditional, 5 * rate))
+                result = server.poll(after=5)
+                if result.judged_window == "30s":
+                    said.add(to_do(result))
+        assert said == {"switch speculation off"}
 
     def test_traffic_that_changes_each_minute_is_judged_by_its_mean(self) -> None:
         server = self.server()

@@ -51,22 +51,23 @@ class Shown:
         }
 
     def rows(self, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
-        """Return the cells of a table, with words for codes, by labels and headings."""
+        """Return the cells of a table, with words for codes and texts, by labels and headings."""
         found: dict[tuple[str, ...], dict[str, str]] = {}
         for target in self.panel["targets"]:
             ref = target["refId"]
             heading = columns(self.panel).get(f"Value #{ref}", columns(self.panel).get("Value", ""))
             for series in self.results[ref]["result"]:
                 key = tuple(series["metric"].get(label, "") for label in labels)
-                found.setdefault(key, {})[heading] = self.word(newest(series), ref)
+                cells = found.setdefault(key, {})
+                cells[heading] = self.word(newest(series), ref)
+                for label in columns(self.panel).keys() & series["metric"].keys() - {*labels}:
+                    name = columns(self.panel)[label]
+                    cells[name] = _said(_named(self.panel, {name}), series["metric"][label])
         return found
 
     def word(self, value: float, ref: str = "A") -> str:
         """Return the word that a value is mapped to, without its symbol, or the number."""
-        for mapping in _properties(self.panel, ref).get("mappings", ()):
-            if mapping["type"] == "value" and f"{value:g}" in mapping["options"]:
-                return str(mapping["options"][f"{value:g}"]["text"]).lstrip("▲▼●✖ ")
-        return f"{value:g}"
+        return _said(_properties(self.panel, ref), f"{value:g}")
 
     def wrong(self) -> Iterator[str]:
         """Yield what cannot be right: errors, values that are none, codes without words, equal names."""
@@ -133,11 +134,30 @@ def look(prometheus: PrometheusServer, viewing: Viewing, only: Iterable[str] = (
 
 def _properties(panel: Json, ref: str) -> dict[str, Any]:
     """Return the field options of a target's values."""
-    found = dict(panel["fieldConfig"]["defaults"])
     target = next(target for target in panel["targets"] if target["refId"] == ref)
-    named = {target["legendFormat"]}
-    named |= {columns(panel)[name] for name in (f"Value #{ref}", "Value") if name in columns(panel)}
+    names = {columns(panel)[name] for name in (f"Value #{ref}", "Value") if name in columns(panel)}
+    return _named(panel, {target["legendFormat"], *names})
+
+
+def _named(panel: Json, names: set[str]) -> dict[str, Any]:
+    """Return the field options of the fields of these names."""
+    found = dict(panel["fieldConfig"]["defaults"])
     for override in panel["fieldConfig"]["overrides"]:
-        if override["matcher"]["id"] == "byName" and override["matcher"]["options"] in named:
+        if override["matcher"]["id"] == "byName" and override["matcher"]["options"] in names:
             found |= {item["id"]: item["value"] for item in override["properties"]}
     return found
+
+
+def _said(properties: Json, text: str) -> str:
+    """Return what a text is mapped to, as Grafana's `getValueMappingResult` does, without its symbol."""
+    for mapping in properties.get("mappings", ()):
+        options = mapping["options"]
+        if mapping["type"] == "value" and text in options:
+            return str(options[text]["text"]).lstrip("▲▼●✖ ")
+        match = re.fullmatch(options["pattern"], text) if mapping["type"] == "regex" else None
+        if match:
+            words = str(options["result"]["text"])
+            for number, group in enumerate(match.groups(""), 1):
+                words = words.replace(f"${number}", group)
+            return words.lstrip("▲▼●✖ ")
+    return text

@@ -89,7 +89,8 @@ def meanings(panel: Json) -> dict[str, str]:
         for mapping in properties.get("mappings", ()):
             options = mapping["options"]
             for one in options.values() if mapping["type"] == "value" else [options["result"]]:
-                found[one["text"].strip()] = one["color"]
+                if "color" in one:
+                    found[one["text"].strip()] = one["color"]
         color = properties.get("color", {})
         if name and color.get("mode") == "fixed" and color["fixedColor"] not in palette.POSITIONS:
             found[properties.get("displayName", name)] = color["fixedColor"]

@@ -41,19 +41,20 @@ MISSING = {
     "states": {
         "Exporter 10.0.124.6:9850 is down: see its log.",
         "vLLM of 10.0.148.5:9850 is down: see its log.",
-        "Speedup unknown: run history, or calibrate.",
+        "A verdict is uncertain: run history, or calibrate.",
     },
 }
+#: Verdicts, and what is to be done.
 VERDICTS = {
-    QWEN: "BENEFICIAL",
-    "org/loses": "HARMFUL",
-    "org/leans": "LIKELY HARMFUL",
-    "org/bypassed": "BYPASSED",
-    "org/warming-up": "WARMING UP",
-    "org/idle": "IDLE",
-    "org/off": "OFF",
-    "org/server-down": "vLLM DOWN",
-    "org/exporter-down": "EXPORTER DOWN",
+    QWEN: ("BENEFICIAL", "-"),  # n-gram drafts vary in length: no advice on K
+    "org/loses": ("HARMFUL", "switch off"),
+    "org/leans": ("LIKELY HARMFUL", "switch off, or measure"),
+    "org/bypassed": ("BYPASSED", "check its flags"),
+    "org/warming-up": ("WARMING UP", "-"),
+    "org/idle": ("IDLE", "-"),
+    "org/off": ("OFF", "-"),
+    "org/server-down": ("vLLM DOWN", "see vLLM's log"),
+    "org/exporter-down": ("EXPORTER DOWN", "see exporter's log"),
 }
 
 
@@ -155,12 +156,36 @@ def test_no_threshold_is_drawn_at_0(seen: dict[str, Seen]) -> None:
 # --- the Overview
 
 
+#: Columns of the tables of models that are not shown: their queries have a label for each word.
+WORDS = {"Judged", "Not judged", "Another K", "No other K", "Change", "Cluster", "Namespace"}
+
+
+def judged(words: str) -> str:
+    """Return a verdict without its interval and basis."""
+    return re.split(r" \d", words)[0]
+
+
+@pytest.mark.full
+def test_the_deep_dive_says_of_a_model_what_the_overview_says(seen: dict[str, Seen]) -> None:
+    """Of the worst model, word for word."""
+    for name in ("states", "harmful", "measured", "loads"):
+        (found,) = seen[name].shown["deep-dive: Verdict and what to do"].rows("model_name").items()
+        model, row = found
+        assert row.items() <= seen[name].shown["overview: Models"].rows("model_name")[model].items()
+        assert row["Do"] != "-", name
+
+
 @pytest.mark.full
 def test_the_overview_counts_models_by_verdict_and_lists_them(seen: dict[str, Seen]) -> None:
     rows = seen["states"].shown["overview: Models"].rows("model_name")
-    assert {model: cells["Verdict"] for (model,), cells in rows.items()} == VERDICTS
-    (basis,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
-    assert basis["Basis"] == "measured"
+    said = {model: (judged(row["Verdict"]), row["Do"].partition(" (")[0]) for (model,), row in rows.items()}
+    assert said == VERDICTS
+    assert float(rows["org/leans",]["Speedup"]) < 1
+    assert re.fullmatch(r"LIKELY HARMFUL 0\.\d+–1\.\d+, guess", rows["org/leans",]["Verdict"])
+    (row,) = seen["measured"].shown["overview: Models"].rows("model_name").values()
+    low, high = map(float, re.findall(r"\d\.\d+", row["Verdict"]))
+    assert low < float(row["Speedup"]) < high
+    assert row["Verdict"].endswith(", measured")
     tile = seen["states"].shown["overview: Models by verdict"]
     words = {
         override["matcher"]["options"]: prop["value"]
@@ -200,20 +225,20 @@ def test_without_an_exporter_the_servers_own_series_are_shown(seen: dict[str, Se
     # Two models of SGLang are not mixed: with K=5, of 0.6, 0.6 * 0.5 ... tokens for each draft.
     mean = 1.0632
     glm = rows.pop((GLM,))
-    assert float(glm["Length"]) == pytest.approx(1 + mean, rel=0.05)
     assert float(glm["Acceptance"]) == pytest.approx(mean / 5, rel=0.05)
     names = {LLAMA, QWEN, GLM}
     for title in ("Verdict over time", "Acceptance length and break-even"):
-        assert {one.split()[-1] for one in alone[f"overview: {title}"].values()} == names
+        found = {one.split()[-1]: value for one, value in alone[f"overview: {title}"].values().items()}
+        assert found.keys() == names
+    assert found[GLM] == pytest.approx(1 + mean, rel=0.05)
     (one,) = alone["deep-dive: Acceptance rate"].values()
     assert one.split()[-1] in names
     # The same traffic: after its exporter, while vLLM is still there, the other world shows as much.
     (other,) = watched["overview: Models"].rows("model_name").values()
     for row in rows.values():
-        assert row.keys() == {"Verdict", "Since", "Acceptance", "Length", "Rank"}
-        assert row["Verdict"] == "NO EXPORTER"
-        for column in ("Acceptance", "Length"):
-            assert float(row[column]) == pytest.approx(float(other[column]), rel=0.05)
+        assert row.keys() - WORDS == {"Verdict", "Do", "Since", "Acceptance", "Rank"}
+        assert (row["Verdict"], row["Do"]) == ("NO EXPORTER", "run an exporter")
+        assert float(row["Acceptance"]) == pytest.approx(float(other["Acceptance"]), rel=0.05)
     for title in (
         "overview: Acceptance length and break-even",
         "deep-dive: Acceptance rate",
@@ -234,9 +259,11 @@ def test_engines_of_several_kinds_are_shown_alike(seen: dict[str, Seen]) -> None
     shown = seen["engines"].shown
     rows = shown["overview: Models"].rows("model_name")
     assert rows.keys() == {(LLAMA,), ("",)}
-    assert {(row["Verdict"], row["K"]) for row in rows.values()} == {("BENEFICIAL", "3")}
-    for column, value in (("Acceptance", 0.61), ("Length", 2.83)):
-        assert [float(row[column]) for row in rows.values()] == pytest.approx([value] * 2, rel=0.02)
+    assert {(judged(row["Verdict"]), row["K"]) for row in rows.values()} == {("BENEFICIAL", "3")}
+    assert [float(row["Acceptance"]) for row in rows.values()] == pytest.approx([0.61] * 2, rel=0.02)
+    lengths = shown["overview: Acceptance length and break-even"].values()
+    found = [value for name, value in lengths.items() if not name.startswith(LIMIT)]
+    assert found == pytest.approx([2.83] * 2, rel=0.02)
     for title in ("Acceptance by position", "Conditional acceptance by position"):
         assert shown[f"deep-dive: {title}"].values()["position 0"] == pytest.approx(0.8, rel=0.02)
     assert shown["overview: Firing alerts"].empty
@@ -261,7 +288,7 @@ def test_a_mixture_of_clusters_has_no_verdict_of_its_own(seen: dict[str, Seen]) 
     """Two rows and two counts, of which one gains: not one word for both."""
     one = seen["two-clusters"].shown
     rows = one["overview: Models"].rows("cluster")
-    assert {cluster: cells["Verdict"] for (cluster,), cells in rows.items()} == {
+    assert {cluster: judged(cells["Verdict"]) for (cluster,), cells in rows.items()} == {
         "eu-1": "BENEFICIAL",
         "us-2": "HARMFUL",
     }
@@ -381,14 +408,14 @@ def cell(name: str, key: tuple[str, ...], labels: tuple[str, ...], *columns: str
 MODELS = "overview: Models"
 QUESTIONS: tuple[tuple[str, str, str, Callable[[Seen], str], str], ...] = (
     ("Which model loses, and where?", "two-clusters", MODELS,
-     cell(MODELS, ("us-2",), ("cluster",), "Verdict"), "HARMFUL"),
+     lambda world: judged(rows_of(world, MODELS, "cluster")["us-2",]["Verdict"]), "HARMFUL"),
     ("Since when does it lose?", "harmful", "overview: Verdict over time", since, "for about 75 minutes"),
     ("Which K is in use, and which should it be?", "harmful", MODELS,
-     lambda world: ", ".join(todo for (todo,) in rows_of(world, MODELS, "do") if todo), "off"),
+     cell(MODELS, (LLAMA,), ("model_name",), "K", "Do"), "5, switch off (+75 %)"),
     ("Why are there tokens but no gain?", "states", MODELS,
      cell(MODELS, ("org/bypassed",), ("model_name",), "Verdict"), "BYPASSED"),
     ("Why did the speedup change?", "day", MODELS,
-     lambda world: ", ".join(why.split(" ")[0] for (why,) in rows_of(world, MODELS, "why") if why), "drafts"),
+     lambda world: rows_of(world, MODELS, "model_name")[LLAMA,]["Why"].split(" ")[1], "drafts"),
     ("How much would another K gain?", "harmful", "deep-dive: What each K gives", marked("Advised"), "0"),
     ("Did the deployment at noon change acceptance?", "changes",
      "deep-dive: Acceptance length and break-even", change_of_k, "K 5: longer, K 2: shorter"),

@@ -85,7 +85,12 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     severities = [line for line in harmful.panel("Firing alerts").lines if line in ("critical", "warning")]
     assert severities == sorted(severities)
     assert len(severities) > 2
-    assert "▼ HARMFUL" in harmful.panel("Models").lines
+    row = "\n".join(harmful.panel("Models").lines)
+    assert re.search(
+        r"^▼ HARMFUL 0\.\d+–0\.\d+, costs measured\nswitch off \(\+\d\d %\)$", row, re.MULTILINE
+    )
+    ended = drawn[Scene("exporter-down", "overview")].panel("Speedup").lines
+    assert ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-", "no last value"
     assert "NO EXPORTER" in nothing.panel("Models").lines
     assert nothing.panel("Time won or lost, 24 h").lines == ("needs the exporter",)
     down = drawn[Scene("exporter-down", "exporter")]

@@ -124,7 +124,7 @@ def test_the_page_says_what_where_and_what_to_do(story: dict[str, Chapter]) -> N
         "meta-llama/Llama-3.1-8B-Instruct",
         "0.90x",  # the threshold
         "engines by the basis of their speedup",
-        "Disable speculation",
+        "Switch speculation off",
         "runbooks/VLLMSpecDecodeHarmful.md",
         "/d/vllm-specdec-overview",
     ):

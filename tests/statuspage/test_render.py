@@ -26,7 +26,7 @@ from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measure
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
-from vllm_specdec_exporter.judgement.payoff import Payoff
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.observe.result import EngineResult, ExporterResult, Reload, TargetResult
 from vllm_specdec_exporter.publish.last_hour import add_minute
 from vllm_specdec_exporter.publish.markup import duration, rate
@@ -417,24 +417,26 @@ def everywhere(text: str) -> ExporterResult:
     return spoilt(page, text)
 
 
-def test_what_to_do_is_what_the_first_problem_says_where_there_is_no_advice() -> None:
-    found = (
-        Finding(Severity.PROBLEM, "drafts are off", "Look at the log."),
-        Finding(Severity.HINT, "a", "b"),
-    )
-    idle = replace(
-        engine(polls=1),
-        findings=found,
-        payoff=Payoff(),
-        advice=Advice(reason="no advice: nothing is generated"),
-    )
-    tiles = {
-        dt.text: dd.text
-        for dt, dd in zip(*(show(page_of(target(idle))).all(t) for t in ("dt", "dd")), strict=True)
-    }
-    assert tiles["What to do"] == "Look at the log. nothing is generated"
-    hinted = replace(idle, findings=found[1:])
-    assert "–" in str(show(page_of(target(hinted))).one("dl", class_="answer").text)
+def test_what_to_do_is_never_empty_where_there_is_a_problem() -> None:
+    """One short instruction for one situation, with and without advice."""
+    unsure = Payoff(PayoffVerdict.UNKNOWN, speedup_low=0.4, speedup_high=1.1)
+    found = (Finding(Severity.PROBLEM, "drafts are off", "Look."), Finding(Severity.HINT, "a", "b"))
+    none, keep = Advice(reason="no advice: nothing is generated"), Advice(Action.KEEP, 3)
+    bypassed = Activity(ActivityState.BYPASSED, "5 tokens without a draft")
+    for expected, changes in (
+        ("check its flags nothing is generated", {"activity": bypassed}),
+        ("switch speculation off", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8)}),
+        ("switch speculation off", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8), "advice": keep}),
+        ("keep K=3", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8), "advice": replace(keep, doubted=True)}),
+        ("lower K to 2", {"payoff": unsure, "advice": Advice(Action.DECREASE_K, 2)}),
+        ("measure", {"payoff": unsure}),
+        ("switch off, or measure", {"payoff": replace(unsure, likely=PayoffVerdict.HARMFUL)}),
+        ("keep K=3", {"payoff": unsure, "advice": keep}),
+        ("see the findings", {}),
+        ("–", {"findings": found[1:]}),
+    ):
+        one = replace(engine(polls=1), **{"findings": found, "payoff": Payoff(), "advice": none, **changes})
+        assert answers(show(page_of(target(one))))["What to do"].startswith(expected), expected
 
 
 def test_the_page_reloads_itself_as_its_parameter_says() -> None:

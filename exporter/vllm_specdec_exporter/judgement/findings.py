@@ -17,7 +17,7 @@ from ..measures.uptime import Uptime
 from .activity import Activity, ActivityState
 from .advice import Action, Advice, for_sglang
 from .case import Case
-from .payoff import Payoff, PayoffVerdict, until_known
+from .payoff import Payoff, PayoffVerdict, how_to_know
 from .quality import Quality, QualityLevel
 
 
@@ -78,10 +78,10 @@ def of_payoff(
 
 def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
-    how = until_known(case.profile, payoff)
-    how = f"{how[0].upper()}{how[1:]}."
+    how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
-        return problem("likely_harmful", interval=interval, payoff=payoff, action=how)
+        return problem("likely_harmful", interval=interval, payoff=payoff, how=how)
+    how = f"{how[0].upper()}{how[1:]}."
     name = "likely_beneficial" if payoff.likely is PayoffVerdict.BENEFICIAL else "undecided"
     return hint(name, interval=interval, action=how)
 

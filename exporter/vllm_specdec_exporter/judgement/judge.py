@@ -10,7 +10,7 @@ from .activity import Activity, ActivityState
 from .advice import Advice, CurrentAdvice, correction, update_advice
 from .case import Case
 from .findings import Finding, find
-from .payoff import Payoff, PayoffVerdict, apply_rules, judge_payoff, until_known
+from .payoff import Payoff, PayoffVerdict, apply_rules, how_to_know, judge_payoff
 from .quality import Quality, judge_quality
 
 
@@ -43,7 +43,8 @@ def judge(
     if payoff.verdict is PayoffVerdict.UNKNOWN and payoff.basis is Basis.MODELLED and measures is not None:
         # Which K pays best depends on the same cost that is not known.
         rules = apply_rules(measures, case.profile, case.thresholds)
-        why = f"no advice on K, which rests on the same modelled cost: {until_known(case.profile, payoff)}"
+        how = how_to_know(payoff.basis, case.profile)
+        why = f"no advice on K, which rests on the same modelled cost: {how}"
         advice = replace(advice, advice=Advice(reason=why, rules=rules))
     else:
         advice = update_advice(advice, corrected, time, window_seconds)

@@ -212,13 +212,6 @@ def how_to_know(basis: Basis, profile: CostProfile) -> str:
     return f"{option}run history on the Prometheus that scrapes vLLM, calibrate, or record a baseline"
 
 
-def until_known(profile: CostProfile, payoff: Payoff) -> str:
-    """Return what to do about this unknown verdict, and until it is decided, in words."""
-    how = how_to_know(payoff.basis or Basis.MODELLED, profile)
-    harmful = payoff.likely is PayoffVerdict.HARMFUL
-    return f"{how}; until then, a smaller K or none loses less" if harmful else how
-
-
 def _verdict(speedup: float, thresholds: Thresholds) -> PayoffVerdict:
     # As it is shown: a loss of less than half a percent is none.
     if round(speedup, 2) < thresholds.harmful_speedup:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval
+from ..judgement.activity import ActivityState
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
@@ -19,11 +20,14 @@ Paint = Callable[[str, str], str]
 ONLY_CHANGES = (
     "Only what changes is in it: add it to the server's own JSON. With --spec.config, the whole is shown."
 )
+#: What to do, in words that the dashboards have too.
+OFF, OFF_OR_MEASURE, CHECK = "switch speculation off", "switch off, or measure", "check its flags"
+NO_ADVICE = "no advice"
 #: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",
     LOWER_K: "lower K",
-    DISABLE: "switch speculation off",
+    DISABLE: OFF,
     MEASURE: "measure under real load first",
     NOTHING: "nothing to do",
 }
@@ -145,17 +149,27 @@ def action_words(advice: Advice) -> str:
         Action.KEEP: f"keep K={k}",
         Action.INCREASE_K: f"raise K to {k}",
         Action.DECREASE_K: f"lower K to {k}",
-        Action.DISABLE: "switch speculation off",
+        Action.DISABLE: OFF,
         Action.SWITCH_METHOD: "try another method",
-        Action.INSUFFICIENT_DATA: "no advice",
+        Action.INSUFFICIENT_DATA: NO_ADVICE,
     }[advice.action]
 
 
 def to_do(engine: EngineResult) -> str:
-    """Return what to do in words: the advised action, or `measure` while an unknown verdict allows none."""
-    unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
-    none = engine.advice.action is Action.INSUFFICIENT_DATA
-    return "measure" if unknown and none else action_words(engine.advice)
+    """Return what to do in words: the advised action, or without a better K what the verdict says.
+
+    The dashboards use the same words.
+    """
+    payoff, advice = engine.payoff, engine.advice
+    none = advice.action is Action.INSUFFICIENT_DATA
+    if engine.activity.state is ActivityState.BYPASSED:
+        return CHECK
+    if none or (advice.action is Action.KEEP and not advice.doubted):
+        if payoff.verdict is PayoffVerdict.HARMFUL:
+            return OFF
+        if payoff.likely is PayoffVerdict.HARMFUL:
+            return OFF_OR_MEASURE
+    return "measure" if none and payoff.verdict is PayoffVerdict.UNKNOWN else action_words(advice)
 
 
 def reason_words(advice: Advice) -> str:

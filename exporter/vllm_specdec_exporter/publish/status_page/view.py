@@ -11,15 +11,13 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
 from ...judgement.activity import ActivityState
-from ...judgement.advice import Action
 from ...judgement.findings import Finding, Severity
-from ...judgement.payoff import PayoffVerdict
 from ...measures.measures import LIFETIME, Measures
 from ...observe.result import EngineResult
 from .. import markup as h
 from ..last_hour import Point
 from ..markup import Html, element
-from ..wording import reason_words, to_do, verdict_words
+from ..wording import CHECK, NO_ADVICE, OFF, OFF_OR_MEASURE, reason_words, to_do, verdict_words
 
 #: The parts that are folded: the word in the query and the title.
 FOLDS = {
@@ -200,13 +198,14 @@ def _why_not_judged(engine: EngineResult) -> str:
 
 
 def advice_pill(engine: EngineResult) -> Html:
-    """Return what to do as a pill; without advice, what the first finding says, or a dash with the reason."""
-    unknown = engine.payoff.verdict is PayoffVerdict.UNKNOWN
-    if engine.advice.action is Action.INSUFFICIENT_DATA and not unknown:
+    """Return what to do as a pill, or a dash with the reason where there is neither advice nor a problem."""
+    words = to_do(engine)
+    if words == NO_ADVICE:
         if engine.findings and engine.findings[0].severity is Severity.PROBLEM:
-            return h.pill("severity problem", engine.findings[0].action)
+            return h.pill("problem", "see the findings")
         return h.none(advice_reason(engine))
-    return h.pill(engine.advice.action.value, to_do(engine))
+    bad = words in (OFF, OFF_OR_MEASURE, CHECK)
+    return h.pill("problem" if bad else engine.advice.action.value, words)
 
 
 def advice_reason(engine: EngineResult) -> str:
