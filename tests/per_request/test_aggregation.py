@@ -13,6 +13,7 @@ from support.builders import final_answer, requests
 from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import (
     MAX_CLIENT_GROUPS,
@@ -24,7 +25,6 @@ from vllm_specdec_exporter.per_request.grouping import (
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.per_request.judgement import BatchCost
 from vllm_specdec_exporter.per_request.observation import (
     ROUTES,
     DraftRecord,

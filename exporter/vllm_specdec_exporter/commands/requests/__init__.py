@@ -19,9 +19,9 @@ from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
 from ...observe.state import Settings
+from ...per_request.acceptance import BatchCost, ends_early
 from ...per_request.aggregation import RequestAggregator
 from ...per_request.grouping import RequestSettings
-from ...per_request.judgement import BatchCost, ends_early
 from ...per_request.observation import Source
 from ...per_request.summary import (
     ModelRequests,
