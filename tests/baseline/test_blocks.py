@@ -131,9 +131,10 @@ def test_one_wave_of_requests_decides_nothing() -> None:
     for name, tokens in (("plain", (0.22, 0.3)), ("drafting", (0.16, 0.23))):
         found = histogram(*tokens * 16)
         history = History()
-        for time, latencies in ((0.0, found.scaled(0.0)), (5.0, found.scaled(0.0)), (10.0, found)):
+        for time, weight in ((0.0, 0.0), (5.0, 0.0), (10.0, 1.0)):
             counters = Counters(generation_tokens=100 * time)
-            history = history.add(Sample(time, counters, 32.0, latencies=Latencies(None, latencies)), 60.0)
+            latencies = Latencies(None, Histogram().plus(found, weight))
+            history = history.add(Sample(time, counters, 32.0, latencies=latencies), 60.0)
         delta = window_delta(history, Window(60.0), 0.0)
         assert delta is not None
         sides.append(side_of(snapshot_of(engine(derive("1m", delta))), name))
@@ -152,11 +153,11 @@ def test_the_sample_of_the_baseline_counts(old: bool) -> None:
     widths = []
     for requests in (1, 10, 1000):
         per_token = histogram(*[0.1, 0.3] * 500)
-        few = Latencies(time_per_output_token=per_token.scaled(requests / 1000))
+        few = Latencies(time_per_output_token=Histogram().plus(per_token, requests / 1000))
         blocks = () if old or requests < 10 else ((requests / 10, requests * 0.02),) * 10
         known = baseline(LoadBucket(2.0, 10.0, 1000.0, requests, few, blocks))
         now = Histogram(per_token.bounds, tuple(0.2 * n for n in per_token.counts), 200.0, 20.0)
-        empty = Latencies(time_per_output_token=per_token.scaled(0.0))
+        empty = Latencies(time_per_output_token=Histogram().plus(per_token, 0.0))
         match = BaselineComparison().add(empty, Latencies(time_per_output_token=now), 2.0, 60.0, known)
         found = measured_speedup(BaselineComparison(), match, 20)
         assert found.speedup == pytest.approx(2.0)

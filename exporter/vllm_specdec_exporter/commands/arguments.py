@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 import os
 import sys
 from collections.abc import Callable
@@ -12,10 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..config import files
 from ..config.options import ConfigError
 from ..config.values import format_duration, parse_duration
-from ..publish.wording import printable
+from ..publish.wording import escape_controls, printable
 from ..serve.option_table import OPTIONS
 
 T = TypeVar("T")
@@ -138,21 +139,6 @@ def whole_between(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def number_between(least: float, most: float, allowed: str = "") -> Callable[[str], float]:
-    """Return a parser of numbers within these bounds; `allowed` describes them."""
-
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not least <= number <= most:
-            raise ValueError(f"allowed: {allowed or f'a number from {least:g} to {most:g}'}")
-        return abs(number) if number == 0 else number  # -0 is 0
-
-    return parse
-
-
 def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
     add_flag(parser, "--json", f"Print {what} as JSON instead.")
@@ -169,6 +155,11 @@ def show_progress(text: str, end: str = "\n") -> None:
     """Print how far a command is on standard error, where that is a terminal."""
     if sys.stderr.isatty():
         print(text, end=end, file=sys.stderr, flush=True)
+
+
+def print_json(document: object, indent: int = 2) -> None:
+    """Print a document as JSON that cannot control a terminal."""
+    print(escape_controls(msgspec.json.format(msgspec.json.encode(document), indent=indent).decode()))
 
 
 def fail(command: str, message: object, code: int) -> int:

@@ -36,7 +36,7 @@ def summarise(
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return the numbers of a model and its findings; `positions` has all steps, `recent` those of the window."""
+    """Return a model's numbers and findings; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
         whole.change(group)

@@ -104,7 +104,7 @@ class _Parts:
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
     """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
     exporter = Exporter(load)
-    return _Parts(exporter, _guard(exporter), _tap(exporter.config))
+    return _Parts(exporter, _guard(exporter), config.make_tap(exporter.config.tap, exporter.config.upstream))
 
 
 async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool) -> int:
@@ -190,15 +190,6 @@ async def _start_tap(
     else:
         await tap.open()
     return tap
-
-
-def _tap(config: ServeConfig) -> Tap | None:
-    if config.tap is None:
-        return None
-    # Imported only if there is a tap.
-    from .tap.tap import Tap
-
-    return Tap(config.tap, config.upstream)
 
 
 def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
