@@ -13,7 +13,6 @@ from economics.servers import settings_for
 from support.builders import counters
 from support.builders import requests as recorded_requests
 from vllm_specdec_exporter.commands.baseline.recorder import Recorder
-from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import Baseline, BaselineError, LoadBucket
 from vllm_specdec_exporter.economics.baseline_match import (
     BaselineComparison,
@@ -22,6 +21,7 @@ from vllm_specdec_exporter.economics.baseline_match import (
     measured_speedup,
 )
 from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Latencies, Load, Reading
 from vllm_specdec_exporter.exposition.histogram import Histogram
 from vllm_specdec_exporter.judgement.advice import Action

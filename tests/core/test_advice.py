@@ -9,10 +9,11 @@ import pytest
 from economics.servers import Server, drawn, expected, judged, settings_for, survival_of
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import CostProfile, Estimate, for_method
 from vllm_specdec_exporter.economics.baseline_match import Measured
-from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
+from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Counters
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice, correction

@@ -9,7 +9,8 @@ import pytest
 from economics.servers import KEY, Server, settings_for
 from support.builders import Draft, count
 from support.copies import replace
-from vllm_specdec_exporter.economics import CostProfile, for_method
+from vllm_specdec_exporter.economics.cost import CostProfile
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.measures.measures import DraftShape
 from vllm_specdec_exporter.observe.pipeline import Settings

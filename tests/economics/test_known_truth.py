@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.servers import Server, drawn, expected, judged, settings_for, survival_of, true_speedups
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile
 from vllm_specdec_exporter.economics.choice import choose
-from vllm_specdec_exporter.economics.profiles import fit
+from vllm_specdec_exporter.economics.cost import CostProfile
+from vllm_specdec_exporter.economics.profiles import BUILTIN, fit
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe.result import EngineResult

@@ -18,7 +18,7 @@ from support.faulty_server import FaultyServer, answer
 from tap import streams
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import Target
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ..config import files
-from ..config.options import ConfigError
+from ..config.options import ConfigError, Option, gather
 from ..config.values import format_duration, parse_duration
 from ..publish.wording import escape_controls, printable
 from ..serve.option_table import OPTIONS
@@ -67,8 +67,11 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help=text)
 
 
-def flags_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags for `options.gather`, ``url`` as ``--vllm.url``; ConfigError if it is no address."""
+def values_of_one_server(args: argparse.Namespace, options: Sequence[Option], does: str) -> dict[str, Any]:
+    """Return the values of options from flags, with ``url`` as ``--vllm.url``, and the environment.
+
+    ConfigError if one is not valid, or for several servers: `does` is what the command does with one.
+    """
     flags = dict(vars(args))
     if args.url is not None:
         try:
@@ -76,7 +79,10 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
         except ValueError as error:
             raise ConfigError(f'URL "{URL.mask(args.url)}": {error}') from error
         flags["vllm.url"] = [args.url]
-    return flags
+    values, _ = gather(options, flags, os.environ, None)
+    if len(values["vllm.url"]) > 1:
+        raise ConfigError(f"{does} one server; give one URL")
+    return values
 
 
 def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:

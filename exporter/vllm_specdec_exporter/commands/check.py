@@ -145,13 +145,10 @@ async def observe(upstream: UpstreamConfig, settings: Settings, duration: float)
 
 
 def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
-    values, _ = gather(OPTIONS, cli.flags_of(args), os.environ, None)
+    values = cli.values_of_one_server(args, OPTIONS, "check looks at")
     given = _DEFAULT_DURATION if args.duration is None else args.duration
     duration = cli.seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
-    upstream, settings = observation(values, duration)
-    if len(upstream.targets) > 1:
-        raise ConfigError("check looks at one server; give one URL")
-    return upstream, settings, duration
+    return *observation(values, duration), duration
 
 
 def observation(values: Mapping[str, Any], duration: float) -> tuple[UpstreamConfig, Settings]:

@@ -248,7 +248,8 @@ class CostProfile:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), SHARED_ERROR)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
-            return self._of_drafting_steps(step.seconds / plain, step.share)
+            # Of the steps with drafts alone: the others are plain.
+            return max(1.0, (step.seconds / plain - (1 - step.share)) / step.share)
 
         extra = self.step_cost(step.drafted, step.batch) - 1
         if extra <= 0:
@@ -270,11 +271,6 @@ class CostProfile:
         modelled = min(most, max(least, step.seconds))  # the nearest
         took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
         return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
-
-    @staticmethod
-    def _of_drafting_steps(cost: float, share: float) -> float:
-        """Return the cost of a step with drafts, given the mean cost of all; the others are plain."""
-        return max(1.0, (cost - (1 - share)) / share)
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""

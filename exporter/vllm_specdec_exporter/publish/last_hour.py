@@ -28,7 +28,8 @@ LastHour = Mapping[EngineKey, tuple[Point, ...]]  # the points of each engine of
 
 def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> LastHour:
     """Return the last hour, 61 points an engine at most, with a poll at the Unix time `time`."""
-    due = [engine for engine in engines if _is_due(hour.get(engine.key, ()), time)]
+    last = {key: points[-1].time for key, points in hour.items()}
+    due = [each for each in engines if not 0 <= time - last.get(each.key, time - _SPAN) < _INTERVAL]
     if not due:
         return hour
     after = {
@@ -43,10 +44,6 @@ def add_minute(hour: LastHour, engines: Iterable[EngineResult], time: float) -> 
         point = Point(time, engine.payoff.speedup, length)
         after[engine.key] = (*after.get(engine.key, ()), point)
     return after
-
-
-def _is_due(points: tuple[Point, ...], time: float) -> bool:
-    return not points or not 0 <= time - points[-1].time < _INTERVAL
 
 
 def sparkline(

@@ -165,7 +165,7 @@ def build_settings(
         speculation=speculation,
         costs=costs,
         memory_ratio=memory_ratio(values),
-        baseline=_baseline(values["baseline.file"]),
+        baseline=load_baseline(path) if (path := values["baseline.file"]) else None,
         server_info=values["spec.server-info"],
     )
 
@@ -182,17 +182,6 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
         if profile.cheap:
             msg += f"; thresholds that are not set come from the {basis(profile, k)}"
         raise ConfigError(msg) from error
-
-
-def _baseline(path: str | None) -> Baseline | None:
-    if not path:
-        return None
-    from ..economics.baseline import BaselineError  # here: most sidecars have no such file
-
-    try:
-        return load_baseline(path)
-    except BaselineError as error:
-        raise ConfigError(f"--baseline.file {json.dumps(path)}: {error}") from error
 
 
 def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -231,15 +220,17 @@ def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
     return Window(seconds)
 
 
-def load_baseline(path: str) -> Baseline:
-    """Read and check a baseline file; raise BaselineError if it cannot be used."""
-    from ..economics.baseline import BaselineError, decode
+def load_baseline(path: str, flag: str = "--baseline.file") -> Baseline:
+    """Read and check a baseline file; raise ConfigError, with the flag that names it, if it is of no use."""
+    from ..economics.baseline import BaselineError, decode  # here: most sidecars have no such file
 
     try:
-        body = Path(path).read_bytes()
+        return decode(Path(path).read_bytes())
     except OSError as error:
-        raise BaselineError(f"cannot be read: {error.strerror}") from error
-    return decode(body)
+        reason = f"cannot be read: {error.strerror}"
+    except BaselineError as error:
+        reason = str(error)
+    raise ConfigError(f"{flag} {json.dumps(path)}: {reason}")
 
 
 def _profile(

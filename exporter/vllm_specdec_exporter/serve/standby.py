@@ -217,11 +217,17 @@ class _StandbyServer:
         return None
 
     def _web_values(self) -> tuple[tuple[str, int], ssl.SSLContext | None]:
-        """Return address and TLS context from all settings, without the file, or the defaults."""
+        """Return address and TLS context from all settings, without the file, or the defaults.
+
+        There is no TLS if the web configuration file cannot be used.
+        """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
                 address, file = web_values(flags, environment)
-                return address, _tls(file)
+                tls = None
+                with contextlib.suppress(WebConfigFileError):
+                    tls = load_web_config(file)[1].context if file else None
+                return address, tls
         return web_values({}, {})[0], None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
@@ -229,16 +235,6 @@ class _StandbyServer:
         yield self._flags, self._environment
         bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
         yield {**self._flags, "config_file": None}, bare
-
-
-def _tls(path: str) -> ssl.SSLContext | None:
-    """Return the TLS context of the web configuration file, ``None`` if the file cannot be used."""
-    if not path:
-        return None
-    try:
-        return load_web_config(path)[1].context
-    except WebConfigFileError:
-        return None
 
 
 def _app() -> web.Application:

@@ -11,13 +11,12 @@ For programs::
 import argparse
 import asyncio
 import math
-import os
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, add_flags
 from ...config.values import duration, file, format_duration, number
 from ...publish import plots
 from ...serve import configuration as config
@@ -102,9 +101,7 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
     """Return the server from flags and environment; ConfigError if a setting is invalid."""
-    values, _ = gather(cli.SERVER_OPTIONS, cli.flags_of(args), os.environ, None)
-    if len(values["vllm.url"]) > 1:
-        raise ConfigError("sweep measures one server; give one URL")
+    values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "sweep measures")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
     timeout = values["poll.timeout"] or METRICS_TIMEOUT
     return Endpoint(config.build_upstream(values, timeout), args.api_key_file or "")
