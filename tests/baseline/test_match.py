@@ -216,15 +216,6 @@ class TestInThePipeline:
         assert "measured 2.50 times as fast" in result.payoff.reasons[0]
         assert "50 requests" in result.payoff.reasons[0]
 
-    def test_measured_harm_beats_an_estimate_that_hopes(self) -> None:
-        """Where measurement and estimate disagree, measurement counts, and the reasons say so."""
-        result = results(SLOWER)[-1]
-        window = result.window("5m")
-
-        assert window.estimate.speedup > 1.5
-        assert (result.payoff.verdict, result.payoff.basis) == (PayoffVerdict.HARMFUL, Basis.MEASURED)
-        assert any("does not fit this deployment" in reason for reason in result.payoff.reasons)
-
     def test_advice_is_corrected_by_what_is_measured(self) -> None:
         """A profile that is too cheap is scaled until the present K has the measured speedup."""
         result = results(SLOWER, polls=60)[-1]

@@ -218,13 +218,6 @@ def polled(
     return result
 
 
-def test_k_is_chosen_by_the_cost_that_the_steps_of_the_engine_show() -> None:
-    """Steps that cost more than the profile says leave no K that pays, and advice follows the verdict."""
-    dear = replace(STEEP, correction=10.0)
-    kept, disabled = (advice(*KEPT, profile=profile) for profile in (STEEP, dear))
-    assert (kept.action, disabled.action) == (Action.KEEP, Action.DISABLE)
-
-
 class TestStanding:
     @staticmethod
     def server(profile: CostProfile = EAGLE) -> Server:
@@ -373,14 +366,6 @@ def test_a_smaller_k_counts_as_a_lower_bound(costs: tuple[float, ...], held: int
 
 
 class TestMethod:
-    def test_a_drafter_that_stays_far_below_what_is_usual(self) -> None:
-        """Short drafts that gain little even at the best K: another method may pay better."""
-        found = advice(0.4, 0.3, 0.3, batch=16)
-
-        assert found.action is Action.SWITCH_METHOD
-        assert found.num_speculative_tokens == 1
-        assert "eagle usually reaches 2 tokens a draft and more, here 1.5" in found.reason
-
     @pytest.mark.parametrize(
         ("method", "usual", "switched"),
         [("eagle", 1.4, False), ("eagle", 1.0, False), ("", 1.4, False), ("", 1.9, True)],
