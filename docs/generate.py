@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -12,8 +13,8 @@ from command_reference import commands, table
 from vllm_specdec_exporter.commands.simulate.phases import PHASES, PhaseKind, PhaseParameters
 from vllm_specdec_exporter.commands.simulate.simulation import SCENARIOS
 from vllm_specdec_exporter.commands.simulate.speculation import HARDWARE, METHOD, MODEL_SIZE, Traffic
-from vllm_specdec_exporter.config import thresholds
 from vllm_specdec_exporter.config.options import Option
+from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.cost import thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.engines import DIALECTS
@@ -128,7 +129,8 @@ def metrics() -> Iterator[str]:
         "are the published ones, for draft models and unknown methods; those of cheap drafters come from "
         "their break-even, see [cost profiles](cost-profiles.md#thresholds-by-method)."
     )
-    rows = ((f"`{name}`", f"{value:g}", text) for name, value, text in thresholds.describe())
+    meanings = {each.name: each.metadata["meaning"] for each in fields(Thresholds)}
+    rows = ((f"`{name}`", f"{value:g}", meanings[name]) for name, value in Thresholds().items())
     yield table(("name", "default", "meaning"), rows)
 
 

@@ -19,20 +19,6 @@ from vllm_specdec_exporter.commands.act.history import HOUR, load
 pytestmark = pytest.mark.full
 
 
-def test_other_begins_do_not_repeat_an_action(tmp_path: Path) -> None:
-    """One decision is carried out once, however many alerts with other begins and reasons request it."""
-    script = recorder(tmp_path / "script", tmp_path / "record")
-    flags = ("--script", str(script), "--execute", "--limit.per-model", "0s", "--limit.per-hour", "9")
-    begins = ("1970-01-01T00:00:00Z", "2026-03-01T12:00:00Z", "2500-01-01T00:00:00Z")
-    with act(*flags) as running:
-        for number, begin in enumerate(begins):
-            running.post(body_of(alert_document("disable", starts_at=begin, reason=f"{number}")))
-        running.post(body_of(*(alert_document("disable", starts_at=begin) for begin in begins)))
-        events = running.events(6)
-    assert [event["event"] for event in events] == ["acted", *["skipped"] * 5]
-    assert len(calls_in(tmp_path / "record")) == 1
-
-
 def test_a_payload_of_many_repeats_is_saved_once(tmp_path: Path) -> None:
     """Not once for each of its alerts; and nobody else can read what is saved."""
     state = tmp_path / "state.json"
@@ -74,16 +60,6 @@ def test_clients_that_leave_do_not_fill_the_log() -> None:
         )
         assert request(f"{running.url}/-/healthy", source="127.0.0.9").status == 200
         assert running.log() == before
-
-
-def test_scripts_do_not_see_the_credentials_of_an_exporter(tmp_path: Path) -> None:
-    script = recorder(tmp_path / "script", tmp_path / "record")
-    secret = {"VLLM_SPECDEC_EXPORTER_VLLM_URL": "http://user:secret@vllm"}
-    with act("--script", str(script), "--execute", **secret) as running:
-        running.post(body_of(alert_document("disable")))
-        running.events(1)
-    [call] = calls_in(tmp_path / "record")
-    assert not set(call["environment"]) & set(secret)
 
 
 @pytest.mark.parametrize("hours", [1, -1, 30 * 24])

@@ -86,25 +86,3 @@ def test_intervals_hold_the_truth_in_about_95_percent(here: int, there: int) -> 
         ):
             held[number] += (found.low or 0.0) <= truth <= (found.high or 0.0)
     assert all(0.93 <= count / _TRIES <= 0.97 for count in held), held
-
-
-def test_the_interval_of_acceptance_holds_the_truth_where_drafts_of_a_request_resemble_each_other() -> None:
-    """Requests of 20 drafts each with an acceptance of their own, which makes a design effect of 3.5."""
-    rng, held, tries = random.Random(22), 0, 300
-    drafts, k, requests = 20, 3, 60
-    for _ in range(tries):
-        accepted = [0] * k
-        for _ in range(requests):
-            chance = rng.betavariate(10.0, 5.0)
-            for _ in range(drafts):
-                position = 0
-                while position < k and rng.random() < chance:
-                    accepted[position] += 1
-                    position += 1
-        count = requests * drafts
-        survival = tuple(n / count for n in accepted)
-        found = Acceptance(survival, count, sum(survival) / k, 1 + sum(survival), k).length_interval
-        # E[chance ** i] of a beta distribution.
-        moments = accumulate((10 / 15, 11 / 16, 12 / 17), lambda one, other: one * other)
-        held += (found.low or 0.0) <= 1 + sum(moments) <= (found.high or 0.0)
-    assert 0.92 <= held / tries <= 0.99

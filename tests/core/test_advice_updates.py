@@ -5,9 +5,8 @@ import pytest
 from economics.servers import expected, judged, settings_for, survival_of
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import CostProfile, for_method
-from vllm_specdec_exporter.economics.cost import Basis, DraftCost, TargetCost
-from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 from vllm_specdec_exporter.engines.reading import SGLANG, VLLM, Counters, Server
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState

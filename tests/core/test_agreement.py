@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 from economics.servers import expected, judged, settings_for, survival_of
-from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.profiles import BUILTIN, for_method
 from vllm_specdec_exporter.economics.speculative_config import drafts_without_model
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.findings import Severity

@@ -6,7 +6,7 @@ import pytest
 
 from economics.servers import Server, settings_for
 from support.builders import counters
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.measures.history import History, Sample, Window, running_between, window_delta
 
 

@@ -11,10 +11,9 @@ from plan.configs import LLAMA_8B
 from support.builders import refusal
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
-from vllm_specdec_exporter.economics.profiles import deployed, fit
+from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.judgement.payoff import how_to_know
 from vllm_specdec_exporter.observe.pipeline import Settings

@@ -94,10 +94,9 @@ class TestLaws:
     @given(histograms, st.floats(0, 5))
     def test_weight(self, histogram: Histogram, weight: float) -> None:
         """A weight counts every observation so many times, which moves no mean and no quantile."""
-        scaled = histogram.scaled(weight)
+        scaled = Histogram().plus(histogram, weight)
 
         assert scaled.count == pytest.approx(weight * histogram.count)
-        assert Histogram().plus(histogram, weight) == scaled
         if weight > 0.01 and histogram.count:
             assert scaled.mean == pytest.approx(histogram.mean)
             assert scaled.quantile(0.5) == pytest.approx(histogram.quantile(0.5))

@@ -7,8 +7,7 @@ import pytest
 from support.builders import OPENMETRICS, counters, processed, upstream
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN
-from vllm_specdec_exporter.economics.profiles import CostSettings
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings
 from vllm_specdec_exporter.engines import read
 from vllm_specdec_exporter.engines.reading import Counters, EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState

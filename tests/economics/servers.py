@@ -10,8 +10,7 @@ from typing import Any
 
 from support.builders import counters
 from vllm_specdec_exporter.commands.simulate.speculation import binomial
-from vllm_specdec_exporter.economics import CostProfile
-from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile, thresholds_for
 from vllm_specdec_exporter.economics.profiles import CostSettings
 from vllm_specdec_exporter.engines.reading import EngineKey, EngineReading, Load, Reading, Steps
 from vllm_specdec_exporter.measures.measures import DraftShape

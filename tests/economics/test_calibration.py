@@ -5,7 +5,6 @@ import random
 import pytest
 
 from support.builders import refusal
-from vllm_specdec_exporter.economics import estimate
 from vllm_specdec_exporter.economics.calibration import (
     UNCERTAINTY,
     CalibrationError,
@@ -13,6 +12,7 @@ from vllm_specdec_exporter.economics.calibration import (
     calibrate,
     largest_error,
 )
+from vllm_specdec_exporter.economics.speedup import estimate
 
 BATCHES = (1, 2, 4, 8, 16)
 

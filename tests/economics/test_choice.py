@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from economics.servers import survival_of
 from support.builders import requests
-from vllm_specdec_exporter.economics import BUILTIN
 from vllm_specdec_exporter.economics.choice import choose
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.economics.statistics import CLUSTERING, AcceptanceSample
 
 conditionals = st.lists(st.floats(0, 1), min_size=1, max_size=8)

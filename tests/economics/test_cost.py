@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile, ProfileError, for_method, parse_profiles
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.profiles import (
+    BUILTIN,
     CostSettings,
+    ProfileError,
     deployed,
     fit,
+    for_method,
     guess_method,
+    parse_profiles,
 )
 from vllm_specdec_exporter.economics.speculative_config import Speculation
 

@@ -5,8 +5,15 @@ from itertools import product
 import pytest
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile
-from vllm_specdec_exporter.economics.cost import OPTIMAL_SPEEDUP, DraftCost, TargetCost, basis, thresholds_for
+from vllm_specdec_exporter.economics.cost import (
+    OPTIMAL_SPEEDUP,
+    CostProfile,
+    DraftCost,
+    TargetCost,
+    basis,
+    thresholds_for,
+)
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 
 CHEAP = {name: profile for name, profile in BUILTIN.items() if profile.cheap}
 

@@ -8,14 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from economics.test_cost import profiles
-from vllm_specdec_exporter.economics import (
-    CostProfile,
-    Estimate,
-    estimate,
-    expected_tokens,
-    return_on_speculation,
-)
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.speedup import Estimate, estimate, expected_tokens, return_on_speculation
 
 #: A plain step takes 10, each drafted token 1: three cost three tenths more.
 SIMPLE = CostProfile("simple", TargetCost(10.0), DraftCost(per_position=1.0), uncertainty=0.1)

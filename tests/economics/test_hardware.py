@@ -10,7 +10,6 @@ import pytest
 from plan.configs import GEMMA4_31B, QWEN3_30B_MOE, QWEN35_27B
 from support.builders import refusal
 from support.scripts import script
-from vllm_specdec_exporter.economics import BUILTIN, estimate, for_method
 from vllm_specdec_exporter.economics.architecture import read_architecture
 from vllm_specdec_exporter.economics.cost import SHARED_ERROR, Basis, ObservedStep
 from vllm_specdec_exporter.economics.hardware import (
@@ -32,14 +31,17 @@ from vllm_specdec_exporter.economics.model import (
     with_details,
 )
 from vllm_specdec_exporter.economics.profiles import (
+    BUILTIN,
     CostSettings,
     Hardware,
     deployed,
+    for_method,
     hardware_profile,
     is_dated,
 )
 from vllm_specdec_exporter.economics.sizes import PRECISIONS, HardwareError, accelerators
 from vllm_specdec_exporter.economics.speculative_config import Speculation
+from vllm_specdec_exporter.economics.speedup import estimate
 
 ROOT = Path(__file__).parents[2]
 

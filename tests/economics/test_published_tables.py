@@ -7,8 +7,9 @@ import pytest
 
 from economics.servers import expected, judged, settings_for
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile, estimate, expected_tokens
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN
+from vllm_specdec_exporter.economics.speedup import estimate, expected_tokens
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.judgement.payoff import Rule, apply_rules
 from vllm_specdec_exporter.measures.measures import Measures

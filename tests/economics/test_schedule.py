@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from economics.servers import survival_of
 from economics.test_cost import profiles
 from support.builders import refusal
-from vllm_specdec_exporter.economics import BUILTIN, CostProfile
-from vllm_specdec_exporter.economics.cost import DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.profiles import BUILTIN
 from vllm_specdec_exporter.economics.speculative_config import (
     MAX_BATCH,
     ScheduleRow,

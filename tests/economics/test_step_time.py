@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from support.copies import replace
-from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.calibration import correct_by_steps
 from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.step_time import (
     HALF_LIFE,
     EngineSteps,

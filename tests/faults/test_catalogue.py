@@ -20,7 +20,7 @@ def test_every_fault_has_one_test() -> None:
     named = re.compile(r'^(?:async )?def test_(\w+)|\bid="(\w+)"', re.MULTILINE)
     injected = Counter(
         (file.stem.removeprefix("test_"), function or row)
-        for folder in ("faults", "attacks", "service", "tap")
+        for folder in ("faults", "attacks", "service", "tap", "act")
         for file in (HERE.parent / folder).glob("test_*.py")
         for function, row in named.findall(file.read_text())
     )

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 from dashboards import worlds_write
-from history.world import ACCEPTED, DAY, Life, World, openmetrics, stored, truth
+from history.world import ACCEPTED, BEGIN, DAY, Life, World, openmetrics, stored, truth
 from scaling.victoria import VictoriaMetrics
 from support.commands import Outcome, run_here, run_in_terminal
 from support.faulty_server import FaultyServer, answer, hang, status
 from support.programs import find_program, process
 from vllm_specdec_exporter.commands.history import FORMAT, History, show
 from vllm_specdec_exporter.commands.history.matching import BinSpeedup
-from vllm_specdec_exporter.commands.history.past import Configuration, ModelHistory, Summary
+from vllm_specdec_exporter.commands.history.past import Configuration, Grid, ModelHistory, Summary
+from vllm_specdec_exporter.commands.history.reading import Reader, Scope
 from vllm_specdec_exporter.commands.history.source import Prometheus, PrometheusError, Times
 from vllm_specdec_exporter.config.values import parse_target
 from vllm_specdec_exporter.economics.baseline import decode
@@ -233,6 +234,35 @@ async def test_warnings_are_kept() -> None:
             assert await source.grid("up", Times(60.0, 60.0, 1)) == {}
         await source.close()
     assert list(source.warnings) == ["receive series: store is down", "partial response"]
+
+
+class Fleet(Prometheus):
+    """A vLLM in a Prometheus that has the exporters of 5,000 others: notes how large queries are."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_target("http://127.0.0.1:9"), UpstreamConfig(), lambda *_: None)
+        self.asked: list[tuple[str, Times]] = []
+
+    async def series(self, selector: str, start: float, end: float) -> list[dict[str, str]]:
+        if "vllm_specdec_info" in selector:
+            return [{"pod": f"pod-{number}"} for number in range(5000)]
+        return [{"__name__": "vllm:num_requests_running", "instance": "r0"}]
+
+    async def grid(self, expression: str, times: Times) -> Grid:
+        self.asked.append((expression, times))
+        return {(): [4.0] * times.number} if "count_over_time" in expression else {}
+
+
+async def test_the_exporters_of_a_large_fleet_are_read_in_parts() -> None:
+    """By their own number, whatever the number of servers that are chosen, and each time once."""
+    fleet = Fleet()
+    await Reader(fleet, Scope(BEGIN, BEGIN + 30 * DAY, match='pod="r0"')).past()
+    parts = [times for expression, times in fleet.asked if "vllm_specdec_info" in expression]
+    (whole,) = [times for expression, times in fleet.asked if "avg_over_time" in expression]
+    assert max(part.number for part in parts) * 5000 <= 100_000
+    assert [part.start + place * part.step for part in parts for place in range(part.number)] == [
+        whole.start + place * whole.step for place in range(whole.number)
+    ]
 
 
 @pytest.mark.parametrize("value", ["1.5.2", "", "0x1"])

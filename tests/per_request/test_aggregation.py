@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from per_request.exact import counters, real_records, record, request, steps, totals
 from support.builders import final_answer, requests
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.engines import read
+from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import (
     MAX_CLIENT_GROUPS,
@@ -24,7 +25,6 @@ from vllm_specdec_exporter.per_request.grouping import (
     Temperatures,
     parse_rule,
 )
-from vllm_specdec_exporter.per_request.judgement import BatchCost
 from vllm_specdec_exporter.per_request.observation import (
     ROUTES,
     DraftRecord,
@@ -408,45 +408,3 @@ class Reloading(RuleBasedStateMachine):
 
 TestReloading = Reloading.TestCase
 TestReloading.settings = settings(stateful_step_count=20)
-
-
-def sizes(book: RequestAggregator) -> dict[str, int]:
-    """How much of everything a book holds."""
-    windows = [part for window in book._windows.values() for _, part in window._slices]
-    return {
-        "groups": len(book._totals),
-        "tenants": len(book._tenants),
-        "models": len(book._windows),
-        "steps": sum(len(window.since_start.steps) for window in book._windows.values()),
-        "slices": len(windows),
-        "groups of slices": sum(len(part.groups) for part in windows),
-        "ratios": sum(len(group.ratios) for part in windows for group in part.groups.values()),
-        "worst": sum(len(part.worst) for part in windows),
-    }
-
-
-def test_it_holds_no_more_of_more_requests() -> None:
-    """Once every group was seen in every slice, further requests and further names take no room."""
-    settings = RequestSettings(classification=Classification(tenants=frozenset(NAMED_TENANTS)))
-    book = RequestAggregator(settings, Thresholds(), (Source.TAP,))
-    # After so many requests everything below has come round, slices of the window too.
-    period = 97 * 60
-    kept = []
-    for number in range(3 * period):
-        name = f"n{number % 97}" if number < 2 * period else f"new{number}"
-        one = request(
-            0,
-            model_name=name,
-            request_type=name,
-            tenant=name,
-            temperature=(0.0, 2.0)[number % 2],
-            record=record([(4, number % 5), (2, number % 3)] * 3),
-        )
-        book.add(one, Source.TAP, number * 0.5)
-        if (number + 1) % period == 0:
-            kept.append(sizes(book))
-
-    assert kept[0] == kept[1]
-    assert all(kept[2][what] <= held for what, held in kept[1].items())
-    models = MAX_MODELS + 1  # with `other`
-    assert [kept[1][what] for what in ("models", "groups", "tenants")] == [models, 2 * models, models]

@@ -51,17 +51,6 @@ def models(outcome: Outcome) -> tuple[ModelRequests, ...]:
     return found.models
 
 
-def test_a_mean_that_looks_healthy_hides_nothing(mixed: str) -> None:
-    """65 % of all tokens are accepted; the report says who loses, and whom to send elsewhere."""
-    outcome = called(mixed, *TYPED)
-    assert (outcome.code, outcome.err) == (1, "")
-    text = words_of(outcome)
-    assert f"MIXED {MODEL}: 59.7% of 1,000 requests gain and 39.0% lose, while 64.5% of all" in text
-    assert "problem: the workload is mixed: " in text  # its words, and those of hints: golden/mixed.txt
-    assert re.search(r"^    0 +code +600 +60% +82\.1% .* gains +0% +30%$", outcome.out, re.MULTILINE)
-    assert re.search(r"^    1\+ +chat +400 +40% +38\.1% .* loses +98% +70%$", outcome.out, re.MULTILINE)
-
-
 # --- exit codes
 
 CODES: dict[str, tuple[tuple[Kind, ...], tuple[str, ...], int, str]] = {
@@ -102,17 +91,6 @@ def test_hints_about_a_file_name_no_window(tmp_path: Path) -> None:
     assert "Record more requests, or lower the limit: --threshold minimum_requests=NUMBER." in text
     assert "20 of 50 requests (40%) had no record of speculation" in text
     assert "window" not in text
-
-
-def test_answers_without_records_cannot_be_judged(tmp_path: Path) -> None:
-    """The report says which flag of vLLM they need."""
-    path = tmp_path / "file"
-    path.write_text(lines_of([{"model": "m", "choices": [{"index": 0}]}] * 2))
-    outcome = called(str(path))
-    assert (outcome.code, outcome.err) == (3, "")
-    text = words_of(outcome)
-    assert "2 entries records 2 none No response has a record of speculation." in text
-    assert "Start vLLM (0.29 or newer) with --per-request-spec-decode-metrics detailed." in text
 
 
 def test_a_file_with_nothing_to_use_cannot_be_judged(tmp_path: Path) -> None:

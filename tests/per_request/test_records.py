@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,14 @@ class TestOtherEngines:
         assert group.counted_drafts == 4
         group.add(without, Outcome.GAINS, 1012)
         assert (group.counted_drafts, group.acceptance_ratio) == (0, 748 / 1088)
+
+
+def test_a_push_tells_all_that_is_known_of_a_request() -> None:
+    told = {"model": "m", "temperature": 0.7, "request_type": "code", "tenant": "a", "stream": True}
+    told |= {"completion_tokens": 7, "time_to_first_token_seconds": 0.2, "time_per_output_token_seconds": 0.1}
+    (found,) = read_push(json.dumps({"requests": [told]}).encode(), 5.0).observations
+    expected = Observation(5.0, "m", 0.7, "code", "a", stream=True, completion_tokens=7)
+    assert found == replace(expected, ttft_seconds=0.2, tpot_seconds=0.1)
 
 
 COUNTS = "num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens"

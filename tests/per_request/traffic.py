@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
+from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import RequestSettings
-from vllm_specdec_exporter.per_request.judgement import BatchCost
 from vllm_specdec_exporter.per_request.observation import DraftRecord, Observation, Source
 from vllm_specdec_exporter.per_request.summary import RequestsResult, TapResult
 

@@ -8,9 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from replay.traffic import Conditions, Engine
-from vllm_specdec_exporter.economics import for_method
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
-from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware
+from vllm_specdec_exporter.economics.profiles import CostSettings, Hardware, for_method
 from vllm_specdec_exporter.engines.reading import EngineKey, Reading
 from vllm_specdec_exporter.measures.history import Window
 from vllm_specdec_exporter.observe import pipeline

@@ -12,6 +12,8 @@ import yaml
 
 from scaling.clusters import ROOT, RULES, SAMPLES
 from support.programs import find_program
+from vllm_specdec_exporter.commands.history.reading import _COUNTERS, _READ, _Family
+from vllm_specdec_exporter.engines.dialect import PER_POSITION
 
 FILES = sorted(RULES.glob("*.yml"))
 GROUPS: list[tuple[str, dict[str, Any]]] = [
@@ -66,13 +68,20 @@ def test_promtool_takes_the_samples() -> None:
 
 
 _HISTOGRAM = re.compile(r"_(bucket|count|sum)$")
+#: The series of a vLLM that `history` reads, but for those of V0.
+_VLLM = _Family(next(dialect for dialect in _READ if dialect.name == "vllm-v1"), "vllm:", "")
+BY_HISTORY = {name for field in ("requests_running", PER_POSITION, *_COUNTERS) for name in _VLLM.names(field)}
+BY_HISTORY |= {
+    f"vllm:{name}_{part}" for name in _VLLM.dialect.histograms.values() for part in ("sum", "bucket")
+}
 
 
 def test_what_is_kept_of_vllm_is_what_is_asked_for() -> None:
-    """The samples keep the series of vLLM that rules, dashboards and runbooks name, and no other."""
+    """The samples keep the series that rules, dashboards, runbooks and `history` name, and no other."""
     folders = {RULES: "*.yml", ROOT / "dashboards" / "json": "*.json", RULES.parent / "runbooks": "*.md"}
     texts = [path for folder, names in folders.items() for path in folder.glob(names)]
     asked = {name for text in texts for name in re.findall(r"vllm:\w+_\w+", text.read_text("utf-8"))}
+    asked |= BY_HISTORY
     families = {_HISTOGRAM.sub("", name) for name in asked}
     recorded = {
         name

@@ -111,7 +111,7 @@ LATE = (
     *("economics.architecture", "economics.baseline", "publish.status_page"),
     *(
         "per_request.aggregation",
-        "per_request.judgement",
+        "per_request.acceptance",
         "per_request.openai_api",
         "per_request.push_schema",
     ),

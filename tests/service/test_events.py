@@ -223,8 +223,8 @@ def test_a_field_without_a_value() -> None:
     """It is left out."""
     record = logging.LogRecord("", logging.INFO, "", 0, "payoff", None, None)
     record.fields = {"speedup": None, "k": 0, "why": ""}
-    assert logs.LogfmtFormatter().format(record).endswith(' level=info msg=payoff k=0 why=""')
-    assert "speedup" not in logs.JsonFormatter().format(record)
+    assert logs.LineFormatter("logfmt").format(record).endswith(' level=info msg=payoff k=0 why=""')
+    assert "speedup" not in logs.LineFormatter("json").format(record)
 
 
 @pytest.mark.full

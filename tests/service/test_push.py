@@ -27,12 +27,6 @@ RECORD: dict[str, Any] = {
     "per_step_accepted": [0, 1, 1, 1],
     "mean_acceptance_length": 1.75,
 }
-GOOD = {
-    **RECORD,
-    "num_accepted_draft_tokens": 12,
-    "acceptance_histogram": [0, 0, 0, 4],
-    "per_step_accepted": [3, 3, 3, 3],
-}
 ONE: dict[str, Any] = {
     "model": "llama",
     "temperature": 0.7,
@@ -94,36 +88,6 @@ class TestTaken:
         told = {"rejected": 0, "errors": [], "warnings": []}
         assert json.loads(answer.body) == {"accepted": 2, **told}
         assert json.loads(post(exporter, of()).body) == {"accepted": 0, **told}
-
-    def test_the_metrics_that_follow(self, token_file: Path) -> None:
-        """Every field of a push is in the metrics, in the group that it belongs to."""
-        flags = ("--push.bearer-token-file", str(token_file), "--requests.tenant", "team-a")
-        other = {**ONE, "speculative_decoding": GOOD, "temperature": 0.0, "tenant": "b"}
-        with running_exporter(*NO_SERVER, *flags) as exporter:
-            assert post(exporter, of(ONE, ONE, other)).status == 200
-            metrics = exporter.metrics()
-        group = {"model_name": "llama", "temperature": "0.5-0.7", "request_type": "code"}
-
-        def value(name: str, **labels: str) -> float | None:
-            return metrics.value(name, **labels)
-
-        assert value("request_observations_total", source="push", record="detailed") == 3
-        assert value("request_drafts_total", **group) == 8
-        assert value("request_draft_tokens_total", **group) == 24
-        assert value("request_accepted_tokens_total", **group) == 6
-        assert value("request_outcomes_total", outcome="loses", **group) == 2
-        assert value("request_outcomes_total", outcome="gains", **{**group, "temperature": "0"}) == 1
-        assert value("request_generation_tokens_total", outcome="loses", **group) == 424
-        assert value("request_acceptance_ratio_count", **group) == 2
-        assert value("request_acceptance_ratio_sum", **group) == pytest.approx(0.5)
-        assert value("request_time_to_first_token_seconds_sum", **group) == pytest.approx(0.4)
-        assert value("request_time_per_output_token_seconds_sum", **group) == pytest.approx(0.02)
-        assert value("request_drafted_per_position_total", position="0") == 12
-        assert value("request_accepted_per_position_total", position="0") == 10
-        assert value("request_accepted_per_position_total", position="2") == 4
-        assert value("tenant_requests_total", tenant="team-a", outcome="loses") == 2
-        assert value("tenant_requests_total", tenant="other", outcome="gains") == 1
-        assert value("push_rejected_total") == 0
 
     def test_nothing_of_what_is_not_known_is_kept(self, exporter: RunningExporter) -> None:
         """What is no field of a push is nowhere afterwards."""

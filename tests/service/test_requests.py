@@ -18,7 +18,7 @@ from support.faulty_server import FaultyServer, answer
 from tap import streams
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.config.values import Target
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.advice import Action
 from vllm_specdec_exporter.observe.result import TargetResult
 from vllm_specdec_exporter.per_request.grouping import RequestSettings, TypeRule
@@ -120,21 +120,6 @@ class TestWhoTells:
 
 
 class TestReload:
-    async def test_other_buckets_of_temperature_zones_and_tenants(self, token: str) -> None:
-        """Requests are grouped and judged by them; the counts of groups and tenants start anew."""
-        running = Running({"push.bearer-token-file": token, "requests.tenant": ["acme"]})
-        running.observe(38, temperature=0.6, tenant="acme")
-        changes: dict[str, Any] = {"threshold": ["disable_acceptance_ratio=0.3"]}
-        changes |= {"requests__temperature_bound": ["0.65"], "requests__tenant": ["globex"]}
-        await running.reload(**changes)
-        running.observe(38, 38, temperature=0.6, tenant="acme")
-
-        assert {group.temperature: group.outcomes for group in running.known.groups} == {
-            "0-0.65": {"loses": 0, "break_even": 2, "gains": 0},
-        }
-        assert [group.temperature for group in running.model.groups] == ["0-0.65"]
-        assert {t.tenant: sum(t.outcomes.values()) for t in running.known.tenants} == {"other": 2}
-
     async def test_what_the_tap_classifies_by(self) -> None:
         """The tap goes on, with the new rules."""
         running = Running(TAP)

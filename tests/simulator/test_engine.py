@@ -13,7 +13,6 @@ from vllm_specdec_exporter.commands.simulate.speculation import (
     Conditions,
     DraftModel,
     EngineConfig,
-    Totals,
     Traffic,
     binomial,
     multinomial,
@@ -161,19 +160,6 @@ def test_counts_follow_vllm_semantics(
     assert totals.accepted_tokens <= totals.draft_tokens
     reached = [totals.drafts, *totals.accepted_per_position]
     assert reached == sorted(reached, reverse=True)
-
-
-def test_drafts_sampled_together_are_distributed_like_drafts_sampled_one_by_one() -> None:
-    acceptance = (0.8, 0.7, 0.5)
-    rng = Random(4)
-    one_by_one = Totals.empty(3)
-    for _ in range(20_000):
-        one_by_one.add(sample_drafts(rng, 1, DraftModel(acceptance), 3))
-    together = sample_drafts(rng, 20_000, DraftModel(acceptance), 3)
-    shares = (0.8, 0.8 * 0.7, 0.8 * 0.7 * 0.5)
-    for totals in (one_by_one, together):
-        for count, share in zip(totals.accepted_per_position, shares, strict=True):
-            assert within(count, 20_000, share)
 
 
 def test_draft_lengths_follow_their_weights() -> None:

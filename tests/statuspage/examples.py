@@ -6,10 +6,9 @@ from per_request.results import RESULTS
 from support.builders import processed
 from support.copies import replace
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import BUILTIN, for_method
 from vllm_specdec_exporter.economics.baseline import FORMAT, Baseline, LoadBucket
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
-from vllm_specdec_exporter.economics.profiles import CostSettings
+from vllm_specdec_exporter.economics.profiles import BUILTIN, CostSettings, for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import (
     Counters,

@@ -79,13 +79,6 @@ def test_a_token_counts_when_it_comes() -> None:
     assert times == {name: pytest.approx(seconds) for name, (_, seconds) in TIMES.items()}
 
 
-def test_comments_and_other_fields_of_the_stream_are_passed_over_in_any_pieces() -> None:
-    stream = Stream(0.0)
-    for piece in (b": ping\n\nevent: mess", b"age\ndata:" + json.dumps(usage(0)).encode(), b"\n\n"):
-        stream.feed(piece, 1.0)
-    assert stream.answer(0, 0, 1.0).completion_tokens == 0
-
-
 def test_the_record_of_the_drafts_comes_with_the_usage_and_without_its_steps() -> None:
     steps = {"per_step_drafted": [3, 3, 3, 3], "per_step_accepted": [0, 1, 1, 3]}
     answer = read((100.2, chunk("a")), (100.5, usage(9, metrics={"speculative_decoding": RECORD | steps})))

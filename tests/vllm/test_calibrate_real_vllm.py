@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from support.commands import run
-from vllm_specdec_exporter.economics import CostProfile, parse_profiles
-from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile
+from vllm_specdec_exporter.economics.profiles import parse_profiles
 
 from .conftest import Servers
 from .server import REPETITIVE_PROMPTS, Told, VllmServer, drive, truth

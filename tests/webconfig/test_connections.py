@@ -133,8 +133,9 @@ def _answer(client: ssl.SSLSocket) -> bytes:
         return b""
 
 
-def test_clients_that_may_come_in_no_more(pki: Pki) -> None:
-    """However far a client had come when its CA was withdrawn, it gets no answer."""
+@pytest.mark.parametrize("by", ["name", "authority"])
+def test_clients_that_may_come_in_no_more(pki: Pki, by: str) -> None:
+    """However far a client had come when its name or its CA was withdrawn, it gets no answer."""
     with guarded(pki, {"tls_server_config": MUTUAL}) as exporter, contextlib.ExitStack() as stack:
         clients = {}
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
@@ -142,7 +143,11 @@ def test_clients_that_may_come_in_no_more(pki: Pki) -> None:
             context.maximum_version = version
             for stage in STAGES:
                 clients[version, stage] = stack.enter_context(_client(exporter, context, stage))
-        shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
+        if by == "name":
+            others = {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}}
+            write(pki.folder / "web.yml", others)
+        else:
+            shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
         eventually(lambda: exporter.log_lines(RELOADED), 90)
 
         assert [name for name, client in clients.items() if _answer(client) != b""] == []

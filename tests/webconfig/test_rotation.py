@@ -15,7 +15,7 @@ import yaml
 
 from support.exporter import RunningExporter
 from support.programs import eventually
-from webconfig.https import MUTUAL, TLS, ask, client_context, connect, guarded, shown, write
+from webconfig.https import MUTUAL, TLS, ask, client_context, guarded, shown, write
 from webconfig.pki import Pki, hashed
 from webconfig.test_connections import REFUSED
 
@@ -142,28 +142,6 @@ def test_half_a_file(pki: Pki) -> None:
         lines = exporter.log_lines("web configuration reloaded")
 
     assert {line["users"] for line in lines} == {"1"}
-
-
-def test_clients_that_are_let_in(pki: Pki) -> None:
-    """Whom to let in changes: other names, another CA, none; connections from before end."""
-    good = client_context(pki, pki.clients.issue("prometheus.example"))
-    other = client_context(pki, pki.strangers.issue("prometheus.example"))
-    path = pki.folder / "web.yml"
-    with guarded(pki, {"tls_server_config": MUTUAL}) as exporter:
-        assert (_status(exporter, good), _status(exporter, other)) == (200, 0)
-        kept = connect(exporter, good)
-        kept.request("GET", "/-/ready")
-        kept.getresponse().read()
-        write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["grafana.example"]}})
-        eventually(lambda: _status(exporter, good) == 0, SOON)
-        kept.sock.settimeout(30)
-        assert kept.sock.recv(10) == b""
-        kept.close()
-        write(path, {"tls_server_config": {**MUTUAL, "client_allowed_sans": ["prometheus.example"]}})
-        eventually(lambda: _status(exporter, good) == 200, SOON)
-        shutil.copy(pki.strangers.file, pki.folder / "clients.pem")
-        eventually(lambda: _status(exporter, other) == 200, SOON)
-        assert _status(exporter, good) == 0
 
 
 def test_the_configuration_and_the_web_configuration(pki: Pki) -> None:

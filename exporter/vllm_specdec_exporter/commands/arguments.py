@@ -2,20 +2,21 @@
 
 import argparse
 import json
-import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from ..config import files
-from ..config.options import ConfigError
+from ..config.options import ConfigError, Option, gather
 from ..config.values import format_duration, parse_duration
-from ..publish.wording import printable
+from ..publish.wording import escape_controls, printable
 from ..serve.option_table import OPTIONS
 
 T = TypeVar("T")
@@ -66,8 +67,11 @@ def add_url(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("url", nargs="?", metavar="URL", help=text)
 
 
-def flags_of(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the flags for `options.gather`, ``url`` as ``--vllm.url``; ConfigError if it is no address."""
+def values_of_one_server(args: argparse.Namespace, options: Sequence[Option], does: str) -> dict[str, Any]:
+    """Return the values of options from flags, with ``url`` as ``--vllm.url``, and the environment.
+
+    ConfigError if one is not valid, or for several servers: `does` is what the command does with one.
+    """
     flags = dict(vars(args))
     if args.url is not None:
         try:
@@ -75,7 +79,10 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
         except ValueError as error:
             raise ConfigError(f'URL "{URL.mask(args.url)}": {error}') from error
         flags["vllm.url"] = [args.url]
-    return flags
+    values, _ = gather(options, flags, os.environ, None)
+    if len(values["vllm.url"]) > 1:
+        raise ConfigError(f"{does} one server; give one URL")
+    return values
 
 
 def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
@@ -138,21 +145,6 @@ def whole_between(least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def number_between(least: float, most: float, allowed: str = "") -> Callable[[str], float]:
-    """Return a parser of numbers within these bounds; `allowed` describes them."""
-
-    def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not least <= number <= most:
-            raise ValueError(f"allowed: {allowed or f'a number from {least:g} to {most:g}'}")
-        return abs(number) if number == 0 else number  # -0 is 0
-
-    return parse
-
-
 def add_output_flags(parser: argparse.ArgumentParser, what: str = "the snapshot") -> None:
     """Add ``--json`` and ``--color``."""
     add_flag(parser, "--json", f"Print {what} as JSON instead.")
@@ -169,6 +161,11 @@ def show_progress(text: str, end: str = "\n") -> None:
     """Print how far a command is on standard error, where that is a terminal."""
     if sys.stderr.isatty():
         print(text, end=end, file=sys.stderr, flush=True)
+
+
+def print_json(document: object, indent: int = 2) -> None:
+    """Print a document as JSON that cannot control a terminal."""
+    print(escape_controls(msgspec.json.format(msgspec.json.encode(document), indent=indent).decode()))
 
 
 def fail(command: str, message: object, code: int) -> int:

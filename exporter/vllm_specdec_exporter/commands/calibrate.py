@@ -21,7 +21,7 @@ from statistics import mean, median
 import yaml
 
 from ..config.options import ConfigError, add_flags, gather
-from ..config.values import parse_target
+from ..config.values import number, parse_target
 from ..economics.calibration import CalibrationError, StepTime, calibrate, largest_error
 from ..economics.cost import MAX_UNCERTAINTY, Basis, CostProfile
 from ..economics.profiles import BUILTIN, meant_for
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(parser, "--repeats N", "Measurements of each batch size and context.", "3", repeats)
     cli.add_flag(parser, "--max-tokens N", "Tokens per response.", "128", cli.whole_between(1, _MAX_CONTEXT))
     warmth = "As in production: drafting costs a little less where more is rejected."
-    cli.add_flag(parser, "--temperature T", warmth, "0", cli.number_between(0.0, 2.0))
+    cli.add_flag(parser, "--temperature T", warmth, "0", number(0.0, 2.0))
     cli.add_flag(parser, "--prompts LIST", "As in sweep.", "code,chat")
     cli.add_flag(parser, "--model NAME", "Model to use, if the servers have several.", "")
     method = "Speculative method, such as eagle3: the profile is chosen for it."
@@ -205,8 +205,8 @@ def _lengthened(prompts: PromptSet, tokens: int) -> PromptSet:
     They differ from the first one, or the server would read the cache of the common text once for all.
     """
     longer = []
-    for number, prompt in enumerate(prompts.prompts):
-        text = " ".join(_WORDS[(number + i * (number + 3)) % len(_WORDS)] for i in range(tokens))
+    for place, prompt in enumerate(prompts.prompts):
+        text = " ".join(_WORDS[(place + i * (place + 3)) % len(_WORDS)] for i in range(tokens))
         first, *others = prompt.messages
         longer.append(Prompt((replace(first, content=f"{text}\n{first.content}"), *others)))
     return PromptSet(f"{prompts.name}+{tokens}", tuple(longer))

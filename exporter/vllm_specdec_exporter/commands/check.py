@@ -12,7 +12,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from .. import __version__
 from ..client import SnapshotError, get_metrics
@@ -143,17 +145,19 @@ async def observe(upstream: UpstreamConfig, settings: Settings, duration: float)
 
 
 def _config(args: argparse.Namespace) -> tuple[UpstreamConfig, Settings, float]:
-    values, _ = gather(OPTIONS, cli.flags_of(args), os.environ, None)
+    values = cli.values_of_one_server(args, OPTIONS, "check looks at")
     given = _DEFAULT_DURATION if args.duration is None else args.duration
     duration = cli.seconds_of("--for", given, _MIN_DURATION, _MAX_DURATION)
+    return *observation(values, duration), duration
+
+
+def observation(values: Mapping[str, Any], duration: float) -> tuple[UpstreamConfig, Settings]:
+    """Return how to observe servers for `duration` seconds; ConfigError for contradictory values."""
     timeout = values["poll.timeout"] or max(4.0, duration / _SAMPLES)
-    upstream = configuration.build_upstream(values, timeout)
-    if len(upstream.targets) > 1:
-        raise ConfigError("check looks at one server; give one URL")
     window = Window(duration)
     # The window includes the first sample, however long the polls took.
     settings = configuration.build_settings(values, (window,), judged=window, slack=duration + timeout)
-    return upstream, replace(settings, latencies=True), duration
+    return configuration.build_upstream(values, timeout), replace(settings, latencies=True)
 
 
 def _from_exporter(args: argparse.Namespace) -> ExporterResult:

@@ -194,10 +194,3 @@ _ORDER = (
     _levels("last_position_acceptance_ratio", "lower_k", "raise_k"),
     _levels("speedup", "severe", "harmful", "beneficial"),
 )
-
-
-def describe() -> Iterator[tuple[str, float, str]]:
-    """Yield name, default and meaning of every threshold, for the documentation."""
-    defaults = dict(Thresholds().items())
-    for item in fields(Thresholds):
-        yield item.name, defaults[item.name], item.metadata["meaning"]

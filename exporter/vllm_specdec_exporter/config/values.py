@@ -5,6 +5,7 @@ Every parser raises ValueError with a message that names what is allowed, withou
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -91,17 +92,20 @@ def file(text: str) -> str:
         raise ValueError(f"cannot be read: {error.strerror}") from error
 
 
-def number(least: float) -> Callable[[str], float]:
-    """Return a parser of finite numbers of at least `least`."""
+def number(least: float, most: float = sys.float_info.max, allowed: str = "") -> Callable[[str], float]:
+    """Return a parser of finite numbers within these bounds; `allowed` describes them."""
+    if not allowed:
+        limits = f"from {least:g} to {most:g}" if most < sys.float_info.max else f"of at least {least:g}"
+        allowed = f"a number {limits}"
 
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value < math.inf:
-            raise ValueError(f"a number of at least {least:g} is expected")
-        return value
+        if not least <= value <= most:
+            raise ValueError(f"allowed: {allowed}")
+        return abs(value) if value == 0 else value  # -0 is 0
 
     return parse
 

@@ -135,22 +135,20 @@ class CostProfile:
     #: measured with; used instead of `draft`. It is taken to grow in proportion to K.
     measured_draft: tuple[float, float] | None = None
 
-    def step_cost(self, k: float, batch: float) -> float:
+    def step_cost(self, k: float, batch: float, size: float | None = None) -> float:
         """Return the cost of a step that drafts, in plain steps of the same batch; 1 for `k` = 0.
 
-        `k` is drafted tokens per request, of which a mean need not be whole, and `batch` the requests in the
-        step. Raises ValueError for a negative k, or a batch below 1.
+        `k` is drafted tokens per request, of which a mean need not be whole, `batch` the requests in the
+        step, and `size` another one of the draft model over the target's. Raises ValueError for a negative k,
+        or a batch below 1.
         """
-        return self._step_cost(k, batch, self._size)
-
-    def _step_cost(self, k: float, batch: float, size: float) -> float:
         if k < 0 or batch < 1:
             raise ValueError(f"k lies from 0 up and the batch from 1 up, not {k:g} and {batch:g}")
         if k == 0:
             return 1.0
-        plain, drafting = self._times(k, batch, size)
+        plain, drafting = self.times(k, batch, size)
         if self.load != 1:
-            one_plain, one_drafting = self._times(k, 1, size)
+            one_plain, one_drafting = self.times(k, 1, size)
             plain = one_plain + (plain - one_plain) * self.load
             drafting = one_drafting + (drafting - one_drafting) * self.load
         return 1 + (drafting / plain - 1) * self.correction
@@ -160,7 +158,7 @@ class CostProfile:
 
         vLLM then still runs the drafter's first pass. It is a part of what K=1 costs.
         """
-        plain, verify, _ = self._parts(1, batch, self._size)
+        plain, verify, _ = self._parts(1, batch)
         extra = self.times(1, batch)[1] - plain
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0
         return 1 + (self.step_cost(1, batch) - 1) * share
@@ -169,19 +167,17 @@ class CostProfile:
     def _size(self) -> float:
         return self.size_ratio or self.typical_size_ratio
 
-    def times(self, k: float, batch: float) -> tuple[float, float]:
+    def times(self, k: float, batch: float, size: float | None = None) -> tuple[float, float]:
         """Return the times of a step without and with drafts in the profile's unit, uncorrected."""
-        return self._times(k, batch, self._size)
-
-    def _times(self, k: float, batch: float, size: float) -> tuple[float, float]:
         plain, verify, drafting = self._parts(k, batch, size)
         if self.measured_draft is not None:
             share, measured_k = self.measured_draft
             drafting = share * self._parts(measured_k, batch, size)[1] * k / measured_k
         return plain, verify + drafting
 
-    def _parts(self, k: float, batch: float, size: float) -> tuple[float, float, float]:
+    def _parts(self, k: float, batch: float, size: float | None = None) -> tuple[float, float, float]:
         """Return the times of a plain step, of verification, and of drafting by the model."""
+        size = self._size if size is None else size
         if (physical := self.physical) is not None:
             context = self.context_tokens
             verify = physical.verification_seconds(k, batch, context)
@@ -209,7 +205,7 @@ class CostProfile:
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
         low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
-        least, most = self._step_cost(k, batch, smallest), self._step_cost(k, batch, largest)
+        least, most = self.step_cost(k, batch, smallest), self.step_cost(k, batch, largest)
         return max(1.0, least * low), most * high
 
     def covers(self, batch: float) -> bool:
@@ -252,7 +248,8 @@ class CostProfile:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), SHARED_ERROR)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
-            return self._of_drafting_steps(step.seconds / plain, step.share)
+            # Of the steps with drafts alone: the others are plain.
+            return max(1.0, (step.seconds / plain - (1 - step.share)) / step.share)
 
         extra = self.step_cost(step.drafted, step.batch) - 1
         if extra <= 0:
@@ -274,11 +271,6 @@ class CostProfile:
         modelled = min(most, max(least, step.seconds))  # the nearest
         took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
         return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
-
-    @staticmethod
-    def _of_drafting_steps(cost: float, share: float) -> float:
-        """Return the cost of a step with drafts, given the mean cost of all; the others are plain."""
-        return max(1.0, (cost - (1 - share)) / share)
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""

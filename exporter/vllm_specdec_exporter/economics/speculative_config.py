@@ -242,8 +242,3 @@ def sglang_options(k: int, method: str = "") -> str:
     options = [f"--speculative-algorithm {algorithm}"] if algorithm else []
     options += [f"--speculative-num-steps {k}", "--speculative-eagle-topk 1"]
     return " ".join([*options, f"--speculative-num-draft-tokens {k + 1}"])
-
-
-def sglang_schedule(rows: Iterable[ScheduleRow]) -> str:
-    """Return the JSON of SGLang's ``--speculative-adaptive-config`` for a K schedule."""
-    return json.dumps({str(row.first): {"candidate_steps": [row.num_speculative_tokens]} for row in rows})

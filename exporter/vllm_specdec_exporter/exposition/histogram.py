@@ -31,21 +31,16 @@ class Histogram:
 
     def plus(self, other: Histogram, weight: float = 1.0) -> Histogram:
         """Return the sum of both, `other` counted `weight` times; raise ValueError for other bounds."""
+        counts = self.counts
         if not self.bounds and not self.count:
-            return other.scaled(weight)
-        if self.bounds != other.bounds:
+            counts = (0.0,) * len(other.bounds)
+        elif self.bounds != other.bounds:
             raise ValueError("histograms with different bounds cannot be added")
         return Histogram(
-            bounds=self.bounds,
-            counts=tuple(a + weight * b for a, b in zip(self.counts, other.counts, strict=True)),
+            bounds=other.bounds,
+            counts=tuple(a + weight * b for a, b in zip(counts, other.counts, strict=True)),
             count=self.count + weight * other.count,
             sum=self.sum + weight * other.sum,
-        )
-
-    def scaled(self, weight: float) -> Histogram:
-        """Return the histogram with every observation counted `weight` times."""
-        return Histogram(
-            self.bounds, tuple(weight * c for c in self.counts), weight * self.count, weight * self.sum
         )
 
     def since(self, earlier: Histogram) -> Histogram | None:

@@ -106,16 +106,10 @@ def parse_labels(block: bytes) -> Labels:
         match = _LABEL.match(text, position)
         if match is None or match[1] in pairs:
             raise MalformedExposition(f"not a list of labels: {_quote(block)}")
-        pairs[match[1]] = _unescape(match[2])
+        # Unknown escapes stay as they are, as in Prometheus.
+        pairs[match[1]] = _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), match[2])
         position = match.end()
     return tuple(sorted(pairs.items()))
-
-
-def _unescape(value: str) -> str:
-    if "\\" not in value:
-        return value
-    # Unknown escapes stay as they are, as in Prometheus.
-    return _ESCAPE.sub(lambda m: _ESCAPES.get(m[1], m[0]), value)
 
 
 def _parse_value(value: bytes, line: re.Match[bytes]) -> float:

@@ -8,6 +8,7 @@ The published rules of thumb are reported beside it. Every sample updates the ad
 computed less often, because it takes longer than the rest of a poll.
 """
 
+import json
 from enum import StrEnum
 
 from msgspec import Struct
@@ -20,7 +21,6 @@ from ..economics.speculative_config import (
     drafts_without_model,
     make_schedule,
     sglang_options,
-    sglang_schedule,
 )
 from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
@@ -137,19 +137,16 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     if measures.estimate.speedup is None:
         return f"no advice: {why_unknown(measures)}"
     if not measures.position_acceptance_ratio:
-        return "no advice: the server has no usable counters by position" + _how_to_get_positions(case)
+        reason = "no advice: the server has no usable counters by position"
+        if case.counters.accepted_tokens_per_position or case.server != SGLANG:
+            return reason
+        return f"{reason}; detailed records of the requests would give them (docs/requests.md)"
     drafts = measures.drafts or 0.0
     # A little less traffic does not withdraw advice.
     least = case.thresholds.advice_minimum_drafts / (2 if state else 1)
     if drafts < least:
         return f"no advice on K: {drafts:,.0f} drafts in the window, {least:,.0f} are needed"
     return ""
-
-
-def _how_to_get_positions(case: Case) -> str:
-    if case.counters.accepted_tokens_per_position or case.server != SGLANG:
-        return ""
-    return "; detailed records of the requests would give them (docs/requests.md)"
 
 
 def correction(measures: Measures) -> float:
@@ -330,10 +327,11 @@ def for_sglang(case: Case, advice: Advice) -> str:
         return f"{text}."
     gain = case.thresholds.advice_minimum_gain
     rows = make_schedule(lengths, case.profile, prefer=wanted, minimum_gain=gain, method=case.method)
-    scheduled = {row.num_speculative_tokens for row in rows}
-    if len(rows) < 2 or wanted not in scheduled:
+    scheduled = {str(row.first): {"candidate_steps": [row.num_speculative_tokens]} for row in rows}
+    ks = {row.num_speculative_tokens for row in rows}
+    if len(rows) < 2 or wanted not in ks:
         return f"{text}."
     return (
         f"{text}; or, for K by batch size, also with --speculative-adaptive --speculative-adaptive-config "
-        f"and a file with {sglang_schedule(rows)}{' (0 needs 0.5.14 or later)' if 0 in scheduled else ''}."
+        f"and a file with {json.dumps(scheduled)}{' (0 needs 0.5.14 or later)' if 0 in ks else ''}."
     )

@@ -13,7 +13,6 @@ from ..economics.known_problems import Setup, known_problems
 from ..economics.speculative_config import names_drafter
 from ..engines.reading import SGLANG, VLLM, Server
 from ..measures.measures import Measures
-from ..measures.uptime import Uptime
 from .activity import Activity, ActivityState
 from .advice import Action, Advice, for_sglang
 from .case import Case
@@ -175,8 +174,9 @@ def find(
         findings += hint("positions_differ", positions=positions, configured_k=configured_k)
     if case.defects:
         findings += hint("inconsistent", defects="; ".join(case.defects))
-    if activity.state is ActivityState.ACTIVE:
-        findings += _of_uptime(case.uptime)
+    if activity.state is ActivityState.ACTIVE and case.uptime.decayed and case.uptime.lengths is not None:
+        before, now = case.uptime.lengths
+        findings += hint("decays_with_uptime", before=before, now=now)
     return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
 
 
@@ -239,10 +239,3 @@ def _of_acceptance(
     if covered is not None and covered < thresholds.low_coverage_ratio:
         findings += hint("low_coverage", measures=measures)
     return findings
-
-
-def _of_uptime(uptime: Uptime) -> list[Finding]:
-    if uptime.lengths is None or not uptime.decayed:
-        return []
-    before, now = uptime.lengths
-    return hint("decays_with_uptime", before=before, now=now)

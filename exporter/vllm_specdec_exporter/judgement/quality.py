@@ -163,14 +163,12 @@ def _criteria(measures: Measures, others: Sequence[Measures], thresholds: Thresh
 def _apply(
     level: QualityLevel, measure: str, value: float | None, comparison: str, threshold: float, mistrust: str
 ) -> Criterion:
-    if value is None:
-        note = "there is no such value in the window"
-        return Criterion(level, measure, value, comparison, threshold, None, note)
-    met = _COMPARE[comparison](value, threshold)
-    unfavourable = met is (level is QualityLevel.POOR)
-    if mistrust and unfavourable:
-        return Criterion(level, measure, value, comparison, threshold, None, mistrust)
-    return Criterion(level, measure, value, comparison, threshold, met)
+    met, note = None, "there is no such value in the window"
+    if value is not None:
+        met, note = _COMPARE[comparison](value, threshold), ""
+        if mistrust and met is (level is QualityLevel.POOR):  # unfavourable
+            met, note = None, mistrust
+    return Criterion(level, measure, value, comparison, threshold, met, note)
 
 
 def _deviation(measures: Measures, others: Sequence[Measures], thresholds: Thresholds) -> float | None:

@@ -186,8 +186,10 @@ def derive(
     drafts, draft_tokens, accepted = delta.drafts, delta.draft_tokens, delta.accepted_tokens
     k = len(delta.accepted_tokens_per_position)
     positions = survival(delta.accepted_tokens_per_position, drafts or 0.0)
-    counted = bool(positions and delta.drafted_tokens_per_position)
-    conditional = _where_drafted(delta) if counted else _conditional(positions)
+    here, before = positions, (1.0, *positions)
+    if positions and delta.drafted_tokens_per_position:
+        here, before = delta.accepted_tokens_per_position, reaching(delta)
+    conditional = tuple(map(_ratio, here, before))
     lengths = acceptance_lengths(positions)
     per_draft = _mean(accepted, drafts, k)
     length = None if per_draft is None else 1 + per_draft
@@ -292,14 +294,6 @@ def survival(accepted: tuple[float, ...], drafts: float) -> tuple[float, ...]:
     return tuple(accumulate((count / drafts for count in accepted), min, initial=1.0))[1:]
 
 
-def _conditional(survival: tuple[float, ...]) -> tuple[float | None, ...]:
-    before = (1.0, *survival[:-1])
-    return tuple(
-        here / earlier if earlier > 0 else None
-        for here, earlier in zip(survival, before, strict=False)  # without drafts there is only the 1
-    )
-
-
 def reaching(delta: Delta) -> tuple[float, ...]:
     """Return the drafts that got to each position: accepted up to it, and with a token there.
 
@@ -314,11 +308,6 @@ def reaching(delta: Delta) -> tuple[float, ...]:
         likely = kept * had / had_before if had_before > 0 else 0.0
         drafts.append(max(0.0, min(max(likely, here, kept + had - had_before), kept, had)))
     return tuple(drafts)
-
-
-def _where_drafted(delta: Delta) -> tuple[float | None, ...]:
-    pairs = zip(delta.accepted_tokens_per_position, reaching(delta), strict=True)
-    return tuple(_ratio(accepted, reached) for accepted, reached in pairs)
 
 
 def acceptance_lengths(survival: tuple[float, ...]) -> tuple[float, ...]:

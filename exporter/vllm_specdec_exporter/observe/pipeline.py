@@ -57,11 +57,6 @@ class PolledServer:
     #: Draft lengths by model, from records of single requests.
     shapes: Mapping[str, DraftShape] = field(default_factory=dict)
 
-    def mismatch(self, model_name: str, settings: Settings) -> str:
-        """Return why the baseline does not fit this model, empty if it does."""
-        baseline = settings.baseline
-        return baseline.why_not(model_name, self.version) if baseline else ""
-
 
 def process_reading(
     states: Mapping[EngineKey, EngineState],
@@ -83,8 +78,9 @@ def process_reading(
     for as_read in reading.engines:
         earlier = states.get(as_read.key, EngineState()).of_process(reading.process)
         engine, earlier = with_rising_totals(as_read, earlier, time)
-        mismatch = server.mismatch(engine.key.model_name, settings)
-        baseline = None if mismatch else settings.baseline
+        baseline = settings.baseline
+        mismatch = baseline.why_not(engine.key.model_name, upstream_version) if baseline else ""
+        baseline = None if mismatch else baseline
         state = earlier.add_sample(sample_of(engine, time), keep, engine.defects, baseline)
         polled = PolledEngine(engine, state, time, settings, server, mismatch)
         judgement, advice = judge(polled.case, state.current_advice, time, settings.judged.seconds)

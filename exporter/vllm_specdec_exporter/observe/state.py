@@ -248,29 +248,21 @@ def _generated(previous: Sample, sample: Sample) -> bool:
 def with_rising_totals(
     engine: EngineReading, state: EngineState, time: float
 ) -> tuple[EngineReading, EngineState]:
-    """Return the reading with totals that only rise, and the state with what the next poll needs."""
-    if not engine.derived:
-        return engine, state
-    newest = state.history.newest
-    settled, derivation = _settle(engine, state.derivation, newest.counters if newest else None, time)
-    return settled, replace(state, derivation=derivation)
+    """Return the reading with totals that only rise, and the state with what the next poll needs.
 
-
-def _settle(
-    engine: EngineReading, earlier: Derivation, previous: Counters | None, time: float
-) -> tuple[EngineReading, Derivation]:
-    """Return the reading with totals that only rise, and what the next poll needs.
-
-    `earlier` is the result of the poll before, and `previous` the counters that it returned, if any.
     `time` is that of the poll, in seconds.
     """
-    now, drafting = engine.counters, engine.drafting
+    if not engine.derived:
+        return engine, state
+    now, earlier, newest = engine.counters, state.derivation, state.history.newest
+    previous = newest.counters if newest else None
     if previous is not None and counters_reset(_counted(previous), _counted(now)):
         earlier, previous = Derivation(), None
-    seen = _of_k(earlier, drafting, time)
+    seen = _of_k(earlier, engine.drafting, time)
     draft_tokens = None if seen.changed else now.draft_tokens
     if now.accepted_tokens is None or now.drafts is None:
-        return replace(engine, counters=replace(now, draft_tokens=draft_tokens)), seen
+        counters = replace(now, draft_tokens=draft_tokens)
+        return replace(engine, counters=counters), replace(state, derivation=seen)
     before, drafts, generated = 0.0, now.drafts, now.generation_tokens or 0.0
     if previous is not None and None not in (previous.accepted_tokens, previous.drafts):
         before, drafts = previous.accepted_tokens or 0.0, now.drafts - (previous.drafts or 0.0)
@@ -287,7 +279,7 @@ def _settle(
     early = drafts if torn and not seen.late else 0.0
     counters = replace(now, accepted_tokens=max(before, accepted - over), draft_tokens=draft_tokens)
     seen = replace(seen, excess=excess + over, late=over, early=early)
-    return replace(engine, counters=counters, defects=defects), seen
+    return replace(engine, counters=counters, defects=defects), replace(state, derivation=seen)
 
 
 def _counted(counters: Counters) -> Counters:

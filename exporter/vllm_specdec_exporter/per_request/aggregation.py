@@ -11,8 +11,8 @@ from ..config.thresholds import Thresholds
 from ..config.values import format_duration
 from ..exposition.histogram import HistogramAccumulator
 from ..measures.measures import DraftShape
+from .acceptance import BatchCost, summarise
 from .grouping import BOUNDS, GroupKey, GroupLimiter, GroupOverflow, RequestSettings
-from .judgement import BatchCost, judge
 from .observation import Observation, RecordState, Source
 from .recent_window import RecentWindow, RequestCounts
 from .summary import (
@@ -26,7 +26,7 @@ from .summary import (
     outcome_of,
 )
 
-#: Lifetime of a cached judgement, in seconds: judging is the slowest part of a result.
+#: Lifetime of the cached numbers of models, in seconds: they are the slowest part of a result.
 _CACHE_SECONDS = 1.0
 
 
@@ -91,8 +91,8 @@ class RequestAggregator:
         self._observations = Counter(
             {(source.value, state.value): 0 for source in sources for state in RecordState}
         )
-        self._judged: tuple[ModelRequests, ...] = ()
-        self._judged_at: float | None = None
+        self._models: tuple[ModelRequests, ...] = ()
+        self._summarised_at: float | None = None
 
     def adopt(self, other: RequestAggregator) -> None:
         """Continue the counts of `other`, the aggregator before a reload.
@@ -142,9 +142,9 @@ class RequestAggregator:
         self, time: float, loads: Mapping[str, BatchCost], tap: TapResult | None = None
     ) -> RequestsResult:
         """Return the result at `time`, in seconds of the clock of `add`; `loads` are by model, if known."""
-        if self._judged_at is None or not 0 <= time - self._judged_at < _CACHE_SECONDS:
-            self._judged = tuple(self._judge(model, time, loads) for model in sorted(self._windows))
-            self._judged_at = time
+        if self._summarised_at is None or not 0 <= time - self._summarised_at < _CACHE_SECONDS:
+            self._models = tuple(self._summarise(model, time, loads) for model in sorted(self._windows))
+            self._summarised_at = time
         return RequestsResult(
             observations=tuple(ObservationCount(*key, n) for key, n in sorted(self._observations.items())),
             push_rejected_total=self.push_rejected_total,
@@ -160,13 +160,13 @@ class RequestAggregator:
                 )
                 for (model, tenant), counts in sorted(self._tenants.items())
             ),
-            models=self._judged,
+            models=self._models,
             tap=tap,
         )
 
-    def _judge(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
+    def _summarise(self, model: str, time: float, loads: Mapping[str, BatchCost]) -> ModelRequests:
         # A model under another name, such as an adapter, belongs to the engine if there is only one.
         load = loads.get(model) or (next(iter(loads.values())) if len(loads) == 1 else None)
         window, seconds = self._windows[model], self.settings.window_seconds
         name = format_duration(seconds) if math.isfinite(seconds) else ""
-        return judge(model, name, window.whole(time), window.since_start, self.thresholds, load)
+        return summarise(model, name, window.whole(time), window.since_start, self.thresholds, load)

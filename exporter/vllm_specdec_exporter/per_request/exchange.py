@@ -240,6 +240,7 @@ class Exchange:
         if self.unobserved or self._request is None:
             return None
         response, request = self._response, self._request
+        first, sent = self._first, self._sent
         observation = Observation(
             time=wall,
             model_name=response.model_name or request.model_name,
@@ -251,7 +252,7 @@ class Exchange:
             completion_tokens=response.completion_tokens,
             record=response.record,
             malformed=response.malformed,
-            ttft_seconds=self._ttft(),
+            ttft_seconds=None if first is None or sent is None else max(0.0, first - sent),
             tpot_seconds=self._tpot(request),
         )
         self._drop()
@@ -265,11 +266,6 @@ class Exchange:
     def _drop(self) -> None:
         self._request_body, self._response_body = bytearray(), bytearray()
         self._events, self._headers = None, {}
-
-    def _ttft(self) -> float | None:
-        if self._first is None or self._sent is None:
-            return None
-        return max(0.0, self._first - self._sent)
 
     def _tpot(self, request: RequestFields) -> float | None:
         """Return the time per output token; ``None`` with several choices or without a token count."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..economics.choice import Choice
 from ..economics.cost import CostProfile
-from ..per_request.judgement import choice_at, every_k, position_acceptances
+from ..per_request.acceptance import choice_at, every_k, position_acceptances
 from ..per_request.observation import RecordState
 from ..per_request.summary import (
     GroupWindow,

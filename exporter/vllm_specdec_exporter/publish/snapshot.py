@@ -140,8 +140,14 @@ def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str
     def keep(thing: Mapping[str, Any], *scopes: Scope) -> dict[str, Any]:
         kept = {key: value for key, value in thing.items() if key in _IDENTITY}
         for row in chosen:
-            if row.scope in scopes:
-                _copy(thing, kept, row.field.split("."))
+            if row.scope not in scopes:
+                continue
+            part, *rest = row.field.split(".")
+            # Kept whole: a judgement (a state with its reason, a level with its criteria), and the tap.
+            if rest and part not in ("activity", "quality", "payoff", "advice", "tap"):
+                kept.setdefault(part, {})[rest[0]] = thing[part][rest[0]]
+            else:
+                kept[part] = thing[part]
         return kept
 
     def has_any(*scopes: Scope) -> bool:
@@ -161,11 +167,3 @@ def _keep_metrics(document: Mapping[str, Any], chosen: list[Metric]) -> dict[str
             if has_any(*scopes):
                 result["requests"][name] = [keep(thing, *scopes) for thing in requests[name]]
     return result
-
-
-def _copy(source: Mapping[str, Any], target: dict[str, Any], path: list[str]) -> None:
-    # Kept whole: a judgement (a state with its reason, a level with its criteria), and the tap.
-    if len(path) == 1 or path[0] in ("activity", "quality", "payoff", "advice", "tap"):
-        target[path[0]] = source[path[0]]
-    else:
-        target.setdefault(path[0], {})[path[1]] = source[path[0]][path[1]]

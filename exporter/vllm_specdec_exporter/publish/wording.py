@@ -130,6 +130,11 @@ def shown(value: float | None, form: str) -> str:
     return DASH if value is None else form.format(value)
 
 
+def digits(value: float) -> str:
+    """Return a number with three digits, or all before the decimal point."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
 def times(ratio: float) -> str:
     """Return a ratio with two decimals, or three near 1."""
     return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"

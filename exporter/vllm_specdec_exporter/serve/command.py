@@ -103,8 +103,12 @@ class _Parts:
 
 def _prepare(load: Callable[[], ServeConfig]) -> _Parts:
     """Create the parts of the process, or raise ConfigError. Nothing listens yet."""
-    exporter = Exporter(load)
-    return _Parts(exporter, _guard(exporter), _tap(exporter.config))
+    exporter, guard = Exporter(load), None
+    if path := exporter.config.web_config_file:
+        from .web_config.middleware import WebConfigMiddleware  # here: most sidecars have no such file
+
+        guard = WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
+    return _Parts(exporter, guard, config.make_tap(exporter.config.tap, exporter.config.upstream))
 
 
 async def _start(prepare: Callable[[], _Parts], flags: Mapping[str, Any], *, wait: bool) -> int:
@@ -190,25 +194,6 @@ async def _start_tap(
     else:
         await tap.open()
     return tap
-
-
-def _tap(config: ServeConfig) -> Tap | None:
-    if config.tap is None:
-        return None
-    # Imported only if there is a tap.
-    from .tap.tap import Tap
-
-    return Tap(config.tap, config.upstream)
-
-
-def _guard(exporter: Exporter) -> WebConfigMiddleware | None:
-    path = exporter.config.web_config_file
-    if not path:
-        return None
-    # Imported only if there is such a file.
-    from .web_config.middleware import WebConfigMiddleware
-
-    return WebConfigMiddleware(*load_web_config(path), exporter.note_web_config)
 
 
 def _reloader(exporter: Exporter) -> Callable[[], None]:

@@ -36,6 +36,7 @@ from .web_config import load_web_config
 
 if TYPE_CHECKING:
     from ..economics.baseline import Baseline
+    from .tap.tap import Tap
 
 MAX_SAMPLES = 20_000  # limit of samples kept per engine, for the longest window
 
@@ -87,11 +88,7 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
     windows = _windows(values["window"], interval)
     upstream = build_upstream(values, timeout, discovery=True)
     tap = build_tap(values, upstream.targets)
-    if tap is not None:
-        # Imported only if there is a tap.
-        from .tap.tap import Tap
-
-        Tap(tap, upstream)  # checks the certificates; does not listen yet
+    make_tap(tap, upstream)  # checks the certificates; does not listen yet
     if web_config_file := values["web.config.file"] or "":
         load_web_config(web_config_file)  # checks the file
     return ServeConfig(
@@ -111,6 +108,15 @@ def build(values: Mapping[str, Any], shown: Mapping[str, object]) -> ServeConfig
         push_token_file=values["push.bearer-token-file"] or "",
         requests=build_requests(values),
     )
+
+
+def make_tap(config: TapConfig | None, upstream: UpstreamConfig) -> Tap | None:
+    """Return the tap of a configuration, ``None`` without one; ConfigError for bad certificates."""
+    if config is None:
+        return None
+    from .tap.tap import Tap  # here: most sidecars have none
+
+    return Tap(config, upstream)
 
 
 def build_upstream(values: Mapping[str, Any], timeout: float, *, discovery: bool = False) -> UpstreamConfig:
@@ -149,16 +155,17 @@ def build_settings(
 ) -> Settings:
     """Return the settings of the pipeline; raise ConfigError for unusable files and contradictory values."""
     speculation: Speculation = values["spec.config"] or Speculation()
-    costs = build_costs(values, speculation)
+    profile, by_method = _profile(values, speculation)
+    costs = CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values), by_method)
     return Settings(
         windows=windows,
         judged=judged,
         slack=slack,
-        thresholds=_thresholds(values, fit(costs.profile, costs.size_ratio), speculation),
+        thresholds=_thresholds(values, fit(profile, costs.size_ratio), speculation),
         speculation=speculation,
         costs=costs,
         memory_ratio=memory_ratio(values),
-        baseline=_baseline(values["baseline.file"]),
+        baseline=load_baseline(path) if (path := values["baseline.file"]) else None,
         server_info=values["spec.server-info"],
     )
 
@@ -175,17 +182,6 @@ def _thresholds(values: Mapping[str, Any], profile: CostProfile, speculation: Sp
         if profile.cheap:
             msg += f"; thresholds that are not set come from the {basis(profile, k)}"
         raise ConfigError(msg) from error
-
-
-def _baseline(path: str | None) -> Baseline | None:
-    if not path:
-        return None
-    from ..economics.baseline import BaselineError  # here: most sidecars have no such file
-
-    try:
-        return load_baseline(path)
-    except BaselineError as error:
-        raise ConfigError(f"--baseline.file {json.dumps(path)}: {error}") from error
 
 
 def _targets(targets: tuple[Target, ...]) -> tuple[Target, ...]:
@@ -224,21 +220,17 @@ def _judged(seconds: float | None, windows: tuple[Window, ...]) -> Window:
     return Window(seconds)
 
 
-def load_baseline(path: str) -> Baseline:
-    """Read and check a baseline file; raise BaselineError if it cannot be used."""
-    from ..economics.baseline import BaselineError, decode
+def load_baseline(path: str, flag: str = "--baseline.file") -> Baseline:
+    """Read and check a baseline file; raise ConfigError, with the flag that names it, if it is of no use."""
+    from ..economics.baseline import BaselineError, decode  # here: most sidecars have no such file
 
     try:
-        body = Path(path).read_bytes()
+        return decode(Path(path).read_bytes())
     except OSError as error:
-        raise BaselineError(f"cannot be read: {error.strerror}") from error
-    return decode(body)
-
-
-def build_costs(values: Mapping[str, Any], speculation: Speculation) -> CostSettings:
-    """Return the cost settings; raise ConfigError for an unusable file and contradictory values."""
-    profile, by_method = _profile(values, speculation)
-    return CostSettings(profile, values["cost.draft-size-ratio"], _hardware(values), by_method)
+        reason = f"cannot be read: {error.strerror}"
+    except BaselineError as error:
+        reason = str(error)
+    raise ConfigError(f"{flag} {json.dumps(path)}: {reason}")
 
 
 def _profile(
@@ -275,9 +267,8 @@ def _hardware(values: Mapping[str, Any]) -> Hardware | None:
         return None
     if values["cost.profile"] != "auto":
         raise ConfigError(f"--cost.hardware and --cost.profile {values['cost.profile']}: give one of the two")
-    target = None if model is None else _model(model)
     name, gpus = machine
-    return Hardware(name, gpus, target)
+    return Hardware(name, gpus, None if model is None else _model(model))
 
 
 def _model(text: str) -> Model:

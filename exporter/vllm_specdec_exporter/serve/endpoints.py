@@ -118,12 +118,6 @@ def _header(request: web.Request, name: str) -> str:
     return ",".join(request.headers.getall(name, ()))[:_MAX_ACCEPT]
 
 
-def compress(request: web.Request, response: web.Response) -> None:
-    """Send `response` as gzip if the client accepts that."""
-    if _accepts_gzip(request):
-        response.enable_compression(web.ContentCoding.gzip)
-
-
 def _accepts_gzip(request: web.Request) -> bool:
     """Return whether the client accepts gzip (RFC 9110, 12.5.3); an invalid quality value counts as 0."""
     weights: dict[str, float] = {}
@@ -268,5 +262,6 @@ async def _snapshot(request: web.Request) -> web.Response:
 
     body = await request.app[_SHARED].get(("snapshot", request.query_string), encode)
     response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
-    compress(request, response)
+    if _accepts_gzip(request):
+        response.enable_compression(web.ContentCoding.gzip)
     return response

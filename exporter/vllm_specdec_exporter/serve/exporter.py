@@ -169,7 +169,8 @@ class Exporter:
         """
         if self._next_reload is None:
             self._next_reload = asyncio.create_task(self._reload_soon(log), name="reload")
-            self._next_reload.add_done_callback(_retrieve)
+            # Marked as retrieved: all callers may have been cancelled.
+            self._next_reload.add_done_callback(lambda task: task.cancelled() or task.exception())
         self.reloads_waiting += 1
         try:
             await asyncio.shield(self._next_reload)  # a cancelled caller must not cancel the others
@@ -274,11 +275,6 @@ def _kept(before: Poller | None, new: Poller) -> Poller:
         return new
     before.settings = new.settings
     return before
-
-
-def _retrieve(task: asyncio.Task[None]) -> None:
-    if not task.cancelled():
-        task.exception()  # marks it as retrieved: all callers may have been cancelled
 
 
 def _needs_restart(config: ServeConfig) -> tuple[object, ...]:

@@ -98,7 +98,7 @@ def set_up(form: str, level: str) -> None:
     """Log the exporter's records from `level` on, and warnings of libraries, to standard error as `form`."""
     root = logging.getLogger()
     handler = _handler(root)
-    handler.setFormatter(LogfmtFormatter() if form == "logfmt" else JsonFormatter())
+    handler.setFormatter(LineFormatter(form))
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     LOGGER.setLevel(level.upper())
@@ -162,32 +162,26 @@ class _ClientFilter(logging.Filter):
         return True
 
 
-def _record(record: logging.LogRecord, formatter: logging.Formatter) -> dict[str, object]:
-    fields: dict[str, object] = {
-        "time": format_time(record.created, "milliseconds"),
-        "level": record.levelname.lower(),
-        "msg": record.getMessage(),
-        **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},
-    }
-    if record.exc_info:
-        fields["traceback"] = formatter.formatException(record.exc_info)
-    return fields
+class LineFormatter(logging.Formatter):
+    """Writes a record on one line: ``time=... level=... msg=... key=value``, or as JSON."""
 
-
-class LogfmtFormatter(logging.Formatter):
-    """Writes ``time=... level=... msg=... key=value`` on one line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line; values are quoted if needed."""
-        return " ".join(f"{key}={_quote(value)}" for key, value in _record(record, self).items())
-
-
-class JsonFormatter(logging.Formatter):
-    """Writes one JSON object on one line."""
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return escape_controls(json.dumps(_record(record, self), ensure_ascii=False, default=str))
+        fields: dict[str, object] = {
+            "time": format_time(record.created, "milliseconds"),
+            "level": record.levelname.lower(),
+            "msg": record.getMessage(),
+            **{name: value for name, value in getattr(record, "fields", {}).items() if value is not None},
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        if self._form == "json":
+            return escape_controls(json.dumps(fields, ensure_ascii=False, default=str))
+        return " ".join(f"{key}={_quote(value)}" for key, value in fields.items())
 
 
 def _quote(value: object) -> str:

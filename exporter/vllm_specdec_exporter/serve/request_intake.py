@@ -27,8 +27,8 @@ from .configuration import ServeConfig
 from .daemon_threads import SharedThreads
 
 if TYPE_CHECKING:
+    from ..per_request.acceptance import BatchCost
     from ..per_request.aggregation import RequestAggregator
-    from ..per_request.judgement import BatchCost
     from .tap.tap import Tap
 
 
@@ -144,7 +144,7 @@ def sglang_k(targets: Iterable[TargetResult]) -> dict[str, int | None]:
 
 def batch_costs(targets: Iterable[TargetResult], settings: Settings) -> dict[str, BatchCost]:
     """Return the batch size and cost profile of each model, from the first engine with a batch size."""
-    from ..per_request.judgement import BatchCost
+    from ..per_request.acceptance import BatchCost
 
     loads: dict[str, BatchCost] = {}
     for engine in (engine for target in targets for engine in target.engines):

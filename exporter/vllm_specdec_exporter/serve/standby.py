@@ -23,7 +23,7 @@ from ..config.options import ConfigError, Parser, add_flags, gather
 from ..config.values import format_address
 from ..observe.result import ExporterResult, Reload
 from . import logs
-from .configuration import build_upstream
+from .configuration import build_upstream, make_tap
 from .connection_limits import ConnectionLimiter
 from .daemon_threads import in_daemon_thread
 from .endpoints import make_handler
@@ -115,27 +115,18 @@ async def wait_for(
     try:
         prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
         return None if prepared is None else (prepared, None)
-    except ConfigError as error:
-        logs.set_up("logfmt", "info")
-        return await _retry(prepare, error, flags, environment, shutdown)
-
-
-async def _retry(
-    prepare: Callable[[], Prepared],
-    error: ConfigError,
-    flags: Mapping[str, Any],
-    environment: Mapping[str, str],
-    shutdown: Shutdown,
-) -> tuple[Prepared, Tap | None] | None:
+    except ConfigError as raised:
+        error = str(raised)
+    logs.set_up("logfmt", "info")
     reload = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     logged = ""
     async with _StandbyServer(flags, environment, shutdown) as server:
         while True:
             await shutdown.unless_stopped(server.update())
-            if str(error) != logged:
-                logged = str(error)
-                logs.log(logging.ERROR, "cannot start, standing by", error=logged)
+            if error != logged:
+                logged = error
+                logs.log(logging.ERROR, "cannot start, standing by", error=error)
             await _wait_for_any(reload, shutdown.stop)
             reload.clear()
             if shutdown.stop.is_set():
@@ -144,7 +135,7 @@ async def _retry(
             try:
                 prepared = await shutdown.unless_stopped(in_daemon_thread(prepare))
             except ConfigError as raised:
-                error = raised
+                error = str(raised)
             else:
                 return None if prepared is None else (prepared, server.take_tap())
 
@@ -215,12 +206,8 @@ class _StandbyServer:
             try:
                 values = values_of(_TAP_OPTIONS, flags, environment)
                 upstream = build_upstream(values, timeout=1.0, discovery=True)
-                config = build_tap(values, upstream.targets)
-                if config is not None:
-                    # Imported only if there is a tap.
-                    from .tap.tap import Tap
-
-                    return Tap(config, upstream)
+                if tap := make_tap(build_tap(values, upstream.targets), upstream):
+                    return tap
             except ConfigError as error:
                 reason = reason or str(error)
         is_set = self._flags.get(_TAP.name) or self._environment.get(_TAP.variable)
@@ -230,11 +217,17 @@ class _StandbyServer:
         return None
 
     def _web_values(self) -> tuple[tuple[str, int], ssl.SSLContext | None]:
-        """Return address and TLS context from all settings, without the file, or the defaults."""
+        """Return address and TLS context from all settings, without the file, or the defaults.
+
+        There is no TLS if the web configuration file cannot be used.
+        """
         for flags, environment in self._sources():
             with contextlib.suppress(ConfigError):
                 address, file = web_values(flags, environment)
-                return address, _tls(file)
+                tls = None
+                with contextlib.suppress(WebConfigFileError):
+                    tls = load_web_config(file)[1].context if file else None
+                return address, tls
         return web_values({}, {})[0], None
 
     def _sources(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, str]]]:
@@ -242,16 +235,6 @@ class _StandbyServer:
         yield self._flags, self._environment
         bare = {name: value for name, value in self._environment.items() if name != CONFIG_FILE_VARIABLE}
         yield {**self._flags, "config_file": None}, bare
-
-
-def _tls(path: str) -> ssl.SSLContext | None:
-    """Return the TLS context of the web configuration file, ``None`` if the file cannot be used."""
-    if not path:
-        return None
-    try:
-        return load_web_config(path)[1].context
-    except WebConfigFileError:
-        return None
 
 
 def _app() -> web.Application:

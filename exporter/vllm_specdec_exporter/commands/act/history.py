@@ -17,6 +17,7 @@ A command is recorded as a failure before it starts, so that it is one if the pr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -68,28 +69,27 @@ class ActionHistory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         until it has caught up.
         """
         models = {
-            model: {
-                request: replace(each, started=min(each.started, now), seen=min(each.seen, now))
-                for request, each in commands.items()
-            }
+            model: commands
             for model, commands in self.models.items()
             if any(now - each.seen <= FORGET_AFTER for each in commands.values())
         }
-        starts = tuple(min(start, now) for start in self.starts if now - start < HOUR)
-        return ActionHistory(models, starts)
+        starts = tuple(start for start in self.starts if now - start < HOUR)
+        return ActionHistory(models, starts)._at(lambda time: min(time, now))
 
     def shift(self, seconds: float) -> ActionHistory:
         """Return the history for a clock that was set by `seconds`: what has passed stays the same."""
+        return self._at(lambda time: max(0.0, time + seconds))
+
+    def _at(self, moved: Callable[[float], float]) -> ActionHistory:
+        """Return the history with each time as `moved` returns it."""
         models = {
             model: {
-                request: replace(
-                    each, started=max(0.0, each.started + seconds), seen=max(0.0, each.seen + seconds)
-                )
+                request: replace(each, started=moved(each.started), seen=moved(each.seen))
                 for request, each in commands.items()
             }
             for model, commands in self.models.items()
         }
-        return ActionHistory(models, tuple(max(0.0, start + seconds) for start in self.starts))
+        return ActionHistory(models, tuple(map(moved, self.starts)))
 
     def reason_against(self, decision: Decision, now: float, per_model: float, per_hour: int) -> str:
         """Return why a decision must not be acted upon now; empty if it may."""

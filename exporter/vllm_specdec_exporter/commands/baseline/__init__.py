@@ -3,9 +3,7 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import math
-import os
 import signal
 import sys
 import time
@@ -13,14 +11,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...config.options import ConfigError, add_flags, gather
+from ...config.options import ConfigError, add_flags
 from ...config.values import format_duration
 from ...economics.baseline import FORMAT, Baseline, BaselineError, encode
 from ...economics.speculative_config import WITHOUT_MODEL, drafts_without_model
 from ...economics.statistics import reach_of
 from ...engines.reading import EngineKey, EngineReading, Reading
 from ...measures.history import Sample
-from ...publish.wording import printable
+from ...publish.wording import printable, shown
 from ...serve import configuration as config
 from ...serve.upstream import PollError, Upstream
 from .. import arguments as cli
@@ -159,17 +157,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record the baseline and return the exit code."""
-    values, _ = gather(cli.SERVER_OPTIONS, cli.flags_of(args), os.environ, None)
+    values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "baseline records")
     seconds = cli.seconds_of("--for", args.duration, 1.0)
     interval = cli.seconds_of("--interval", args.interval, 0.1)
     settle = cli.seconds_of("--settle", args.settle, 0.0)
     if interval >= seconds:
         raise ConfigError(f"--interval {args.interval}: must be less than --for {args.duration}")
     upstream_config = config.build_upstream(values, values["poll.timeout"] or max(4.0, interval))
-    if len(upstream_config.targets) > 1:
-        raise ConfigError("baseline records one server; give one URL")
     out = Path(args.out)
-    earlier = _earlier(out) if args.append else None
+    earlier = config.load_baseline(str(out), "--append") if args.append and out.exists() else None
     cli.check_writable("--out", out)
     target = upstream_config.targets[0]
     upstream = Upstream(target, upstream_config)
@@ -217,15 +213,6 @@ def _progress(seconds: float, watcher: Watcher) -> Callable[[float, float], None
     return tell
 
 
-def _earlier(out: Path) -> Baseline | None:
-    if not out.exists():
-        return None
-    try:
-        return config.load_baseline(str(out))
-    except BaselineError as error:
-        raise ConfigError(f"--append {json.dumps(str(out))}: {error}") from error
-
-
 def _table(baseline: Baseline, out: Path, missed: int) -> str:
     lines = [
         f"{printable(baseline.model_name) or 'the only model'} without speculation, by running requests:",
@@ -234,20 +221,17 @@ def _table(baseline: Baseline, out: Path, missed: int) -> str:
     ]
     for bucket in baseline.buckets:
         tpot, ttft = bucket.latencies.time_per_output_token, bucket.latencies.time_to_first_token
-        shown = [tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)] if tpot else [None] * 3
-        mean, *quantiles = (f"{_ms(value):>9}" for value in shown)
+        whole = (tpot.mean, tpot.quantile(0.5), tpot.quantile(0.99)) if tpot else (None, None, None)
+        times = (*whole, ttft.mean if ttft else None)
+        mean, *quantiles, first = (f"{shown(time and 1000 * time, '{:,.2f}'):>9}" for time in times)
         within = f"{math.expm1(reach_of(bucket.uncertainty)):>6.0%}"
         cells = " ".join((mean, within, *quantiles)) + " " * 7
         lines.append(
             f"  {bucket.requests_running:>7.1f}  {bucket.requests:>8,.0f}  "
-            f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{_ms(ttft.mean if ttft else None):>9}"
+            f"{bucket.generation_tokens_per_second:>8,.0f}   {cells}{first}"
         )
     lines += ["", "  (±: 95 % interval of the mean; quantiles are as coarse as the server's buckets)"]
     lines += ["", f"written to {out}; give it to the exporter with --baseline.file {out}"]
     if missed:
         lines.append(f"{missed} samples could not be had")
     return "\n".join(lines)
-
-
-def _ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1000 * seconds:,.2f}"

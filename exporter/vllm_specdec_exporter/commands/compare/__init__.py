@@ -15,26 +15,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from ...config.files import read_regular
 from ...config.options import ConfigError, add_flags, gather
-from ...config.values import Target, format_duration, mask_url, parse_target
-from ...economics.statistics import MAX_BLOCKS
-from ...measures.history import Window
+from ...config.values import Target, format_duration, mask_url, number, parse_target
 from ...observe.result import ExporterResult
 from ...observe.state import Settings
 from ...publish import plots, snapshot
-from ...publish.wording import escape_controls
-from ...serve import configuration as config
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.upstream_connection import UpstreamConfig
 from .. import arguments as cli
 from .. import history
-from ..check import observe
+from ..check import observation, observe
 from .comparison import compare
 from .report import render, render_page
 from .side import Side, SideError, side_of
+from .verdict import SpeedComparison
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|unix:")
 #: So that two columns of the table fit into a terminal of 100 characters.
@@ -132,7 +127,7 @@ OPTIONS = tuple(
     for option in (*cli.SERVER_OPTIONS, *(own for own in ALL_OPTIONS if own.name in _COSTS))
     if option is not cli.URL
 )
-_CLAIM = cli.number_between(math.ulp(0.0), sys.float_info.max, "a speedup above 0, such as 1.5")
+_CLAIM = number(math.ulp(0.0), allowed="a speedup above 0, such as 1.5")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -200,11 +195,11 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         cli.write_file("--html", Path(args.html), render_page(comparison).encode())
     if args.json:
-        print(escape_controls(msgspec.json.format(msgspec.json.encode(comparison), indent=2).decode()))
+        cli.print_json(comparison)
     else:
         print(render(comparison, colour=cli.wants_color(args)))
     sys.stdout.flush()
-    return COMPARED if comparison.conclusive else INCONCLUSIVE
+    return INCONCLUSIVE if comparison.speed.outcome is SpeedComparison.UNKNOWN else COMPARED
 
 
 def _watch(
@@ -214,11 +209,7 @@ def _watch(
     # Options of `serve` that do not exist here have their defaults.
     values = {option.name: None for option in ALL_OPTIONS} | values
     values["vllm.url"] = tuple(source.target for source in live)
-    timeout = values["poll.timeout"] or max(4.0, duration / MAX_BLOCKS)
-    upstream = config.build_upstream(values, timeout)
-    window = Window(duration)
-    settings = config.build_settings(values, (window,), judged=window, slack=duration + timeout)
-    settings = replace(settings, latencies=True)
+    upstream, settings = observation(values, duration)
     # Poll once first, to detect errors now.
     _sides(asyncio.run(watch(live, upstream, settings, 0.0)), live, args.model)
     names = " and ".join(source.name for source in live)

@@ -13,7 +13,6 @@ from .verdict import (
     Gain,
     LoadComparison,
     Speed,
-    SpeedComparison,
     compare_load,
     judge_claim,
     judge_gain,
@@ -49,11 +48,6 @@ class Comparison:
     def sides(self) -> tuple[Side, Side]:
         """Both sides, the reference first."""
         return self.reference, self.side
-
-    @property
-    def conclusive(self) -> bool:
-        """Whether there is a result on the speed."""
-        return self.speed.outcome is not SpeedComparison.UNKNOWN
 
 
 def compare(reference: Side, side: Side, claim: float | None = None) -> Comparison:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ...economics.statistics import Interval, SampleMean
 from ...publish import plots
 from ...publish.markup import Html, Section, element, figure, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, painter, range_words, table, times, wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, digits, painter, range_words, table, times, wrap
 from .comparison import Comparison
 from .side import PER_TOKEN, Side
 from .verdict import SpeedComparison
@@ -20,6 +20,7 @@ LATENCIES = {
 
 #: The name of a quantity, and its value of both sides; ``None`` if it does not exist.
 Row = tuple[str, tuple[str | None, ...]]
+_Cells = dict[str, Callable[[Side], str | None]]
 
 
 def tables(comparison: Comparison) -> list[list[Row]]:
@@ -85,18 +86,18 @@ def _beside(cells: Sequence[str | None], values: Sequence[float | None]) -> tupl
 def _load(comparison: Comparison) -> Iterator[Row]:
     rates = [side.measures.generation_tokens_per_second for side in comparison.sides]
     yield "generated tokens/s", _beside([_significant(rate) for rate in rates], rates)
-    rows: dict[str, Callable[[Side], str | None]] = {
+    rows: _Cells = {
         "requests finished/s": lambda side: _significant(side.requests_per_second),
         "requests at a time": lambda side: _significant(side.requests_at_a_time),
         "tokens a request": lambda side: _formatted(side.tokens_per_request),
         "requests running, at the end": lambda side: _formatted(side.requests_running),
         "requests waiting, at the end": lambda side: _formatted(side.requests_waiting),
     }
-    yield from _of_each_side(comparison, rows)
+    yield from ((name, tuple(map(cell, comparison.sides))) for name, cell in rows.items())
 
 
 def _speculation(comparison: Comparison) -> Iterator[Row]:
-    rows: dict[str, Callable[[Side], str | None]] = {
+    rows: _Cells = {
         "K": lambda side: _formatted(side.num_speculative_tokens),
         "drafts": lambda side: _formatted(side.measures.drafts) if side.speculating else None,
         "drafts/s": lambda side: _significant(side.measures.drafts_per_second) if side.speculating else None,
@@ -110,7 +111,7 @@ def _speculation(comparison: Comparison) -> Iterator[Row]:
         "payoff": lambda side: side.payoff or None,
         "advice": lambda side: side.advice or None,
     }
-    yield from _of_each_side(comparison, rows)
+    yield from ((name, tuple(map(cell, comparison.sides))) for name, cell in rows.items())
 
 
 def _rejected(side: Side) -> float | None:
@@ -118,27 +119,18 @@ def _rejected(side: Side) -> float | None:
     return None if drafted is None or accepted is None else max(0.0, drafted - accepted)
 
 
-def _of_each_side(comparison: Comparison, rows: dict[str, Callable[[Side], str | None]]) -> Iterator[Row]:
-    for name, cell in rows.items():
-        yield name, tuple(map(cell, comparison.sides))
-
-
 def time(seconds: float) -> str:
     """Return a time with three digits: ``4.21 ms``, ``12.3 ms``, ``1.23 s``."""
-    return f"{_digits(seconds)} s" if seconds >= 1 else f"{_digits(1000 * seconds)} ms"
+    return f"{digits(seconds)} s" if seconds >= 1 else f"{digits(1000 * seconds)} ms"
 
 
 def _time(interval: Interval) -> str:
     if interval.half is None:
         return time(interval.value)
     scale, unit = (1, "s") if interval.value >= 1 else (1000, "ms")
-    shown = _digits(scale * interval.value)
+    shown = digits(scale * interval.value)
     decimals = len(shown.partition(".")[2])
     return f"{shown} ± {scale * interval.half:.{decimals}f} {unit}"
-
-
-def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def _ratio(interval: Interval | None) -> str | None:
@@ -160,7 +152,7 @@ def _formatted(value: float | None, form: str = ",.0f") -> str | None:
 
 
 def _significant(value: float | None) -> str | None:
-    return None if value is None else _digits(value)
+    return None if value is None else digits(value)
 
 
 _COLOURS = {SpeedComparison.FASTER: GREEN, SpeedComparison.SLOWER: RED}

@@ -16,14 +16,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
 from ...config.values import parse_target
 from ...economics.baseline import Baseline, BaselineError, encode
 from ...publish import plots
-from ...publish.wording import escape_controls
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from .. import arguments as cli
@@ -116,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 def show(history: History, *, as_json: bool, out: str = "") -> int:
     """Print a history and return the exit code."""
     if as_json:
-        print(escape_controls(msgspec.json.format(msgspec.json.encode(history), indent=2).decode()))
+        cli.print_json(history)
     else:
         print(render(history.models, history.block_seconds, out, history.warnings))
     sys.stdout.flush()

@@ -159,11 +159,6 @@ def _problem(old: Cells, new: Cells, result: Speedup) -> str:
     )
 
 
-def _place(cell: int) -> int:
-    """Return the place of a cell's load in `LOADS`."""
-    return math.ceil(cell % _CELLS // _PROMPTS / _PARTS)
-
-
 def _total(cells: Cells, place: int) -> float:
     return math.fsum(sums[place] for sums in cells.values())
 
@@ -173,7 +168,8 @@ def _sides(cells: Cells, different: float, first: int) -> dict[float, _Side]:
     found: dict[float, _Side] = {}
     for cell, sums in cells.items():
         if sums[first + 1] > 0:
-            side = found.setdefault(cell % different, _Side(_place(cell)))
+            place = math.ceil(cell % _CELLS // _PROMPTS / _PARTS)  # of its load in `LOADS`
+            side = found.setdefault(cell % different, _Side(place))
             side.add(cell // _CELLS, sums, first)
     return found
 

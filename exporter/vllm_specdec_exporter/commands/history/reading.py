@@ -41,6 +41,8 @@ _BASELINE_SECONDS = 7 * 86400.0
 _BUCKETS = 25  # series of a histogram, for the size of a query; vLLM's has some 20
 #: Names in an error, so that it stays readable.
 _MAX_NAMES = 8
+#: Method and version by each of `_keys` and Unix time.
+_Shown = dict[tuple[str, ...], dict[float, tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +133,16 @@ class Reader:
         await self._find()
         self._times = times = await self._grid()
         queries = [(family, q) for family, number in self._families.items() for q in times.queries(number)]
-        self._prometheus.expect(len(queries) * (len(_COUNTERS) + 3))
+        info = f"vllm_specdec_info{{{self._scope.of_model}}}"  # without --match, which is for servers
+        exporters = await self._prometheus.series(info, self._scope.since, self._scope.until)
+        of_exporters = times.queries(len(exporters))
+        self._prometheus.expect(len(queries) * (len(_COUNTERS) + 2) + len(of_exporters))
+        known: _Shown = defaultdict(dict)
+        for part in of_exporters:
+            await self._deployments(info, part, known)
         runs: dict[Replica, list[Run]] = defaultdict(list)
         for family, part in queries:
-            await self._configurations(family, part, runs)
+            await self._configurations(family, part, known, runs)
         whole = {replica: filled(own, times.step) for replica, own in runs.items()}
         self._past = Past(times.step, self.block, self._scope.group, whole)
         for family, part in queries:
@@ -198,19 +206,28 @@ class Reader:
         start = math.ceil(first / step) * step
         return Times(float(start), float(step), max(1, math.floor((last - start) / step) + 1))
 
-    async def _configurations(self, family: _Family, times: Times, runs: dict[Replica, list[Run]]) -> None:
+    async def _deployments(self, info: str, times: Times, known: _Shown) -> None:
+        """Add method and version at these times, by each of `_keys`; empty if not unique."""
+        by = "target, namespace, pod, model_name, method, upstream_version"
+        grid = await self._prometheus.grid(f"max by ({by}) (last_over_time({info}[$step]))", times)
+        for series, column in grid.items():
+            labels = dict(series)
+            shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
+            for key in _keys(labels):
+                for time in (times.start + place * times.step for place, one in enumerate(column) if one > 0):
+                    before = known[key].get(time, shown)
+                    known[key][time] = method * (before[0] == method), version * (before[1] == version)
+
+    async def _configurations(
+        self, family: _Family, times: Times, known: _Shown, runs: dict[Replica, list[Run]]
+    ) -> None:
         """Add what the replicas of a family show at these times to their runs."""
         ks = await self._prometheus.grid(family.k(), times)
-        by = "target, namespace, pod, model_name, method, upstream_version"
-        # Without --match: the exporter's series have labels of its own.
-        info = f"vllm_specdec_info{{{self._scope.of_model}}}"
-        of_exporters = f"max by ({by}) (last_over_time({info}[$step]))"
-        known = _labels(await self._prometheus.grid(of_exporters, times))
         for replica, column in ks.items():
             names = next((known[key] for key in _keys(dict(replica)) if key in known), {})
             for place, k in enumerate(column):
                 time = times.start + place * times.step
-                method, version = names.get(place, ("", ""))
+                method, version = names.get(time, ("", ""))
                 depth = int(k) if 0 <= k <= MAX_POSITIONS else None
                 shown = self._scope.chosen(time, Configuration(depth, method if k else "", version))
                 if shown is not None and not math.isnan(k):
@@ -278,17 +295,3 @@ def _keys(labels: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     address = target or labels.get("instance", "")
     yield from ((model, "target", address), (model, "pod", namespace, labels.get("pod", "")))
     yield from ((model, "namespace", namespace), (model,))
-
-
-def _labels(info: Grid) -> dict[tuple[str, ...], dict[int, tuple[str, str]]]:
-    """Return method and version by each of `_keys`, at each time; empty if not unique."""
-    found: dict[tuple[str, ...], dict[int, tuple[str, str]]] = defaultdict(dict)
-    for series, column in info.items():
-        labels = dict(series)
-        shown = method, version = labels.get("method", ""), labels.get("upstream_version", "")
-        for key in _keys(labels):
-            for place, there in enumerate(column):
-                if there > 0:
-                    before = found[key].get(place, shown)
-                    found[key][place] = method * (before[0] == method), version * (before[1] == version)
-    return found

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 from ...config.files import read_regular
 from ...config.options import ConfigError
 from ...config.values import memory as parse_memory
+from ...config.values import number
 from ...economics.architecture import Architecture, ArchitectureError, read_architecture
 from ...economics.hardware import parse_machine
 from ...economics.model import Model, from_architecture, from_parameters
 from ...economics.profiles import for_method
 from ...economics.sizes import PRECISIONS, Precision, parse_parameters, parse_precision
-from ..arguments import add_flag, number_between, parsed, whole_between
+from ..arguments import add_flag, parsed, whole_between
 from .checks import Facts, Objective
 from .estimates import METHODS, Drafter, Gpus, Method, PlannedLoad, estimate_head
 from .planning import Conclusion, Question, make_plan, render, to_document
@@ -43,7 +44,7 @@ FINE, AGAINST = 0, 1
 # Above all that exists, so that only slips are refused.
 _MAX_K, _MAX_GPUS, _MAX_BATCH, _MAX_CONTEXT = 256, 100_000, 1_000_000, 1_000_000_000
 _MAX_TEMPERATURE = 10.0
-_UTILIZATION = number_between(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
+_UTILIZATION = number(math.ulp(0.0), 1.0, "a number above 0 and at most 1")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +130,7 @@ def read_question(args: argparse.Namespace) -> Question:
         gpus=Gpus(gpus, memory, utilization),
         kv_precision=_maybe(args, "kv_precision", parse_precision) or usual_kv,
         k=k,
-        acceptance=_maybe(args, "acceptance", number_between(0, 1)),
+        acceptance=_maybe(args, "acceptance", number(0, 1)),
         load=PlannedLoad(context, _maybe(args, "batch", whole_between(1, _MAX_BATCH))),
         facts=_facts(args),
         drafter_name=args.draft_model or "",
@@ -185,7 +186,7 @@ def _model(args: argparse.Namespace, role: str, usual: Precision, usual_source: 
 
 
 def _facts(args: argparse.Namespace) -> Facts:
-    temperature = number_between(0, _MAX_TEMPERATURE)
+    temperature = number(0, _MAX_TEMPERATURE)
     stated = {"yes": True, "no": False, None: None}
     return Facts(
         temperatures=tuple(parsed("--temperature", text, temperature) for text in args.temperature or ()),

@@ -14,14 +14,15 @@ from typing import BinaryIO
 
 from ... import __version__
 from ...config.options import ConfigError, add_flags, gather
+from ...config.values import number
 from ...economics.profiles import deployed
 from ...judgement.findings import hint
 from ...measures.history import Window
 from ...observe.result import ExporterResult
 from ...observe.state import Settings
+from ...per_request.acceptance import BatchCost, ends_early
 from ...per_request.aggregation import RequestAggregator
 from ...per_request.grouping import RequestSettings
-from ...per_request.judgement import BatchCost, ends_early
 from ...per_request.observation import Source
 from ...per_request.summary import (
     ModelRequests,
@@ -38,7 +39,7 @@ from ...publish.wording import printable, wrap
 from ...serve import configuration
 from ...serve.option_table import OPTIONS as ALL_OPTIONS
 from ...serve.request_options import build_requests
-from ..arguments import add_flag, add_output_flags, number_between, parsed, wants_color
+from ..arguments import add_flag, add_output_flags, parsed, wants_color
 from .recorded import EntryReader
 
 # Exit codes, as those of `check`.
@@ -60,7 +61,7 @@ OPTIONS = tuple(o for o in ALL_OPTIONS if o.name.startswith(_SHARED) and o.name 
 STDIN = "-"
 #: Without --batch, speedups are printed for these batch sizes; in the last, rejected tokens cost much.
 BATCHES = (1.0, 16.0, 64.0)
-_BATCH = number_between(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
+_BATCH = number(1.0, 1_000_000.0, "a number from 1 to 1,000,000")
 #: Limit of the reasons that are printed: errors may quote the file, and a screen has about 40 lines.
 _MAX_REASONS = 20
 #: The time of all requests: they are judged together.
@@ -215,6 +216,6 @@ def _head(files: Sequence[str], reader: EntryReader) -> Iterator[str]:
     yield from wrap(
         f"{names}: {count(reader.entries)} {'entry' if reader.entries == 1 else 'entries'}", "", 2
     )
-    for reason, number in reader.unused.most_common(_MAX_REASONS):
+    for reason, entries in reader.unused.most_common(_MAX_REASONS):
         place = f" (first: {reader.first[reason]})" if reason in reader.first else ""
-        yield from wrap(printable(f"{count(number)} not used: {reason}{place}"), "  entries   ", 12)
+        yield from wrap(printable(f"{count(entries)} not used: {reason}{place}"), "  entries   ", 12)

@@ -90,11 +90,6 @@ class Scheduler:
         block = self._config.block_size
         return sum(-(-request.kv_tokens // block) * block for request in self.running)
 
-    @property
-    def kv_usage(self) -> float:
-        """Share of the KV cache in use, from 0 to 1."""
-        return min(1.0, self.kv_tokens / self._config.kv_cache_tokens)
-
     def arrive(self, traffic: Traffic, now: float, seconds: float, spread: float) -> None:
         """Add requests of clients whose pause ended in the last `seconds`, as of the last `spread` ones."""
         thinking = traffic.clients - len(self.running) - len(self.waiting)
@@ -181,7 +176,7 @@ class Engine:
         counts.set("num_requests_running", len(scheduler.running))
         counts.set("num_requests_waiting", len(scheduler.waiting))
         counts.set("num_requests_waiting_by_reason", len(scheduler.waiting), "capacity")
-        counts.set("kv_cache_usage_perc", scheduler.kv_usage)
+        counts.set("kv_cache_usage_perc", min(1.0, scheduler.kv_tokens / self.config.kv_cache_tokens))
 
     def _advance_once(self, conditions: Conditions) -> bool:
         """Execute one group of steps, or skip idle time; return False if the time is too short."""

@@ -72,12 +72,8 @@ def load_families(dialect: str) -> tuple[FamilySpec, ...]:
 
 def one_two_five(limit: int) -> tuple[float, ...]:
     """Return 1, 2, 5, 10, 20, 50, ... up to the limit."""
-    steps: list[float] = []
-    scale = 1
-    while scale <= limit:
-        steps.extend(float(step * scale) for step in (1, 2, 5) if step * scale <= limit)
-        scale *= 10
-    return tuple(steps)
+    steps = (step * 10**power for power in range(len(str(limit))) for step in (1, 2, 5))
+    return tuple(float(step) for step in steps if step <= limit)
 
 
 @lru_cache(maxsize=32)

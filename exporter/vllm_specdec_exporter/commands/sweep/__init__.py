@@ -11,18 +11,14 @@ For programs::
 import argparse
 import asyncio
 import math
-import os
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 
-import msgspec
-
-from ...config.options import ConfigError, add_flags, gather
-from ...config.values import duration, file, format_duration
+from ...config.options import ConfigError, add_flags
+from ...config.values import duration, file, format_duration, number
 from ...publish import plots
-from ...publish.wording import escape_controls
 from ...serve import configuration as config
 from .. import arguments as cli
 from . import record as recordfile
@@ -53,9 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     cli.add_url(parser, "The server, with or without /v1.")
     group = parser.add_argument_group("what to measure")
-    temperatures = cli.values_of(
-        cli.number_between(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0")
-    )
+    temperatures = cli.values_of(number(0.0, 2.0, "temperatures from 0 to 2, such as 0,0.4,0.8,1.0"))
     cli.add_flag(
         group,
         "--temperature LIST",
@@ -78,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(group, "--max-tokens N", "Most tokens of an answer.", f"{_PLAN.max_tokens}", tokens)
     cli.add_flag(group, "--model NAME", "Default: the only one that is served.", "")
     cli.add_flag(group, "--api", "API of the requests.", "chat", choices=("chat", "completions"))
-    nucleus = cli.number_between(math.ulp(0.0), 1.0, "a number above 0, at most 1")
+    nucleus = number(math.ulp(0.0), 1.0, "a number above 0, at most 1")
     cli.add_flag(group, "--top-p P", "Default: the server's.", parse=nucleus)
     cli.add_flag(group, "--ignore-eos", "Go on to --max-tokens whatever the model says (vLLM).")
 
@@ -107,9 +101,7 @@ def read_plan(args: argparse.Namespace) -> SweepPlan:
 
 def read_endpoint(args: argparse.Namespace) -> Endpoint:
     """Return the server from flags and environment; ConfigError if a setting is invalid."""
-    values, _ = gather(cli.SERVER_OPTIONS, cli.flags_of(args), os.environ, None)
-    if len(values["vllm.url"]) > 1:
-        raise ConfigError("sweep measures one server; give one URL")
+    values = cli.values_of_one_server(args, cli.SERVER_OPTIONS, "sweep measures")
     values["vllm.url"] = tuple(map(without_api, values["vllm.url"]))
     timeout = values["poll.timeout"] or METRICS_TIMEOUT
     return Endpoint(config.build_upstream(values, timeout), args.api_key_file or "")
@@ -140,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_html:
         cli.write_file("--out", directory / _PAGE, report.render_page(record).encode("utf-8", "replace"))
     if args.json:
-        print(escape_controls(msgspec.json.format(msgspec.json.encode(report.document(record))).decode()))
+        cli.print_json(report.document(record))
     else:
         print(report.render(record))
     sys.stdout.flush()

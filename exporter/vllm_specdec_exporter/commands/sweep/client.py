@@ -99,19 +99,14 @@ class CounterReader:
             if now.time - changed >= quiet:
                 return now, ""
             if now.time - first.time >= limit:
-                return now, _traffic(first, now)
+                generated = _generated(now) - _generated(first)
+                within = f"{generated:g} tokens generated within {now.time - first.time:.1f} s"
+                return now, f"{now.requests:g} requests running or waiting, {within}"
             before = now
 
 
 def _generated(sample: CounterSample) -> float:
     return sample.total.generation_tokens or 0.0
-
-
-def _traffic(first: CounterSample, last: CounterSample) -> str:
-    return (
-        f"{last.requests:g} requests running or waiting, "
-        f"{_generated(last) - _generated(first):g} tokens generated within {last.time - first.time:.1f} s"
-    )
 
 
 def restarted(first: CounterSample, last: CounterSample) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from ...economics.statistics import ClusterInterval
 from ...publish import markup, plots
 from ...publish.markup import Html, Section, bullets, data_table, figure, note, page, side_by_side
-from ...publish.wording import DASH, LENGTH, printable, shown, table, wrap
+from ...publish.wording import DASH, LENGTH, digits, printable, shown, table, wrap
 from .record import CellResult, Status, SweepRecord
 
 
@@ -251,10 +251,7 @@ def interval_notes(record: SweepRecord) -> tuple[str, ...]:
 
 def milliseconds(seconds: float | None) -> str:
     """Return a time in milliseconds with three digits, or a dash."""
-    if seconds is None:
-        return DASH
-    value = seconds * 1000
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms" if value >= 10 else f"{value:.2f} ms"
+    return DASH if seconds is None else f"{digits(1000 * seconds)} ms"
 
 
 def document(record: SweepRecord) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Single requests on the status page: verdict, groups, positions and worst requests by model, and sources."""
 
-from ...per_request.judgement import every_k, position_acceptances
+from ...per_request.acceptance import every_k, position_acceptances
 from ...per_request.observation import RECORD_STATES, RecordState
 from ...per_request.summary import (
     GroupWindow,

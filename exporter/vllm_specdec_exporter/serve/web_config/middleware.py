@@ -146,7 +146,7 @@ class ConnectionPolicy:
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
         self._accepted: WeakKeyDictionary[asyncio.Transport, Loaded] = WeakKeyDictionary()
-        self._retired: WeakSet[asyncio.Transport] = WeakSet()
+        self.retired: WeakSet[asyncio.Transport] = WeakSet()  # closed after their next response
 
     def open(self, loaded: Loaded, listener: Listener, limiter: ConnectionLimiter) -> None:
         """Accept new connections by `loaded`, or raise OSError and change nothing.
@@ -164,10 +164,6 @@ class ConnectionPolicy:
         finally:
             self._retire_old(limiter)
 
-    def is_retired(self, transport: asyncio.Transport) -> bool:
-        """Return whether a connection is closed after its next response."""
-        return transport in self._retired
-
     def admits(self, transport: asyncio.Transport, loaded: Loaded) -> bool:
         """Return whether a client is accepted whose handshake used `loaded`."""
         if client_rules(loaded) != client_rules(self._loaded):
@@ -178,7 +174,7 @@ class ConnectionPolicy:
             return False
         self._accepted[transport] = loaded
         if not same_tls(loaded, self._loaded):
-            self._retired.add(transport)
+            self.retired.add(transport)
         return True
 
     def _retire_old(self, limiter: ConnectionLimiter) -> None:
@@ -187,7 +183,7 @@ class ConnectionPolicy:
             loaded = self._accepted.get(transport) if transport is not None else None
             if transport is None or loaded is None or same_tls(loaded, self._loaded):
                 continue
-            self._retired.add(transport)
+            self.retired.add(transport)
             if client_rules(loaded) != client_rules(self._loaded) and not connection.is_asked:
                 connection.abort()
 
@@ -330,7 +326,7 @@ class WebConfigMiddleware:
         return web.Response(status=401, text="user name and password are required\n", headers=challenge)
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
-        if request.transport is not None and self._policy.is_retired(request.transport):
+        if request.transport is not None and request.transport in self._policy.retired:
             response.force_close()
             response.headers["Connection"] = "close"  # aiohttp has already set it
         for name, value in self._loaded.config.headers:

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from per_request.exact import record, request
 from vllm_specdec_exporter.config.thresholds import Thresholds
-from vllm_specdec_exporter.economics import for_method
+from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.judgement.findings import Finding, Severity
+from vllm_specdec_exporter.per_request.acceptance import BatchCost
 from vllm_specdec_exporter.per_request.aggregation import RequestAggregator
 from vllm_specdec_exporter.per_request.grouping import OTHER, RequestSettings
-from vllm_specdec_exporter.per_request.judgement import BatchCost
 from vllm_specdec_exporter.per_request.observation import Observation, Source
 from vllm_specdec_exporter.per_request.summary import GroupWindow, ModelRequests, Outcome, Routing
 

@@ -1,4 +1,4 @@
-"""Judges the requests of one model within the window."""
+"""Acceptance of the requests of one model: by request, group, position and K."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ class BatchCost:
     profile: CostProfile
 
 
-def judge(
+def summarise(
     model: str,
     window: str,
     recent: Slice,
@@ -36,7 +36,7 @@ def judge(
     thresholds: Thresholds,
     load: BatchCost | None,
 ) -> ModelRequests:
-    """Return the judged requests of a model; `positions` has all steps, `recent` those of the window."""
+    """Return a model's numbers and findings; `positions` has all steps, `recent` those of the window."""
     whole = GroupStats()
     for group in recent.groups.values():
         whole.change(group)
