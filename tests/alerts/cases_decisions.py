@@ -147,7 +147,7 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
             )
         ),
-        {40: GUESS, 125: DISABLE},
+        {40: GUESS, 125: [DISABLE, TO_PROGRAMS]},
     ),
     "a-guess-of-one-engine-beside-two-that-lose": (
         engines(
@@ -193,7 +193,7 @@ DISABLE_CASES: Table = {
         engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
         silent(60, 239),
     ),
-    # The page silences the ticket, so programs get the decision by an alert that is for no person.
+    # For two hours a page silences the ticket: programs get the decision by an alert for no person.
     "while-harm-pages-programs-hear-of-it-too": (
         engines(
             (
@@ -202,7 +202,7 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, speedup=0.97, basis="measured"),
             )
         ),
-        {33: "", 47: [DISABLE, TO_PROGRAMS], 75: DISABLE},
+        {33: "", 47: [DISABLE, TO_PROGRAMS], 75: [DISABLE, TO_PROGRAMS]},
     ),
     "measured-slower-and-rejected": (
         engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
@@ -230,14 +230,20 @@ NO_ADVICE = replace(COSTLY, action="insufficient_data", recommended_k=None)
 DISABLE_CASES_BY_WHAT_IT_PAYS: Table = {
     "no-k-pays-until-it-pays-again-though-the-advice-lags": (
         engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
-        {12: "", 42: DISABLE, 48: ""},
+        {12: "", 42: [DISABLE, TO_PROGRAMS], 48: ""},
     ),
     "a-smaller-k-pays": (
         engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
-        {42: DISABLE, 50: ""},
+        {42: [DISABLE, TO_PROGRAMS], 50: ""},
     ),
-    "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: DISABLE}),
-    "only-engines-with-advice-have-a-vote": (engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)), {42: DISABLE}),
+    "no-k-pays-on-two-of-three-engines": (
+        engines((COSTLY,), (COSTLY,), (KEPT,)),
+        {42: [DISABLE, TO_PROGRAMS]},
+    ),
+    "only-engines-with-advice-have-a-vote": (
+        engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)),
+        {42: [DISABLE, TO_PROGRAMS]},
+    ),
 }
 DISABLE_NEVER_BY_WHAT_IT_PAYS: Worlds = {
     "no-k-pays-on-one-of-two-engines": engines((COSTLY,), (KEPT,)),
