@@ -72,10 +72,10 @@ def _lacks() -> Record:
         .strip()
     )
     lack = {
-        "thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
-        "its_series_info": f"({active} unless on ({s.TARGET}) {info})",
+        "its_thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
+        "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})",
-        "labels,_which_Prometheus_renamed_with_the_prefix_exported": f"count by ({s.TARGET}) ({_RENAMED})",
+        "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": f"count by ({s.TARGET}) ({_RENAMED})",
     }
     values = s.labelled("lack", **lack)
     return Record(

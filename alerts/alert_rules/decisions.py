@@ -87,8 +87,8 @@ def _disable_ticket() -> Alert:
         hold="15m",
         summary="Speculation should be switched off: acceptance or speedup is too low.",
         description=(
-            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not risen 5 % above "
-            "it since. While traffic is too thin to judge, the value is the last one, of an hour at most."
+            f"For 15 minutes a measure of {t.WHO['model']} was below its threshold for disabling, and it has not been 5 % above "
+            "it since. While traffic is too thin to judge, the value is the last that could be judged, at most an hour old."
         ),
         action="Switch speculation off: start vLLM without --speculative-config. Or try another method first: vllm-specdec-exporter plan.",
         value=_VALUES,
@@ -256,7 +256,7 @@ def _switch() -> Alert:
     return Alert(
         name="MethodChangeAdvised",
         subject="decision",
-        expr=(f'{s.ADVICE}{{action="switch_method"}} > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
+        expr=(f'round({s.ADVICE}{{action="switch_method"}}, 0.01) > 0.5\nand on ({s.MODEL}) {s.ENOUGH_30M}'),
         hold="1h",
         keep="15m",
         summary="Another speculation method should be tried.",
@@ -266,8 +266,10 @@ def _switch() -> Alert:
         ),
         action="Try another method on the same traffic, and compare: vllm-specdec-exporter compare.",
         dashboard="deep-dive",
-        value=_SPEED,
+        value=t.this(t.PERCENT) + " of the engines with advice",
+        threshold="50%",
         sample=t.drafts("30m"),
+        context=_SPEED,
         labels={"action": "switch_method"},
     )
 

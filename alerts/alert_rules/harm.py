@@ -56,7 +56,10 @@ def _causes() -> Record:
 
 #: What the speedup rests on, now or when it was last known, and likely causes.
 _KNOWN_BY = t.each(
-    f"last_over_time({_BASIS}{{MODEL}}[1h])", "basis", t.COUNT, "engines by the basis of their speedup: "
+    f"{_BASIS}{{MODEL}} or on () last_over_time({_BASIS}{{MODEL}}[1h])",
+    "basis",
+    t.COUNT,
+    "engines by the basis of their speedup: ",
 )
 _LIKELY = t.each(f"{_CAUSE}{{MODEL}}", "cause", t.PERCENT, "; ")
 
@@ -186,6 +189,6 @@ def _regressed() -> Alert:
         action="Compare traffic, version and drafter with yesterday's; vllm-specdec-exporter compare can do it from snapshots.",
         value=t.this(t.TIMES),
         threshold=t.in_force("drop_ratio", t.PERCENT, "{} below")
-        + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " {} of yesterday"),
+        + t.value(f"{now}{{MODEL}} offset 1d", t.TIMES, " yesterday's {}"),
         context=_KNOWN_BY,
     )

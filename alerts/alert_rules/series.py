@@ -97,7 +97,7 @@ def labelled(name: str, **series: str) -> str:
 
 #: Whether enough drafts were made to judge a model by, in five minutes, half an hour and an hour.
 ENOUGH_5M, ENOUGH_30M, ENOUGH_1H = (
-    f"model:vllm_specdec_has_enough_drafts:bool{window}" for window in ("5m", "30m", "1h")
+    f"model:vllm_specdec_enough_drafts_in_{window}:bool" for window in ("5m", "30m", "1h")
 )
 #: Tokens without a draft: speculation has been switched off.
 UNDRAFTED = "model:vllm_specdec_generation_tokens:rate5m > 0 unless model:vllm_specdec_drafts:rate5m > 0"

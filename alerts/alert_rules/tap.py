@@ -85,7 +85,7 @@ def alerts() -> tuple[Alert, ...]:
         ),
         _ticket(
             "upstream",
-            _UNCONNECTED,
+            s.rounded(_UNCONNECTED),
             f"The tap of the exporter at {t.PLACE}{t.IN} has failed to connect to vLLM for {t.this(t.PERCENT)} of its requests over 5 "
             "minutes, and answered them with status 502. vLLM itself is up: the exporter reads its metrics.",
             "Compare --tap.upstream with the address that vLLM listens on.",
@@ -114,7 +114,7 @@ def _unconnected() -> str:
 
 
 def _page(reason: str, failing: str, hold: str, keep: str, what: str) -> Alert:
-    get = "probably get" if reason == "down" else "get"
+    get = {"down": "probably get", "upstream": "often get"}.get(reason, "get")
     return Alert(
         name="TapFailing",
         severity="critical",
@@ -168,7 +168,7 @@ def _blind() -> Alert:
         subject="monitoring",
         level="instance",
         expr=(
-            f"{_LOST} / ({_ALL} > 0)\n"
+            f"{s.rounded(f'{_LOST} / ({_ALL} > 0)')}\n"
             f">= on ({s.TARGET}) group_left () {s.threshold_of_targets(UNRECORDED)}\n"
             f"and ({_ALL} >= on ({s.TARGET}) group_left () {s.threshold_of_targets('minimum_requests')})"
         ),

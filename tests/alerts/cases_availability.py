@@ -46,15 +46,8 @@ def whole_cluster() -> World:
     world = World()
     for cluster, namespaces in (("", 3), ("a", 2), ("b", 4)):
         for index, namespace in enumerate(("chat", "code", "docs", "ask")[:namespaces], 1):
-            labels = {"cluster": cluster}
-            replica(
-                world,
-                index,
-                *(WELL, GONE, WELL),
-                server=60 * (index == 1),
-                namespace=namespace,
-                labels=labels,
-            )
+            place = {"namespace": namespace, "labels": {"cluster": cluster}}
+            replica(world, index, WELL, GONE, WELL, server=60 * (index == 1), **place)
     return world
 
 
@@ -234,12 +227,7 @@ MONITORING_LOST_CASES: Table = {
     "an-exporter-that-restarts-again-and-again": (restarting, {19: "", 60: LOST}),
     "exporters-there-again": (
         vanished,
-        {
-            70: "",
-            80: GONE_AWAY,
-            103: GONE_AWAY,
-            110: "",
-        },
+        {70: "", 80: GONE_AWAY, 103: GONE_AWAY, 110: ""},
     ),
     "a-namespace-that-never-had-exporters": (never_watched, {100: ""}),
     "exporters-and-servers-gone-are-a-ticket": (

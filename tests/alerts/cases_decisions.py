@@ -26,7 +26,7 @@ MORE_THAN_HALF = replace(REJECTED, minutes=20, acceptance=(0.7, 0.5, 0.4))
 DAY = 24 * 60
 DISABLE = "warning model action=disable recommended_k=0"
 #: The same while a page says it to people.
-TO_PROGRAMS = DISABLE.replace("warning", "none")
+BOTH = [DISABLE, DISABLE.replace("warning", "none")]
 
 GUESS = "warning model reason=estimate action=measure"
 
@@ -86,7 +86,7 @@ DISABLE_CASES: Table = {
         engines(
             (replace(REJECTED, minutes=50, speedup=0.8, basis="measured"), replace(REJECTED, speedup=1.5))
         ),
-        {49: [DISABLE, TO_PROGRAMS], 51: ""},
+        {49: BOTH, 51: ""},
     ),
     # Traffic is not thin, so what was measured before says nothing of now.
     "it-paid-for-hours-and-does-not-any-more": (
@@ -96,7 +96,7 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, minutes=60, speedup=0.8, basis="modelled"),
             )
         ),
-        {179: "", 215: [DISABLE, TO_PROGRAMS]},
+        {179: "", 215: BOTH},
     ),
     "what-loses-every-night-is-told-once": (
         engines((Phase(22 * 60), replace(REJECTED, minutes=120)) * 3),
@@ -147,14 +147,14 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, minutes=90, speedup=0.9, basis="measured"),
             )
         ),
-        {40: GUESS, 125: DISABLE},
+        {40: GUESS, 125: BOTH},
     ),
     "a-guess-of-one-engine-beside-two-that-lose": (
         engines(
             (replace(REJECTED, minutes=60, speedup=None, guess=1.02, interval=(0.9, 1.2), basis="modelled"),),
             *[(replace(REJECTED, minutes=60, speedup=0.8, basis="measured"),)] * 2,
         ),
-        {50: [DISABLE, TO_PROGRAMS]},
+        {50: BOTH},
     ),
     "a-measurement-whose-interval-includes-1-is-a-guess": (
         engines(
@@ -193,7 +193,7 @@ DISABLE_CASES: Table = {
         engines(*[(replace(REJECTED, minutes=60, speedup=1.3), THIN_NIGHT)] * 20),
         silent(60, 239),
     ),
-    # The page silences the ticket, so programs get the decision by an alert that is for no person.
+    # For two hours a page silences the ticket: programs get the decision by an alert for no person.
     "while-harm-pages-programs-hear-of-it-too": (
         engines(
             (
@@ -202,7 +202,7 @@ DISABLE_CASES: Table = {
                 replace(REJECTED, speedup=0.97, basis="measured"),
             )
         ),
-        {33: "", 47: [DISABLE, TO_PROGRAMS], 75: DISABLE},
+        {33: "", 47: BOTH, 75: BOTH},
     ),
     "measured-slower-and-rejected": (
         engines((Phase(20), replace(REJECTED, speedup=0.97, basis="measured"))),
@@ -230,14 +230,14 @@ NO_ADVICE = replace(COSTLY, action="insufficient_data", recommended_k=None)
 DISABLE_CASES_BY_WHAT_IT_PAYS: Table = {
     "no-k-pays-until-it-pays-again-though-the-advice-lags": (
         engines((COSTLY, replace(COSTLY, minutes=20, speedup=1.5))),
-        {12: "", 42: DISABLE, 48: ""},
+        {12: "", 42: BOTH, 48: ""},
     ),
     "a-smaller-k-pays": (
         engines((COSTLY, replace(COSTLY, minutes=20, action="decrease_k", recommended_k=1))),
-        {42: DISABLE, 50: ""},
+        {42: BOTH, 50: ""},
     ),
-    "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: DISABLE}),
-    "only-engines-with-advice-have-a-vote": (engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)), {42: DISABLE}),
+    "no-k-pays-on-two-of-three-engines": (engines((COSTLY,), (COSTLY,), (KEPT,)), {42: BOTH}),
+    "only-engines-with-advice-have-a-vote": (engines((COSTLY,), (NO_ADVICE,), (NO_ADVICE,)), {42: BOTH}),
 }
 DISABLE_NEVER_BY_WHAT_IT_PAYS: Worlds = {
     "no-k-pays-on-one-of-two-engines": engines((COSTLY,), (KEPT,)),
@@ -361,8 +361,7 @@ KCHANGE_ADVISED_NEVER: Worlds = {
 METHOD_CHANGE_ADVISED_CASES: Table = {
     "another-method-until-it-is-advised-no-more": (
         models(
-            (SWITCH, replace(SWITCH, minutes=30, action="keep")),
-            (replace(SWITCH, speedup=None, drafts=200),),
+            (SWITCH, replace(SWITCH, minutes=30, action="keep")), (replace(SWITCH, speedup=None, drafts=200),)
         ),
         {70: "", 86: of_models(SWITCHED, 2), 100: of_models(SWITCHED, 2), 112: ""},
     ),
@@ -391,12 +390,7 @@ NEAR_BREAK_EVEN_CASES: Table = {
             (replace(NEAR, acceptance=(0.8, 0.6, 0.42), speedup=None),),
             (replace(NEAR, acceptance=(0.51,), drafts=200, speedup=1.02),),
         ),
-        {
-            25: "",
-            70: of_models(TO_MEASURE),
-            98: of_models(TO_MEASURE),
-            112: "",
-        },
+        {25: "", 70: of_models(TO_MEASURE), 98: of_models(TO_MEASURE), 112: ""},
     )
 }
 NEAR_BREAK_EVEN_NEVER: Worlds = {

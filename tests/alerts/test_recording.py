@@ -18,7 +18,7 @@ RECORDED = tuple(records(read_bundle()))
 EXPECTED = {name: values for name, values in all_values().items() if name in RECORDED}
 DECIDING = (
     *(":bool", "_rule:ratio", "_decisive:", "_lack:", "_cause:", "_judged_speedup:", "_judged_acceptance:"),
-    *("_poor_acceptance:", "_usual_", "_step:", "_of_best_day:"),
+    *("_poor_acceptance:", "_allowed_loss:", "_usual_", "_step:", "_of_best_day:"),
 )
 VERDICT = "model:vllm_specdec_verdict:info"
 #: Looked at below, what only an A/B test has; in `cases_quality` and `cases_tap`, what takes hours or fails.
