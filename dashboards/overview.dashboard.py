@@ -107,7 +107,7 @@ first_line: list[Panel] = [
             now(f"min({EXPORTERS}) and on () {WATCHDOG}\nor on () vector(0)", "monitoring"),
             now(OLDEST, "oldest data"),
             now(f"max({WATCHDOG})\nor on () vector(0)", "rules"),
-            now(f"min(({verdict.digits('verdict')} > 1e7) % 10)", "weakest basis"),
+            now(f"min(({recorded(verdict.DIGITS, of='verdict')} > 1e7) % 10)", "weakest basis"),
         ],
         text="value_and_name",
         unit="s",
@@ -184,12 +184,12 @@ first_line: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first. Guess: no time of this server is measured. Click for details.",
+    "Worst first. Guess: nothing of this server is timed. Click for details.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
     Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),
     Column("Won, 24 h", won(MODEL), "h", 1, 76),
-    rows=12,
+    rows=13,
 )
 
 history: list[Panel] = [

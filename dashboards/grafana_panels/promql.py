@@ -223,32 +223,9 @@ def accepted_buckets() -> str:
     return f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) > 0)"
 
 
-def coded(series: str, label: str, codes: Mapping[str, int]) -> str:
-    """Return the codes of a one-hot gauge: one value for each series that is 1.
-
-    Args:
-        series: of the gauge.
-        label: the one that names its states.
-        codes: the numbers of the states.
-    """
-    return " or ".join(f"{code} * ({metric(series, **{label: state})} == 1)" for state, code in codes.items())
-
-
 def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
     """Return an expression with words for people in place of a label's values."""
     for code, word in words.items():
         if code != word:
             expr = f'label_replace({expr}, "{label}", "{word}", "{label}", "{code}")'
     return expr
-
-
-def in_words(by: str, label: str, between: str, one: str, other: str) -> str:
-    """Return 1 for each row, with a label that has two numbers and the words between them.
-
-    The labels come last in the alphabet: Prometheus 2.42 loses those behind them.
-    """
-    first, second = (
-        f'count_values by ({by}) ("{own}", {value})' for own, value in (("x", one), ("y", other))
-    )
-    both = f"{first} * on ({by}) group_left (y) {second}"
-    return f'sum by ({by}, {label}) (label_join({both}, "{label}", "{between}", "x", "y"))'

@@ -3,9 +3,11 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
+from vllm_specdec_exporter.publish.wording import CHECK, OFF_OR_MEASURE, WORTH
+
 from .field import Json, pattern, word_mapping
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
-from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total
+from .promql import IDENTITY, MODEL, metric, or_without_rules, recorded, total
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -29,20 +31,22 @@ VERDICTS = {
 #: Codes with an interval.
 JUDGED = (2, 3, 5, 6, 7, 8)
 #: What a basis is worth, by its place in the digits of a verdict, the weakest first.
-BASES = {1: ("guess", GREY), 2: ("step measured", GREY), 3: ("costs measured", GREY), 4: ("measured", GREY)}
+BASES = {place: (word, GREY) for place, word in enumerate(WORTH.values(), 1)}
 #: What to do where no other K is advised, by the code of the state.
 TODO = {
     0: "see exporter's log",
     1: "see vLLM's log",
     2: "switch off",
-    3: "switch off, or measure",
-    4: "check its flags",
+    3: OFF_OR_MEASURE,
+    4: CHECK,
     5: "measure",
     7: "measure",
     13: "run an exporter",
     20: "keep K",
     **dict.fromkeys((6, *range(8, 13)), "-"),
 }
+#: Words for the least time that a verdict has stood, in hours.
+AT_LEAST = {0: "under 1 h", 1: "over 1 h", 3: "over 3 h", 12: "over 12 h", 24: "over 1 d", 168: "over 7 d"}
 #: K of a model whose engines differ.
 MIXED = -1
 #: The code of each model, and digits that stand for words: see `alert_rules.boards`.
@@ -52,7 +56,8 @@ DIGITS = "state:digits"
 
 def without_rules(by: str) -> str:
     """Return the worst verdict of the exporter on the engines of each row, where no rules are loaded."""
-    payoffs = coded("payoff", "verdict", {"harmful": 2, "marginal": 6, "beneficial": 8})
+    codes = {"harmful": 2, "marginal": 6, "beneficial": 8}
+    payoffs = " or ".join(f"{n} * ({metric('payoff', verdict=word)} == 1)" for word, n in codes.items())
     return f"(min by ({by}) ({payoffs})\nor max by ({by}) (9 + 0 * {metric('info')}))"
 
 
@@ -72,28 +77,20 @@ def harm(select: str = MODELS) -> str:
     return f"sum without (of) ({digits} / 1e7 > 1 or {digits} + 0)"
 
 
-def digits(of: str) -> str:
-    """Return digits that stand for a verdict or for what to do."""
-    return recorded(DIGITS, of=of)
-
-
 def in_digits(of: str, otherwise: str = "") -> str:
     """Return 1 for each model, with a label that has such digits, or without rules those of an expression."""
-    known = f"{digits(of)} or on () {otherwise}" if otherwise else digits(of)
+    known = recorded(DIGITS, of=of) + (f" or on () {otherwise}" if otherwise else "")
     return f'count_values by ({MODEL}) ("{of}", {known})'
 
 
 def verdict_mappings() -> list[Json]:
     """Return the mappings of a verdict's digits: its words, the interval, and what its basis is worth."""
     ends = r"(\d)(\d\d)(\d)(\d\d)"
-    found = word_mapping(VERDICTS)
-    found += [
-        pattern(f"{code}{ends}{basis}", f"{word} $1.$2–$3.$4, {worth}", color)
-        for code, (word, color) in VERDICTS.items()
-        if code in JUDGED
+    return word_mapping(VERDICTS) + [
+        pattern(f"{code}{ends}{basis}", f"{VERDICTS[code][0]} $1.$2–$3.$4, {worth}", VERDICTS[code][1])
+        for code in JUDGED
         for basis, (worth, _) in BASES.items()
     ]
-    return found
 
 
 def todo_mappings() -> list[Json]:
@@ -121,22 +118,10 @@ def since() -> str:
 
 def since_mappings() -> list[Json]:
     """Return the mappings of times below 0: at least so long."""
-    longest = (13 * 24, 7 * 24, 3 * 24, 24, 12, 6, 3, 2, 1)
-    words = [f"over {hours // 24} d" if hours >= 48 else f"over {hours} h" for hours in longest]
-    ends = [-3600 * hours for hours in longest] + [-0.001]
     return [
-        {"type": "range", "options": {"from": start, "to": end, "result": {"text": word}}}
-        for start, end, word in zip([None, *ends[:-1]], ends, [*words, "under 1 h"], strict=True)
+        {"type": "range", "options": {"from": -3600 * most, "to": -3600 * least, "result": {"text": word}}}
+        for (least, word), most in zip(AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True)
     ]
-
-
-def interval(by: str) -> str:
-    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup, in words."""
-    ends = (
-        f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
-        for bound, found in (("low", "min"), ("high", "max"))
-    )
-    return in_words(by, "interval", " to ", *ends)
 
 
 def k_of(series: str, by: str) -> str:
