@@ -15,7 +15,7 @@ FAST = f"engine:vllm_specdec_speedup:last3m{{{variables.MODELS}}} or {metric('sp
 
 model = models_table(
     "Verdict and what to do",
-    "As on the Overview. Guess: no time of this server is measured.",
+    "As on the Overview. Guess: nothing of this server is timed.",
     "no model, or no rules",
     states=recorded(verdict.STATE),
     rows=4,
@@ -29,14 +29,12 @@ engines = joined_table(
         "target": "Server",
         "model_name": "Model",
         "engine": "Engine",
-        "interval": "Interval",
     },
     [
         Column(
             "Verdict", verdict.of_engines(), width=162, mappings=word_mapping(verdict.VERDICTS), filled=True
         ),
         Column("Speedup", total(FAST, IDENTITY, "max"), "suffix:×", 2, 80),
-        Column("Ends", verdict.interval(IDENTITY)),
         Column("Acceptance", NOW.acceptance(), "percentunit", 0, 95),
         Column("Length", NOW.length(), decimals=2, width=65),
         Column("Drafts", total(windowed("window_drafts"), IDENTITY), "locale", 0, 85),
@@ -47,8 +45,7 @@ engines = joined_table(
     ],
     hidden=["job"],
     overrides=[
-        named("Interval", custom__width=105, mappings=verdict.interval_mappings()),
-        *(named(name, custom__hidden=True) for name in ("Model", "Ends")),
+        named("Model", custom__hidden=True),
         named(
             "Instance",
             links=[

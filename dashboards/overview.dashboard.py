@@ -36,6 +36,7 @@ from grafana_panels.table import WRAPPED, Column, filled, joined_table
 from grafana_panels.variables import LABELS, MODELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
+from vllm_specdec_exporter.publish.wording import WORTH
 
 NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = f"severity, alertname, {CLUSTER}, namespace, model_name, instance, engine"
@@ -116,10 +117,7 @@ first_line: list[Panel] = [
         overrides=[
             named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
             named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
-            *(
-                named(basis, displayName=f"models: {worth}", unit="short")
-                for basis, worth in verdict.BASES.items()
-            ),
+            *(named(basis, displayName=f"models: {worth}", unit="short") for basis, worth in WORTH.items()),
         ],
         no_value="no exporter",
         width=24,
@@ -187,13 +185,13 @@ first_line: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first. Guess: no time of this server is measured. Click for details.",
+    "Worst first. Guess: nothing of this server is timed. Click for details.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
     Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),
     Column("Won, 24 h", won(MODEL), "h", 1, 76),
     states=verdict.of_models(),
-    rows=12,
+    rows=13,
 )
 
 history: list[Panel] = [

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from vllm_specdec_exporter.judgement.payoff import LEAN
+from vllm_specdec_exporter.publish.wording import WORTH
 
 from . import series as s
 from .rule import Group, Record
@@ -13,7 +14,7 @@ MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_E
 
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
 #: Bases of a speedup, the weakest first.
-BASES = ("modelled", "observed", "calibrated", "measured")
+BASES = tuple(WORTH)
 _K = "num_speculative_tokens"
 _ENGINES, _MODELS = (f"{level}:vllm_specdec_state:code" for level in ("engine", "model"))
 _TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"

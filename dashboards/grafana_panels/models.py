@@ -46,7 +46,7 @@ def models_table(
         ],
         hidden=links.CHOSEN,
         overrides=[
-            named("Verdict", custom__width=348, **filled(verdict.verdict_mappings(), wrapped=True)),
+            named("Verdict", custom__width=330, **filled(verdict.verdict_mappings())),
             named("Do", custom__width=164, mappings=verdict.todo_mappings()),
             named("Why", custom__width=116),
             *(named(name, custom__hidden=True) for name in words),

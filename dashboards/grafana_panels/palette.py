@@ -6,7 +6,6 @@ bad and good.
 
 BLUE = "#0072B2"
 SKY = "#56B4E9"
-GREEN = "#009E73"
 ORANGE = "#E69F00"
 VERMILION = "#D55E00"
 GREY = "#8C8C8C"

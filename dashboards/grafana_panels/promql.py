@@ -223,17 +223,6 @@ def accepted_buckets() -> str:
     return f"1 + (sum by (le) ({bucket}) - {within}) / on () group_left () (sum({count}) > 0)"
 
 
-def coded(series: str, label: str, codes: Mapping[str, int]) -> str:
-    """Return the codes of a one-hot gauge: one value for each series that is 1.
-
-    Args:
-        series: of the gauge.
-        label: the one that names its states.
-        codes: the numbers of the states.
-    """
-    return " or ".join(f"{code} * ({metric(series, **{label: state})} == 1)" for state, code in codes.items())
-
-
 def renamed(expr: str, label: str, words: Mapping[str, str]) -> str:
     """Return an expression with words for people in place of a label's values."""
     for code, word in words.items():

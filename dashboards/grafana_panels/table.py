@@ -70,13 +70,12 @@ class Column:
         return named(self.title, **properties)
 
 
-def filled(mappings: Sequence[Json], *, wrapped: bool = False) -> Json:
+def filled(mappings: Sequence[Json]) -> Json:
     """Return the properties of cells that the colour of their word fills; those without a value have none."""
     steps = [{"color": "transparent", "value": None}]
     return {
         "mappings": list(mappings),
-        "custom__cellOptions": {"type": "color-background", "mode": "basic"}
-        | ({"wrapText": True} if wrapped else {}),
+        "custom__cellOptions": {"type": "color-background", "mode": "basic"},
         "thresholds": {"mode": "absolute", "steps": steps},
     }
 

@@ -3,9 +3,11 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
+from vllm_specdec_exporter.publish.wording import CHECK, OFF_OR_MEASURE, WORTH
+
 from .field import Json, pattern
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
-from .promql import IDENTITY, MODEL, coded, in_words, metric, or_without_rules, recorded, total
+from .promql import IDENTITY, MODEL, in_words, metric, or_without_rules, recorded, total
 from .variables import MODELS
 
 #: Words and colours of a verdict. What needs attention comes first, so that tables can be sorted by the code.
@@ -28,13 +30,6 @@ VERDICTS = {
 
 #: Codes with an interval.
 JUDGED = (2, 3, 5, 6, 7, 8)
-#: What the bases of a speedup are worth, the weakest first.
-BASES = {
-    "modelled": "guess",
-    "observed": "step measured",
-    "calibrated": "costs measured",
-    "measured": "measured",
-}
 #: The first codes that call for something, and a further one: K is the advised one.
 _LOSES, _KEEP = 3, 20
 #: What to do where no other K is advised, by the code of the state.
@@ -42,14 +37,16 @@ TODO = {
     0: "see exporter's log",
     1: "see vLLM's log",
     2: "switch off",
-    3: "switch off, or measure",
-    4: "check its flags",
+    3: OFF_OR_MEASURE,
+    4: CHECK,
     5: "measure",
     7: "measure",
     13: "run an exporter",
     _KEEP: "keep K",
     **dict.fromkeys((6, *range(8, 13)), "-"),
 }
+#: Words for the least time that a verdict has stood, in hours.
+AT_LEAST = {0: "under 1 h", 1: "over 1 h", 3: "over 3 h", 12: "over 12 h", 24: "over 1 d", 168: "over 7 d"}
 #: K of a model whose engines differ.
 MIXED = -1
 #: The code of each model.
@@ -61,7 +58,8 @@ _ENDS = r"([\d.]+) ([\d.]+)"
 
 def without_rules(by: str) -> str:
     """Return the worst verdict of the exporter on the engines of each row, where no rules are loaded."""
-    payoffs = coded("payoff", "verdict", {"harmful": 2, "marginal": 6, "beneficial": 8})
+    codes = {"harmful": 2, "marginal": 6, "beneficial": 8}
+    payoffs = " or ".join(f"{n} * ({metric('payoff', verdict=word)} == 1)" for word, n in codes.items())
     return f"(min by ({by}) ({payoffs})\nor max by ({by}) (9 + 0 * {metric('info')}))"
 
 
@@ -105,7 +103,7 @@ def verdict_mappings() -> list[Json]:
         pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {worth}", color)
         for code, (word, color) in VERDICTS.items()
         if code in JUDGED
-        for basis, worth in BASES.items()
+        for basis, worth in WORTH.items()
     ]
     others = VERDICTS.items()
     return found + [pattern(rf"({_ENDS} )?{code}( \w+)?", word, color) for code, (word, color) in others]
@@ -154,27 +152,10 @@ def since() -> str:
 
 def since_mappings() -> list[Json]:
     """Return the mappings of times below 0: at least so long."""
-    longest = (13 * 24, 7 * 24, 3 * 24, 24, 12, 6, 3, 2, 1)
-    words = [f"over {hours // 24} d" if hours >= 48 else f"over {hours} h" for hours in longest]
-    ends = [-3600 * hours for hours in longest] + [-0.001]
     return [
-        {"type": "range", "options": {"from": start, "to": end, "result": {"text": word}}}
-        for start, end, word in zip([None, *ends[:-1]], ends, [*words, "under 1 h"], strict=True)
+        {"type": "range", "options": {"from": -3600 * most, "to": -3600 * least, "result": {"text": word}}}
+        for (least, word), most in zip(AT_LEAST.items(), (*AT_LEAST, 9999)[1:], strict=True)
     ]
-
-
-def interval(by: str) -> str:
-    """Return 1 for each row, with a label `interval`: the ends of the interval of the speedup."""
-    ends = (
-        f"round({total(metric('speedup_interval', bound=bound), by, found)}, 0.01)"
-        for bound, found in (("low", "min"), ("high", "max"))
-    )
-    return in_words(by, "interval", *ends)
-
-
-def interval_mappings() -> list[Json]:
-    """Return the mapping of these labels to words."""
-    return [pattern(_ENDS, "$1–$2")]
 
 
 def k_of(series: str, by: str) -> str:

@@ -98,8 +98,7 @@ def _by_measurement(
                 "what is measured counts, and advice on K is corrected by it"
             )
     low, high = measured.speedup_low, measured.speedup_high
-    how = how_to_know(Basis.MEASURED, profile)
-    return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, how, thresholds)
+    return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds)
 
 
 def _by_estimate(
@@ -113,25 +112,18 @@ def _by_estimate(
     )
     if profile.contradiction:
         reasons.append(profile.contradiction)
-    basis = estimate.basis or Basis.MODELLED
-    return _judged(speedup, low, high, basis, reasons, how_to_know(basis, profile), thresholds)
+    return _judged(speedup, low, high, estimate.basis or Basis.MODELLED, reasons, thresholds)
 
 
 def _judged(
-    speedup: float,
-    low: float,
-    high: float,
-    basis: Basis,
-    reasons: list[str],
-    how_to_know: str,
-    thresholds: Thresholds,
+    speedup: float, low: float, high: float, basis: Basis, reasons: list[str], thresholds: Thresholds
 ) -> Payoff:
     """Return the payoff of a speedup of all output; an interval that includes 1 decides nothing."""
     loss = loss_probability(speedup, low, high)
     if low <= 1 <= high:
         reasons.append(
             "the interval includes 1, so it is not known whether speculation pays (it loses with a "
-            f"probability of {loss:.0%}): {how_to_know}"
+            f"probability of {loss:.0%})"
         )
         return Payoff(PayoffVerdict.UNKNOWN, None, low, high, basis, loss, leans(loss), tuple(reasons))
     return Payoff(_verdict(speedup, thresholds), speedup, low, high, basis, loss, None, tuple(reasons))
