@@ -42,9 +42,10 @@ def test_alerts_build_on_no_other_group_of_alerts() -> None:
     """Only these query ALERTS, and need a ruler that can."""
     rules = [rule for _, group in GROUPS for rule in group["rules"]]
     asking = {rule.get("alert") or rule["record"] for rule in rules if re.search(r"\bALERTS\b", rule["expr"])}
-    names = ("AcceptanceDropped", "AcceptanceLow", "Disable", "Reenable", "Harmful")
-    of_harmful = {f"method:vllm_specdec_{name}" for name in ("held_speedup:last1h", "paged_lately:bool")}
-    assert asking == {f"VLLMSpecDecode{name}" for name in names} | of_harmful
+    names = ("AcceptanceDropped", "AcceptanceLow", "Disable", "Reenable", "Harmful", "ObjectiveBurning")
+    records = ("method:vllm_specdec_held_speedup:last1h", "method:vllm_specdec_paged_lately:bool")
+    records += ("model:vllm_specdec_disable_is_told:bool",)
+    assert asking == {*records, *(f"VLLMSpecDecode{name}" for name in names)}
 
 
 def test_no_rule_asks_for_changes() -> None:
