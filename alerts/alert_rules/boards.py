@@ -112,23 +112,19 @@ def _digits() -> str:
         f"round(clamp(100 * {of} by ({s.MODEL}) ({_last('speedup_interval', bound=bound)}), 0, 999))"
         for bound, of in (("low", "min"), ("high", "max"))
     )
-    bases = " or ".join(
-        (
-            *(_code(place, _last("estimated_speedup", basis=basis)) for place, basis in enumerate(BASES, 1)),
-            _code(len(BASES), _last("speedup", basis=BASES[-1])),
-        )
-    )
+    known = (*(_last("estimated_speedup", basis=one) for one in BASES), _last("speedup", basis=BASES[-1]))
+    bases = " or ".join(_code(min(at, len(BASES)), series) for at, series in enumerate(known, 1))
     basis = f"min by ({s.MODEL}) (max by ({s.ENGINE}) ({bases}))"
     judged = f"({_MODELS} > {DOWN_SERVER} < {NOT_JUDGED} != {BYPASSED})"
     advised = f"round(model:vllm_specdec_recommended_{_K}:median)"
-    another = f"({s.K} == {s.LEAST_K} != {advised})"
+    another = f"({s.K} == {s.LEAST_K} != {advised} and {judged})"
     gain = "round(clamp(100 * (model:vllm_specdec_advised_speedup:ratio - 1), 0, 999))"
     loses = f"({_MODELS} > {DOWN_SERVER} < {BYPASSED})"
     return s.labelled(
         "of",
         verdict=f"(1e7 * {judged} + 1e4 * {low} + 10 * {high} + {basis}\nor {_MODELS} + 0)",
         todo=f"(1e7 + 1e5 * {another} + 1e3 * {advised} + {gain}\nor {loses} + 0\n"
-        f"or {_code(KEEP, f'{s.K} == {s.LEAST_K} == {advised}')}\nor {_MODELS} + 0)",
+        f"or {_code(KEEP, f'{s.K} == {s.LEAST_K} == {advised} and {judged}')}\nor {_MODELS} + 0)",
     )
 
 
