@@ -106,10 +106,13 @@ async def test_the_page_reloads_itself_in_its_place_until_it_is_paused(browser: 
         await page.wait_for(
             "document.querySelector('[aria-expanded=true]') && document.readyState === 'complete'"
         )
-        await page.evaluate("scrollTo(0, 300)")
+        # What was read stays where it was, whatever the height of what is above.
+        await page.evaluate("document.querySelector('#open-rubric').scrollIntoView(), scrollBy(0, -200)")
         site.result = PAGES["measured_harmful"]
         await page.wait_for("document.title === 'harmful – vllm-specdec-exporter'")
-        await page.wait_for("scrollY === 300")
+        await page.wait_for(
+            "Math.abs(document.querySelector('#open-rubric').getBoundingClientRect().top - 200) < 50"
+        )
         assert await page.evaluate("document.querySelector('[aria-expanded=true]') !== null"), "still open"
         assert set(page.requests) == {site.address, f"{site.address}?open=rubric"}
 
