@@ -58,10 +58,11 @@ def wanted() -> dict[Path, str]:
     """Return the text of every generated file."""
     sections = table.read((CHART / "values.yaml").read_text("utf-8"))
     hints = table.hints((CHART / "templates" / "_validate.tpl").read_text("utf-8"))
+    routes = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
     return {
         CHART / "values.schema.json": text.schema(sections, _schemas(), hints),
         README: _readme(sections),
-        FILES / "alertmanagerconfig.json": _alertmanager(),
+        FILES / "alertmanagerconfig.json": json.dumps(alertmanager_config(routes), indent=2) + "\n",
     }
 
 
@@ -106,11 +107,6 @@ def _readme(sections: list[table.Section]) -> str:
         msg = f"{README} has no line {MARK}"
         raise ValueError(msg)
     return "\n".join([head + MARK, "", *text.tables(sections)])
-
-
-def _alertmanager() -> str:
-    document = yaml.safe_load((ROOT / "alerts" / "alertmanager.yml").read_text("utf-8"))
-    return json.dumps(alertmanager_config(document), indent=2) + "\n"
 
 
 def bring_links_up_to_date(*, check: bool) -> int:

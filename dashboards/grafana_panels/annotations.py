@@ -23,7 +23,8 @@ def marks(*, models: bool = True) -> list[Json]:
     A step back is `$__interval`, whatever the range. Changes are those of an engine, and those of a model: a
     rollout makes new pods, each with a K that never changes.
     """
-    firing = _by_alert(FIRING if models else FIRING_OF_TARGETS)
+    alerts = FIRING if models else FIRING_OF_TARGETS
+    firing = f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({alerts})"
     select = MODELS if models else TARGETS
     k = metric("num_speculative_tokens", select)
     # The label must come last in the alphabet: Prometheus 2.42 loses those behind it.
@@ -61,10 +62,6 @@ def marks(*, models: bool = True) -> list[Json]:
             MODEL_LEGEND,
         ),
     ]
-
-
-def _by_alert(firing: str) -> str:
-    return f"max by (alertname, severity, {CLUSTER}, namespace, model_name) ({firing})"
 
 
 def _grafana() -> Json:

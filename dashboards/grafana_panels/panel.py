@@ -88,11 +88,6 @@ def buckets(expr: str) -> PromTarget:
     return PromTarget(expr=expr, legendFormat="{{le}}", format="heatmap")
 
 
-def lettered(targets: list[PromTarget]) -> list[PromTarget]:
-    """Return the targets with their refIds: A, B, C ..."""
-    return [attr.evolve(target, refId=chr(ord("A") + index)) for index, target in enumerate(targets)]
-
-
 #: Of an address that nobody has yet.
 PLACEHOLDER = "OWNER"
 #: The oldest Grafana that the dashboards are written for. Newer ones migrate from it.
@@ -180,7 +175,8 @@ class Panel(core.Panel):
                 "transformations": self.reshape or None,
             }
         )
-        document["targets"] = lettered(self.targets)
+        letters = enumerate(self.targets, ord("A"))
+        document["targets"] = [attr.evolve(target, refId=chr(letter)) for letter, target in letters]
         # A placeholder of release/publish.toml leads nowhere.
         more = "" if PLACEHOLDER in self.page else f" [More]({self.page})"
         document["description"] = self.description + more

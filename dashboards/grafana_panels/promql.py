@@ -131,10 +131,6 @@ class Flow:
         own = f"1 + {self.of('accepted_tokens')} / ({self.of('drafts')} > 0)"
         return self._or_unwatched(own, "length")
 
-    def draft_length(self) -> str:
-        """Return draft tokens per draft."""
-        return f"{self.of('draft_tokens')} / ({self.of('drafts')} > 0)"
-
     def coverage(self) -> str:
         """Return the share of the output that came out of drafts."""
         drafted = f"({self.of('accepted_tokens')} + {self.of('drafts')})"
