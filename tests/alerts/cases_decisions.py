@@ -262,6 +262,13 @@ OFF = Phase(
 LONG_OFF = replace(OFF, minutes=150)
 TOO_MANY = Phase(30, acceptance=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3), speedup=1.1)
 ENABLE = "warning model action=enable recommended_k=3"
+ENABLED = [
+    ENABLE,
+    *(
+        f"warning model action=enable recommended_k={k} model_name={name}"
+        for k, name in ((2, "poet"), (1, "judge"))
+    ),
+]
 
 REENABLE_CASES: Table = {
     "off-at-a-load-at-which-it-paid": (
@@ -270,16 +277,7 @@ REENABLE_CASES: Table = {
             (Phase(60, acceptance=(0.9, 0.8), running=40), replace(OFF, running=12)),
             (Phase(60, acceptance=(0.9,), running=2.5), replace(OFF, running=1.5)),
         ),
-        {
-            115: "",
-            135: [
-                ENABLE,
-                "warning model action=enable recommended_k=2 model_name=poet",
-                "warning model action=enable recommended_k=1 model_name=judge",
-            ],
-            190: ENABLE,
-            210: "",
-        },
+        {115: "", 135: ENABLED, 190: ENABLED, 210: ""},
     ),
     "off-for-less-than-a-day-since-the-load-was-too-high": (
         engines((Phase(60), COSTLY, replace(LONG_OFF, running=6))),

@@ -212,9 +212,9 @@ ACCEPTANCE_DROPPED_CASES_STEPS: Table = {
     "a-step-long-ago": (
         models(
             (BEFORE, LOADING, replace(QUANTIZED, restart=True)),
-            (BEFORE, LOADING, replace(QUANTIZED, acceptance=(0.6, 0.4, 0.2), restart=True)),
+            (BEFORE, LOADING, replace(QUANTIZED, acceptance=(0.8, 0.62, 0.32), restart=True)),
         ),
-        {225: "", 260: of_models(STEP, 2), 400: of_models(STEP, 2), 440: ""},
+        {200: "", 260: of_models(STEP, 2), 400: of_models(STEP, 2), 450: ""},
     ),
     "a-fall-without-restart": (pods((BEFORE, QUANTIZED)), {260: ""}),
     "half-a-step-after-a-restart": (pods((BEFORE, LOADING, HARDLY_LOWER)), {280: ""}),
