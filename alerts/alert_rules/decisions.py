@@ -21,10 +21,11 @@ _BAND = 1.05
 
 def group() -> Group:
     """Return the group of decisions."""
+    disable = _disable_ticket()
     return Group(
         "vllm-specdec.decisions",
         (
-            *_disable(),
+            *(_told(), disable, _measure(), _disable_while_paged(disable)),
             _as_loaded(),
             _reenable(),
             _steady_advice(),
@@ -46,11 +47,6 @@ _LIMITS = t.each(f"{s.DECISIVE_LIMIT}{{MODEL}} and on (measure) ({_FAILED})", "m
 _LEAST = f'min_over_time({s.DECISIVE}{{measure!="speedup",MODEL}}[3h])'
 _BELOW = f"{_LEAST} < on (measure) {s.DECISIVE_LIMIT}{{MODEL}}"
 _ENDS = f"unless on ({s.MODEL}) {s.NOT_LOSING}"
-
-
-def _disable() -> tuple[Record | Alert, ...]:
-    disable = _disable_ticket()
-    return _told(), disable, _measure(), _disable_while_paged(disable)
 
 
 def _told() -> Record:

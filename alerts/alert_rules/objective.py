@@ -22,7 +22,7 @@ _BURNS = (("6h", "30m", 6), ("3d", "6h", 1))
 
 def groups() -> Iterator[Group]:
     """Yield the group of the objective's records, and that of its alerts."""
-    yield Group("vllm-specdec.objective.rates", (*_records(), _allowed()), s.LONG_INTERVAL)
+    yield Group("vllm-specdec.objective.rates", tuple(_records()), s.LONG_INTERVAL)
     yield Group("vllm-specdec.objective", (_burning(),))
 
 
@@ -38,10 +38,7 @@ def _records() -> Iterator[Record]:
         why="1 is an untouched budget, 0 a spent one. Made of hours: a month of minutes would be more samples than a "
         "query may load where there are many models.",
     )
-
-
-def _allowed() -> Record:
-    return Record(
+    yield Record(
         _ALLOWED,
         f"{_BUDGET}\nand {s.enough('6h', 'comparison_minimum_drafts')}",
         why="The share of the drafts that may lose, while there are enough drafts to judge by.",

@@ -112,22 +112,21 @@ def verdict_mappings() -> list[Json]:
 _K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
 _ADVISED = _every("recommended_num_speculative_tokens:median")
 #: Of models that draft: advice on K outlives that.
-_DRAFTING = f"{_every(STATE)} > 1 < {max(JUDGED) + 1} != 4"
+_DRAFTING = f"and {_every(STATE)} > 1 < {max(JUDGED) + 1} != 4"
+_ANOTHER = f"== {_every(_LEAST_K)} != {_ADVISED} {_DRAFTING}"
 
 
 def another_k() -> str:
     """Return 1 for each model with another K advised, with a label: its K, that K, and the gain in percent."""
-    k = f"{recorded(_K)} == {_every(_LEAST_K)} != {_ADVISED} and {_DRAFTING}"
     gain = f"clamp_min(round(100 * ({_every('advised_speedup:ratio')} - 1)), 0)"
-    return in_words(MODEL, "todo", k, _ADVISED, gain)
+    return in_words(MODEL, "todo", f"{recorded(_K)} {_ANOTHER}", _ADVISED, gain)
 
 
 def no_other_k() -> str:
     """Return 1 for each other model, with a label: the code of its state, or that its K is the advised one."""
     state = recorded(STATE)
-    keep = f"{_KEEP} + 0 * ({recorded(_K)} == {_ADVISED} and {_DRAFTING})"
-    another = f"({_every(_K)} == {_every(_LEAST_K)} != {_ADVISED} and {_DRAFTING})"
-    what = f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) {another}"
+    keep = f"{_KEEP} + 0 * ({recorded(_K)} == {_ADVISED} {_DRAFTING})"
+    what = f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} {_ANOTHER})"
     return f'count_values by ({MODEL}) ("todo", {what})'
 
 
