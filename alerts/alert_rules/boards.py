@@ -13,8 +13,6 @@ DOWN_EXPORTER, DOWN_SERVER, HARMFUL, LIKELY_HARMFUL, BYPASSED, UNKNOWN = range(6
 MARGINAL, LIKELY_BENEFICIAL, BENEFICIAL, NOT_JUDGED, WARMING_UP, IDLE, OFF, NO_EXPORTER = range(6, 14)
 
 _VERDICTS = {"harmful": HARMFUL, "marginal": MARGINAL, "beneficial": BENEFICIAL}
-#: Bases of a speedup, the weakest first.
-BASES = tuple(WORTH)
 _K = "num_speculative_tokens"
 _ENGINES, _MODELS = (f"{level}:vllm_specdec_state:code" for level in ("engine", "model"))
 _TPOT = "model:vllm_specdec_time_per_output_token_seconds:rate5m"
@@ -110,7 +108,7 @@ def _interval() -> str:
         high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
     )
     estimated, known = (
-        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(BASES))
+        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(WORTH))
         for name in ("estimated_speedup", "speedup")
     )
     ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"

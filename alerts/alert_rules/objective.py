@@ -12,7 +12,6 @@ from . import text as t
 from .rule import Alert, Group, Record
 
 _LOSING, _JUDGED = "model:vllm_specdec_losing_drafts", "model:vllm_specdec_judged_drafts"
-_WINDOWS = ("30m", "6h")
 _ALLOWED = "model:vllm_specdec_allowed_loss:ratio"
 _BUDGET = f"(1 - {s.threshold('worth_it_objective_ratio')})"
 
@@ -27,7 +26,7 @@ def groups() -> Iterator[Group]:
 
 
 def _records() -> Iterator[Record]:
-    for window in _WINDOWS:
+    for window in ("30m", "6h"):
         yield _ratio(window, f":rate5m[{window}]")
     for name in (_LOSING, _JUDGED):
         yield Record(f"{name}:sum1h", f"sum_over_time({name}:rate5m[1h])")
