@@ -230,8 +230,10 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
 # --- usage
 
 
-def test_an_address_in_the_environment_that_cannot_be_used_is_one_line() -> None:
+def test_an_address_that_cannot_be_used_is_one_line() -> None:
     """The line names the variable and the value, and says what is allowed. Flags: tests/service/usage.yml."""
+    named = (["dns+http://vllm:8000"], '"dns+http://vllm:8000": only serve finds servers by a name\n')
+    assert wrong_refusals("check", [named]) == []
     variable = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
     bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
     several = {variable: "http://a,http://b"}

@@ -247,19 +247,6 @@ class TestIdentity:
         ):
             assert only(read(lines(f"{DRAFTS}{labels(pairs)} 1"))).key == expected
 
-    def test_engines_of_two_models_on_one_server_are_apart_and_sorted(self) -> None:
-        text = lines(
-            *vllm_lines(counters(20, [9]), model_name="b", engine="0"),
-            *vllm_lines(counters(10, [5]), model_name="a", engine="1"),
-            *vllm_lines(counters(30, [7]), model_name="a", engine="0"),
-        )
-
-        assert [(engine.key, engine.counters.drafts) for engine in read(text).engines] == [
-            (EngineKey("a", "0"), 30.0),
-            (EngineKey("a", "1"), 10.0),
-            (EngineKey("b", "0"), 20.0),
-        ]
-
     def test_an_endless_number_of_engines_is_refused(self) -> None:
         """They become label values. As many as a large deployment has are read."""
         rows = [f'{DRAFTS}{{engine="{i}"}} 1' for i in range(MAX_ENGINES + 1)]

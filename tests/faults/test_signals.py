@@ -1,17 +1,16 @@
 """Signals, at inconvenient moments and in numbers."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from faults.rig import STEADY, Rig, assert_alive, connect, counted, get, rigged, vllm
+from support.commands import started
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, hang, replay
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment
 
 pytestmark = pytest.mark.full
 
@@ -94,14 +93,11 @@ def test_sigkill() -> None:
 
 def test_sigterm_before_it_serves() -> None:
     with FaultyServer(replay()) as server:
-        words = [COMMAND, "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"]
         for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment()
-            )
-            time.sleep(pause)
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=10)
+            with started("--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0") as process:
+                time.sleep(pause)
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=10)
             # Before Python has come to the program, the signal ends it as any other.
             assert process.returncode in (0, -signal.SIGTERM), said
-            assert b"Traceback" not in said
+            assert "Traceback" not in said
