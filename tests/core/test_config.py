@@ -134,6 +134,12 @@ def test_headers_carry_tokens_so_no_value_is_shown() -> None:
     ]
 
 
+def test_an_address_is_shown_as_written_without_its_credentials() -> None:
+    urls = ["http://me:hunter2@host:8000", "http://me:hun@ter2@host", "unix:/vllm.sock"]
+    shown = ["http://<secret>@host:8000", "http://<secret>@host", "unix:/vllm.sock"]
+    assert from_flags(vllm_url=urls).shown["vllm.url"] == shown
+
+
 def test_listen_address() -> None:
     """Host and port as Prometheus exporters write them, and back; no host is every address."""
     addresses = {
