@@ -25,19 +25,11 @@ def own() -> Iterator[Rig]:
         yield rig
 
 
-def _assert_ended(rig: Rig, code: int, seconds: float) -> None:
-    assert code == 0
-    assert seconds < AT_ONCE
-    assert rig.exporter.log_lines()[-1]["msg"] == "stopping"
-    assert "Traceback" not in rig.exporter.log()
-
-
 def test_sigterm_during_scrape(own: Rig) -> None:
     with connect(own.exporter.url, receive_buffer=4096) as scraper:
         scraper.sendall(get("/metrics") * 200)  # and reads nothing
         own.exporter.wait_until_up()
-        code, seconds = own.exporter.terminate()
-    _assert_ended(own, code, seconds)
+        own.exporter.assert_ends(AT_ONCE)
 
 
 def test_sigterm_twice(own: Rig) -> None:
@@ -48,13 +40,14 @@ def test_sigterm_twice(own: Rig) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         time.sleep(0.0005)
-    _assert_ended(own, process.wait(1), time.monotonic() - begin)
+    assert (process.wait(1), own.exporter.log_lines()[-1]["msg"]) == (0, "stopping")
+    assert time.monotonic() - begin < AT_ONCE
+    assert "Traceback" not in own.exporter.log()
 
 
 def test_sigint(own: Rig) -> None:
     own.server.behaviour = hang()
-    code, seconds = own.exporter.terminate(signal.SIGINT)
-    _assert_ended(own, code, seconds)
+    own.exporter.assert_ends(AT_ONCE, signal.SIGINT)
 
 
 def test_sigpipe(own: Rig) -> None:
