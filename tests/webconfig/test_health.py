@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.rig import NO_SERVER
 from support.certificates import server_side
 from support.commands import run
 from support.exporter import running_exporter
@@ -15,7 +16,7 @@ from support.ports import free_port
 from support.programs import eventually
 from vllm_specdec_exporter.config.values import loopback_hosts
 from vllm_specdec_exporter.serve import health
-from webconfig.https import MUTUAL, NO_SERVER, TLS, guarded, write
+from webconfig.https import MUTUAL, TLS, guarded, write
 from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
