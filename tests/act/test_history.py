@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from support.builders import refusal
 from vllm_specdec_exporter.commands.act.decision import Decision
 from vllm_specdec_exporter.commands.act.history import (
     FORGET_AFTER,
@@ -267,10 +268,9 @@ def test_any_other_state_file_is_refused_in_one_line(tmp_path: Path) -> None:
     assert load(file) == KEPT
     for body, why in REFUSED_FILES:
         file.write_text(body)
-        with pytest.raises(ConfigError) as caught:
-            load(file)
-        assert why in str(caught.value)
-        assert "remove the file to begin anew" in str(caught.value)
-        assert "\n" not in str(caught.value)
+        told = refusal(ConfigError, load, file)
+        assert why in told
+        assert "remove the file to begin anew" in told
+        assert "\n" not in told
     with pytest.raises(ConfigError, match="Is a directory"):
         load(tmp_path)

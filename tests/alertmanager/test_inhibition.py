@@ -1,7 +1,6 @@
 """Which alerts silence which, in a real Alertmanager with the committed configuration."""
 
 import itertools
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from alertmanager.bundle import PREFIX, Addresses, alert, rule, rules, test_config
 from support.alertmanager import AlertmanagerServer
+from support.golden import golden_text
 from support.programs import eventually
 
 pytestmark = pytest.mark.full
@@ -114,9 +114,7 @@ def test_which_alert_of_the_bundle_silences_which(manager: AlertmanagerServer) -
     for source, group in itertools.groupby(sorted(found), key=lambda pair: pair[0]):
         lines += [source, *(f"    {target}" for _, target in group)]
     text = "\n".join(lines) + "\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text()
+    assert text == golden_text(GOLDEN, text)
 
 
 def test_nothing_is_silenced_from_elsewhere(manager: AlertmanagerServer) -> None:

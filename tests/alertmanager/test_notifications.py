@@ -5,7 +5,6 @@ UPDATE_GOLDEN=1 writes the files anew. Times are taken out of them; one test loo
 
 import contextlib
 import json
-import os
 import re
 import time
 import urllib.parse
@@ -22,6 +21,7 @@ from alertmanager.bundle import Addresses, alert, rule, test_config, write_secre
 from alertmanager.receivers import Delivery, Receivers, receivers
 from alertmanager.samples import Alert, sample
 from support.alertmanager import AlertmanagerServer
+from support.golden import golden_text
 from vllm_specdec_exporter.commands.act.decision import decide
 
 pytestmark = pytest.mark.full
@@ -81,11 +81,7 @@ def golden(name: str, content: Any) -> None:
     """Compare what arrived with a golden file; JSON is indented, times are all the same."""
     text = content if isinstance(content, str) else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     text = _TIMES.sub(lambda one: "2026-03-01 12:00" if one[1] == " " else "2026-03-01T12:00:00Z", text)
-    path = GOLDEN / name
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text("utf-8")
+    assert text == golden_text(GOLDEN / name, text)
     assert "<no value>" not in text
     assert "ZgotmplZ" not in text
     assert not re.search(r"(?m)^[•\-*]?\s*[A-Z][a-z]+:\s*$", text.replace("Resolved:\n", "")), "an empty item"

@@ -3,7 +3,6 @@
 import os
 import signal
 import ssl
-import subprocess
 import time
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import pytest
 
 from faults.rig import NO_SERVER, STEADY, Surroundings, assert_alive, connect
 from support.certificates import Authority, server_side
+from support.commands import started
 from support.exporter import RunningExporter, running_exporter
 from support.faulty_server import FaultyServer, raw, replay
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, eventually
+from support.programs import eventually
 from tap.streams import ASKED
 
 pytestmark = pytest.mark.full
@@ -91,13 +91,12 @@ def test_a_configuration_that_hangs_at_the_start(
     file = tmp_path / "config.yml"
     file.write_text("vllm: {url: http://127.0.0.1:1}\n")
     surroundings.hang(file)
-    words = [COMMAND, "--config.file", str(file), f"--startup.on-error={on_error}"]
-    environment = clean_environment(**surroundings.env)
-    with subprocess.Popen(words, stderr=subprocess.PIPE, env=environment) as process:
+    words = ("--config.file", str(file), f"--startup.on-error={on_error}")
+    with started(*words, **surroundings.env) as process:
         eventually(lambda: surroundings.hangs)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
-    assert (process.returncode, said) == (0, b"")
+    assert (process.returncode, said) == (0, "")
 
 
 def test_clients_that_have_gone_do_not_delay_the_end() -> None:

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +11,9 @@ import pytest
 
 from golden.cases import recorded_baseline
 from prometheus.replay import ReplayServer, Reply, series
-from support.commands import Outcome, run_here, without_waiting
+from support.commands import Outcome, run_here, started, without_waiting
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, eventually, simulator
+from support.programs import eventually, simulator
 from vllm_specdec_exporter.commands import baseline as command
 from vllm_specdec_exporter.economics import baseline
 from vllm_specdec_exporter.serve.configuration import load_baseline
@@ -87,14 +86,10 @@ def test_a_server_without_speculation_is_recorded_and_the_exporter_takes_the_fil
 def test_an_interrupted_recording_keeps_what_there_is(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C is how a recording without a fixed length ends: the file is written, and the code is 0."""
     out = tmp_path / "baseline.json"
-    with ReplayServer(BUSY) as server:
-        process = subprocess.Popen(
-            [COMMAND, "baseline", server.url, "--out", str(out), "--for", "1h", *BEAT],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=clean_environment(),
-        )
+    with (
+        ReplayServer(BUSY) as server,
+        started("baseline", server.url, "--out", str(out), "--for", "1h", *BEAT) as process,
+    ):
         eventually(lambda: server.replies_given >= 12)
         process.send_signal(number)
         said, err = process.communicate(timeout=120)

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from statuspage.examples import HEALTHY, PAGES, POOR, engine, page_of, target
 from support.builders import upstream
 from support.commands import Outcome, run, run_here, run_in_terminal, without_waiting, wrong_refusals
 from support.exporter import running_exporter
+from support.golden import golden_text
 from support.ports import free_port
 from support.programs import COMMAND, eventually
 from vllm_specdec_exporter import ExporterResult, get_metrics
@@ -197,10 +197,7 @@ def test_a_report_for_each_basis(name: str, tmp_path: Path) -> None:
         outcome = run_here("check", server.url, "--for", "1m", *flags)
     assert outcome.err == ""
     now = outcome.out.replace(server.url, "http://vllm:8000")
-    path = Path(__file__).parent / "bases" / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(now, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == now
+    assert golden_text(Path(__file__).parent / "bases" / f"{name}.txt", now) == now
 
 
 # --- the exit code
@@ -233,8 +230,10 @@ def test_the_exit_code_goes_by_payoff_and_by_quality_where_payoff_is_not_known()
 # --- usage
 
 
-def test_an_address_in_the_environment_that_cannot_be_used_is_one_line() -> None:
+def test_an_address_that_cannot_be_used_is_one_line() -> None:
     """The line names the variable and the value, and says what is allowed. Flags: tests/service/usage.yml."""
+    named = (["dns+http://vllm:8000"], '"dns+http://vllm:8000": only serve finds servers by a name\n')
+    assert wrong_refusals("check", [named]) == []
     variable = "VLLM_SPECDEC_EXPORTER_VLLM_URL"
     bad = f'{variable} "ftp://x": not an address; allowed: http://host:port'
     several = {variable: "http://a,http://b"}

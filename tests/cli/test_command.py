@@ -3,16 +3,15 @@
 import json
 import re
 import signal
-import subprocess
 import sys
 
 import pytest
 
 import vllm_specdec_exporter
 from prometheus.replay import ReplayServer, series
-from support.commands import Outcome, run, run_here
+from support.commands import Outcome, run, run_here, started
 from support.faulty_server import CLASSIC, FaultyServer, capture, head, raw
-from support.programs import COMMAND, clean_environment, eventually
+from support.programs import COMMAND, eventually
 from vllm_specdec_exporter import cli
 
 MODULE = (sys.executable, "-m", "vllm_specdec_exporter")
@@ -34,12 +33,6 @@ def test_a_full_disk_is_no_verdict(words: str) -> None:
     outcome = run("-c", f"'{COMMAND}' {words} > /dev/full", command=("bash",))
     error = "vllm-specdec-exporter: error: the output cannot be written: No space left on device\n"
     assert outcome == Outcome(74, "", error)
-
-
-def test_only_serve_finds_servers_by_a_name() -> None:
-    refused = run_here("check", "dns+http://vllm:8000")
-    assert (refused.code, refused.out) == (2, "")
-    assert refused.err.endswith('"dns+http://vllm:8000": only serve finds servers by a name\n')
 
 
 def test_help_shows_every_command_on_one_screen() -> None:
@@ -70,14 +63,10 @@ def test_a_mistyped_command_or_flag_is_told_which_was_likely_meant() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_check_can_be_interrupted(number: signal.Signals) -> None:
     """Ctrl-C ends the watch at once, without a traceback; so does SIGTERM."""
-    with ReplayServer(series("nospec")) as server:
-        process = subprocess.Popen(
-            [COMMAND, "check", server.url, "--for", "1h"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=clean_environment(),
-        )
+    with (
+        ReplayServer(series("nospec")) as server,
+        started("check", server.url, "--for", "1h") as process,
+    ):
         eventually(lambda: server.replies_given)
         process.send_signal(number)
         out, err = process.communicate(timeout=120)

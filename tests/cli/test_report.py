@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from golden.cases import CASES, run
 from statuspage.examples import HOSTILE_TEXT, PAGES, engine, page_of, target
 from support.copies import replace
+from support.golden import golden_text
 from vllm_specdec_exporter.judgement.payoff import Rule
 from vllm_specdec_exporter.observe.result import ExporterResult
 from vllm_specdec_exporter.publish import terminal_report as report
@@ -43,11 +43,8 @@ def test_the_report_is_the_golden_file(name: str) -> None:
 
     None is longer than 100 columns but those to paste, and none ends in blanks.
     """
-    path = HERE / f"{name}.txt"
     now = report.render(SHOWN[name]) + "\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(now, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == now
+    assert golden_text(HERE / f"{name}.txt", now) == now
     painted = report.render(SHOWN[name], colour=True) + "\n"
     assert painted != now
     assert ESCAPES.sub("", painted) == now

@@ -1,7 +1,6 @@
 """`push_request()`: the request of a push, and an error for whatever else than its acceptance."""
 
 import ssl
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,8 +10,8 @@ import pytest
 
 from client.collector import Collector, Push, Reply, accepted
 from support.certificates import Authority, server_side
+from support.commands import Outcome, run
 from support.fake_vllm import RECORD
-from support.programs import clean_environment
 from vllm_specdec_exporter.client import PushedRequest, PushFailedError, push_request
 from vllm_specdec_exporter.per_request.observation import PUSH_PATH, parse_record
 
@@ -146,4 +145,4 @@ def test_it_needs_msgspec_alone() -> None:
         "from vllm_specdec_exporter import get_metrics\n"
         "import vllm_specdec_exporter.client\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], env=clean_environment(), timeout=60).returncode == 0
+    assert run("-c", code, command=(sys.executable,)) == Outcome(0, "")

@@ -3,7 +3,6 @@
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -95,17 +94,12 @@ def test_a_server_that_does_not_listen_ends_with_4_at_once() -> None:
     assert f"side new ({gone}): refused: nothing listens at the address" in outcome.err
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[str, str]]:
-    """Simulated servers without and with drafts, twenty times as fast as the clock, under the same load."""
+def test_servers_are_watched_at_the_same_time() -> None:
+    """Simulated, without and with drafts, twenty times as fast as the clock, under the same load."""
     flags = ("--scenario", "healthy", "--speed", "20", "--seed", "5", "--num-speculative-tokens")
-    with simulator(*flags, "0") as plain, simulator(*flags, "3") as drafting:
+    with simulator(*flags, "0") as without, simulator(*flags, "3") as speculating:
         time.sleep(1.5)  # half a minute of theirs: requests that came together finish apart
-        yield plain, drafting
-
-
-def test_servers_are_watched_at_the_same_time(servers: tuple[str, str]) -> None:
-    outcome = compared(*servers, "--for", "3s", "--json")
+        outcome = compared(without, speculating, "--for", "3s", "--json")
     assert outcome.code == 0
     document = json.loads(outcome.out)
     plain, drafting = document["reference"], document["side"]

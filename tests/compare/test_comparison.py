@@ -1,7 +1,6 @@
 """The comparison as a whole: verdicts, warnings, the report and the JSON."""
 
 import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compare.sides import DRAFTING, END, side, with_measures
+from support.golden import golden_text
 from vllm_specdec_exporter.commands.compare import compare, render
 from vllm_specdec_exporter.commands.compare.comparison import FORMAT
 from vllm_specdec_exporter.commands.compare.report import render_page
@@ -52,10 +52,7 @@ def test_the_report_is_as_recorded(name: str) -> None:
     sides, claim = REPORTS[name]
     comparison = compare(*sides, claim)
     shown = render(comparison)
-    file = HERE / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        file.write_text(shown + "\n", encoding="utf-8")
-    assert shown + "\n" == file.read_text(encoding="utf-8")
+    assert shown + "\n" == golden_text(HERE / f"{name}.txt", shown + "\n")
     assert " ".join(shown.split()).startswith(comparison.speed.text)
     assert max(map(len, shown.splitlines())) <= 100
 

@@ -437,11 +437,9 @@ class TestPaste:
             "num_speculative_tokens_per_batch_size": [[1, 8, 2], [9, 1024, 0]],
         }
 
-    def test_an_old_schedule_is_replaced(self) -> None:
-        """A schedule that is in the config would override the new K, so it goes."""
+        # A schedule that is in the config would override the new K, so it goes.
         old = {"num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 1024, 3]]}
         told = Speculation(True, "", "", 3, json.dumps(old))
-
         assert json.loads(told.with_k(4)) == {"num_speculative_tokens": 4}
         assert json.loads(Speculation(True).with_k(4)) == {"num_speculative_tokens": 4}
 

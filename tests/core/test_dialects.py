@@ -1,7 +1,6 @@
 """Every dialect: what is read of a server's answer, and what is refused."""
 
 import json
-import os
 import re
 from typing import Any
 
@@ -21,6 +20,7 @@ from support.builders import (
     vllm_text,
 )
 from support.copies import replace
+from support.golden import golden_text
 from vllm_specdec_exporter.engines import Unrecognized, read
 from vllm_specdec_exporter.engines.dialect import MAX_POSITIONS
 from vllm_specdec_exporter.engines.normal_form import MAX_ALL_POSITIONS, MAX_ENGINES
@@ -77,9 +77,7 @@ def test_a_server_of_each_dialect_is_recognised_and_read_in_full() -> None:
     found = {name: read(upstream(name), OPENMETRICS if "openmetrics" in name else "") for name in names}
     assert [engine.defects for one in found.values() for engine in one.engines if engine.defects] == []
     text = json.dumps({name: told(msgspec.to_builtins(one)) for name, one in found.items()}, indent=1) + "\n"
-    if os.environ.get("UPDATE_GOLDEN"):
-        EXPECTED.write_text(text, "utf-8")
-    assert json.loads(text) == json.loads(EXPECTED.read_text("utf-8"))
+    assert json.loads(golden_text(EXPECTED, text)) == json.loads(text)
 
 
 def test_vllm_is_read_alike_in_both_formats_both_spellings_and_multiprocess_mode() -> None:
@@ -248,19 +246,6 @@ class TestIdentity:
             ({"zone": "eu"}, EngineKey("", "zone=eu")),
         ):
             assert only(read(lines(f"{DRAFTS}{labels(pairs)} 1"))).key == expected
-
-    def test_engines_of_two_models_on_one_server_are_apart_and_sorted(self) -> None:
-        text = lines(
-            *vllm_lines(counters(20, [9]), model_name="b", engine="0"),
-            *vllm_lines(counters(10, [5]), model_name="a", engine="1"),
-            *vllm_lines(counters(30, [7]), model_name="a", engine="0"),
-        )
-
-        assert [(engine.key, engine.counters.drafts) for engine in read(text).engines] == [
-            (EngineKey("a", "0"), 30.0),
-            (EngineKey("a", "1"), 10.0),
-            (EngineKey("b", "0"), 20.0),
-        ]
 
     def test_an_endless_number_of_engines_is_refused(self) -> None:
         """They become label values. As many as a large deployment has are read."""

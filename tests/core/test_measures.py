@@ -62,12 +62,6 @@ class TestByHand:
 
         assert expected == derive("30s", increase(100, [80, 60, 40, 20], generation=400))
 
-    def test_a_draft_holds_no_more_than_k(self) -> None:
-        """A torn answer may hold more draft tokens than its drafts can."""
-        for draft_tokens, length in ((380, 3.8), (400, 4.0), (401, 4.0), (800, 4.0)):
-            measures = derive("30s", increase(100, [80, 60, 40, 20], draft_tokens=draft_tokens))
-            assert length == measures.mean_draft_length
-
     def test_decay(self) -> None:
         """The decay is the geometric mean of the conditional ratios behind position 0 that exist."""
         for positions, decay in (

@@ -27,8 +27,8 @@ EASY = Settings(
 )
 
 
-def reading(values: Counters, *, defects: tuple[str, ...] = ()) -> Reading:
-    return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5), defects=defects),))
+def reading(values: Counters) -> Reading:
+    return Reading("vllm-v1", (EngineReading(KEY, values, Load(1, 0, 0.5)),))
 
 
 def run(readings: Iterable[Reading], settings: Settings = EASY, interval: float = 5.0) -> list[EngineResult]:
@@ -156,12 +156,6 @@ class TestOverTime:
         states, results = process_reading(states, both, 10, EASY)
         assert [KEY, other] == [result.key for result in results]
         assert results[1].windows == ()
-
-    def test_defects_of_the_reading_count(self) -> None:
-        """An answer with a value that had to be left out is inconsistent too."""
-        results = run([reading(counters(1, [1]), defects=("x is nan",)), reading(counters(2, [2]))])
-
-        assert [(r.inconsistent_samples_total, r.defects) for r in results] == [(1, ("x is nan",)), (1, ())]
 
 
 @pytest.mark.parametrize("configured", [True, False])

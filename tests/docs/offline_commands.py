@@ -9,7 +9,6 @@ import itertools
 import re
 import shlex
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,15 +60,7 @@ def _kubectl(machine: Machine, words: list[str]) -> None:
     if offline:
         machine.shell(machine.put_here(line))
         return
-    done = subprocess.run(
-        ("bash", "-c", machine.put_here(line)),
-        cwd=machine.folder,
-        env=machine.environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=180,
-    )
+    done = machine.completed(line)
     output = done.stdout + done.stderr
     _demand("refused" in output, words, output)
 

@@ -108,6 +108,18 @@ class Machine:
             raise CheckError(msg)
         return out
 
+    def completed(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a line that may fail."""
+        return subprocess.run(
+            ("bash", "-c", self.put_here(line)),
+            cwd=self.folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+
     def python(self, text: str) -> str:
         """Run Python code, and return what it printed."""
         (self.folder / "block.py").write_text(self.put_here(text), encoding="utf-8")

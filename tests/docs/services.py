@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +14,11 @@ from alerts.pushing import TOKEN, pushing
 from docs.inventory import ROOT
 from support.alertmanager import AlertmanagerServer
 from support.closing import loop_in_a_thread
+from support.commands import run, started
 from support.exporter import running_exporter
 from support.fake_vllm import FakeVLLM
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, simulator
+from support.programs import simulator
 from sweep.fake import FakeServer
 
 #: The server that speculates, as pages call it; each of the names may have a port.
@@ -115,20 +115,10 @@ def _files(folder: Path, speculating: str, plain: str) -> dict[str, str]:
     """Return the files that pages assume; recordings are made from the servers."""
     baseline = folder / "baseline.json"
     duration = ("--for", "8s", "--interval", "250ms", "--out", str(baseline))
-    recording = subprocess.Popen(
-        [COMMAND, "baseline", plain, *duration],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=clean_environment(),
-    )
-    snapshot = subprocess.run(
-        [COMMAND, "check", speculating, "--for", "2s", "--json"],
-        capture_output=True,
-        env=clean_environment(),
-        timeout=180,
-    ).stdout.decode()
-    _, errors = recording.communicate(timeout=180)
-    assert recording.returncode == 0, errors.decode()
+    with started("baseline", plain, *duration) as recording:
+        snapshot = run("check", speculating, "--for", "2s", "--json").out
+        _, errors = recording.communicate(timeout=180)
+    assert recording.returncode == 0, errors
     answer = {"model": "llama", "usage": {"completion_tokens": 80}}
     record = {"num_spec_steps": 20, "num_draft_tokens": 60, "num_accepted_draft_tokens": 40}
     scaling = ROOT / "docs" / "scaling"

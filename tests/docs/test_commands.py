@@ -1,7 +1,6 @@
 """docs/reference/commands.md: the reference is what the parsers say, and what they say is what happens."""
 
 import re
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,11 +12,6 @@ from vllm_specdec_exporter.cli import COMMANDS
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 TEXT = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
-
-
-def reference() -> ModuleType:
-    """The module that writes the page; it stands beside it."""
-    return script("docs/command_reference.py")
 
 
 def section(name: str) -> str:
@@ -47,7 +41,7 @@ def test_the_page_has_the_flags_and_exit_codes_of_the_help(name: str) -> None:
 
 def defaults(name: str) -> dict[str, tuple[Any, str]]:
     """What a parser takes without a flag and what its help says, of flags whose default the parser knows."""
-    module = reference()
+    module = script("docs/command_reference.py")  # which writes the page
     shown = {}
     for action in module.parser_of(name)._actions:
         flag = module._flag(action)

@@ -4,7 +4,6 @@ Where numbers were measured with a real vLLM, rows and columns are compared, and
 """
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,20 +78,6 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield Machine(folder / "machine", Services(addresses, [], "", "", {}))
 
 
-def output_of(command: str, machine: Machine) -> str:
-    """Run a command; its exit code may be a finding."""
-    done = subprocess.run(
-        ("bash", "-c", machine.put_here(command)),
-        cwd=machine.folder,
-        env=machine.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.stdout, done.stderr
-    return done.stdout
-
-
 @pytest.mark.parametrize("block", blocks_with(Check.TRANSCRIPT), ids=lambda block: block.where)
 def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None:
     """Every part that the page shows, in its order; advice takes some seconds to be certain.
@@ -104,7 +89,9 @@ def test_a_transcript_is_what_is_printed(block: Block, machine: Machine) -> None
     last: list[object] = []
 
     def as_printed() -> bool:
-        last[:] = [differs(said.output, output_of(said.command, machine))]
+        done = machine.completed(said.command)  # its exit code may be a finding
+        assert done.stdout, done.stderr
+        last[:] = [differs(said.output, done.stdout)]
         return not last[0]
 
     with contextlib.suppress(AssertionError):

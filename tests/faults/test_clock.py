@@ -17,30 +17,23 @@ def _span(metrics: Metrics) -> float:
     return metrics.value("window_span_seconds") or 0.0
 
 
-def _jump(rig: Rig, surroundings: Surroundings, seconds: float) -> None:
-    """Let the wall clock jump, and see that windows go on by the time that really passes."""
-    exporter = rig.exporter
-    before = exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
-    begin = time.monotonic()
-    surroundings.shift_clock(seconds)
-    polled = len(rig.server.polls())
-    eventually(lambda: len(rig.server.polls()) >= polled + 4)
-    after = exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
-    passed = time.monotonic() - begin
-    assert new_errors(before, after) == set()
-    assert after.value("engine_resets_total") == before.value("engine_resets_total")
-    assert _span(before) < _span(after) < _span(before) + passed + 2.0
-    stamp = after.value("last_success_timestamp_seconds")
-    assert abs(stamp - (time.time() + seconds)) < 30
-    for rate in after.values("drafts_per_second").values():
-        assert rate >= 0
-    assert_alive(exporter)
-
-
 def test_wall_clock_jumps(surroundings: Surroundings) -> None:
+    """Windows go on by the time that really passes."""
     with rigged("--window", "30s", env=surroundings.env) as rig:
-        for hours in (6, -6, 0):
-            _jump(rig, surroundings, hours * 3600.0)
+        for seconds in (6 * 3600.0, -6 * 3600.0, 0.0):
+            before = rig.exporter.wait_for(lambda m: m if _span(m) > 0.4 else None)
+            begin, polled = time.monotonic(), len(rig.server.polls())
+            surroundings.shift_clock(seconds)
+            eventually(lambda polled=polled: len(rig.server.polls()) >= polled + 4)
+            after = rig.exporter.wait_for(lambda m: m if m.value("up") == 1 else None)
+            passed = time.monotonic() - begin
+            assert new_errors(before, after) == set()
+            assert after.value("engine_resets_total") == before.value("engine_resets_total")
+            assert _span(before) < _span(after) < _span(before) + passed + 2.0
+            stamp = after.value("last_success_timestamp_seconds")
+            assert abs(stamp - (time.time() + seconds)) < 30
+            assert min(after.values("drafts_per_second").values(), default=0.0) >= 0
+            assert_alive(rig.exporter)
 
 
 def test_stopped_for_long(rig: Rig) -> None:

@@ -1,9 +1,7 @@
 """Clients of the exporter that misbehave: probes and other scrapers are answered all the while."""
 
 import contextlib
-import socket
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,17 +15,12 @@ pytestmark = pytest.mark.full
 MIB = 1024 * 1024
 
 
-@contextlib.contextmanager
-def _crowd(exporter: RunningExporter, count: int, receive_buffer: int = 0) -> Iterator[list[socket.socket]]:
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(connect(exporter.url, receive_buffer)) for _ in range(count)]
-
-
 def test_asks_and_never_reads(rig: Rig) -> None:
     rig.server.behaviour = answer(vllm(engines=50))
     rig.exporter.wait_for(lambda m: len(m.values("drafts_total")) == 50)
-    with _crowd(rig.exporter, 8, receive_buffer=4096) as crowd:
-        for scraper in crowd:
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            scraper = stack.enter_context(connect(rig.exporter.url, receive_buffer=4096))
             scraper.sendall(get("/metrics") * 200)
         eventually(lambda: _stands_still(rig.exporter), 120)
         assert_alive(rig.exporter)

@@ -1,17 +1,16 @@
 """Signals, at inconvenient moments and in numbers."""
 
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from faults.rig import STEADY, Rig, assert_alive, connect, counted, get, rigged, vllm
+from support.commands import started
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, hang, replay
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment
 
 pytestmark = pytest.mark.full
 
@@ -26,19 +25,11 @@ def own() -> Iterator[Rig]:
         yield rig
 
 
-def _assert_ended(rig: Rig, code: int, seconds: float) -> None:
-    assert code == 0
-    assert seconds < AT_ONCE
-    assert rig.exporter.log_lines()[-1]["msg"] == "stopping"
-    assert "Traceback" not in rig.exporter.log()
-
-
 def test_sigterm_during_scrape(own: Rig) -> None:
     with connect(own.exporter.url, receive_buffer=4096) as scraper:
         scraper.sendall(get("/metrics") * 200)  # and reads nothing
         own.exporter.wait_until_up()
-        code, seconds = own.exporter.terminate()
-    _assert_ended(own, code, seconds)
+        own.exporter.assert_ends(AT_ONCE)
 
 
 def test_sigterm_twice(own: Rig) -> None:
@@ -49,13 +40,14 @@ def test_sigterm_twice(own: Rig) -> None:
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         time.sleep(0.0005)
-    _assert_ended(own, process.wait(1), time.monotonic() - begin)
+    assert (process.wait(1), own.exporter.log_lines()[-1]["msg"]) == (0, "stopping")
+    assert time.monotonic() - begin < AT_ONCE
+    assert "Traceback" not in own.exporter.log()
 
 
 def test_sigint(own: Rig) -> None:
     own.server.behaviour = hang()
-    code, seconds = own.exporter.terminate(signal.SIGINT)
-    _assert_ended(own, code, seconds)
+    own.exporter.assert_ends(AT_ONCE, signal.SIGINT)
 
 
 def test_sigpipe(own: Rig) -> None:
@@ -94,14 +86,11 @@ def test_sigkill() -> None:
 
 def test_sigterm_before_it_serves() -> None:
     with FaultyServer(replay()) as server:
-        words = [COMMAND, "--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0"]
         for pause in (0.0, 0.1, 0.2, 0.3, 0.4):
-            process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=clean_environment()
-            )
-            time.sleep(pause)
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=10)
+            with started("--vllm.url", server.url, "--web.listen-address", "127.0.0.1:0") as process:
+                time.sleep(pause)
+                process.send_signal(signal.SIGTERM)
+                _, said = process.communicate(timeout=10)
             # Before Python has come to the program, the signal ends it as any other.
             assert process.returncode in (0, -signal.SIGTERM), said
-            assert b"Traceback" not in said
+            assert "Traceback" not in said

@@ -4,7 +4,6 @@ The values are held against independent truths in tests/core: `test_captures.py`
 """
 
 import math
-import os
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
 from golden.cases import CASES, run
+from support.golden import golden_text
 from support.programs import find_program
 from vllm_specdec_exporter.judgement.activity import ActivityState
 from vllm_specdec_exporter.judgement.quality import QualityLevel
@@ -78,9 +78,7 @@ NAMES = tuple(case.name for case in CASES)
 
 def test_a_scrape_returns_the_golden_file() -> None:
     """Every byte of `/metrics` is as committed. `UPDATE_GOLDEN=1` writes it anew; review the difference."""
-    if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(scraped(SHOWN), encoding="utf-8", newline="")
-    assert GOLDEN.read_bytes().decode() == scraped(SHOWN)
+    assert golden_text(GOLDEN, scraped(SHOWN)) == scraped(SHOWN)
 
 
 def test_prometheus_linter_accepts_every_metric_in_silence() -> None:

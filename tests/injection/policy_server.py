@@ -28,15 +28,10 @@ class JSONPatch(celtypes.MessageType):
 _ENVIRONMENT = celpy.Environment(annotations={"JSONPatch": JSONPatch})
 
 
-def _split(text: celtypes.StringType, separator: celtypes.StringType) -> celtypes.ListType:
-    return celtypes.ListType([celtypes.StringType(part) for part in text.split(separator)])
-
-
-def _trim(text: celtypes.StringType) -> celtypes.StringType:
-    return celtypes.StringType(text.strip())
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"split": _split, "trim": _trim}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "split": lambda text, separator: celtypes.ListType(map(celtypes.StringType, text.split(separator))),
+    "trim": lambda text: celtypes.StringType(text.strip()),
+}
 
 
 class _Variables(celtypes.MapType):

@@ -3,7 +3,6 @@
 `UPDATE_GOLDEN=1 pytest tests/per_request` writes the files anew; look at the difference.
 """
 
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from per_request.results import RESULTS
 from per_request.traffic import MODEL, PROFILE, Kind, known
 from statuspage.examples import PAGES, page_of
+from support.golden import golden_text
 from vllm_specdec_exporter.publish import terminal_report as report
 from vllm_specdec_exporter.publish.request_report import Costs, render
 
@@ -29,12 +29,8 @@ def shown(name: str, *, colour: bool = False, costs: bool = False) -> str:
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_report_is_the_golden_file(name: str) -> None:
     """Every byte of the report is as committed."""
-    path = HERE / f"{name}.txt"
     now = shown(name, costs=name in ("varying", "summary"))
-    if os.environ.get("UPDATE_GOLDEN"):
-        HERE.mkdir(exist_ok=True)
-        path.write_text(now, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == now
+    assert golden_text(HERE / f"{name}.txt", now) == now
 
 
 def test_every_golden_report_belongs_to_a_case() -> None:

@@ -1,7 +1,6 @@
 """`plan` on the command line: reports, JSON, exit codes and bad usage."""
 
 import json
-import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from plan import configs
 from plan.configs import LLAMA_70B
 from support.commands import Outcome, run_here, wrong_refusals
+from support.golden import golden_text
 from vllm_specdec_exporter.economics.profiles import deployed
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.serve.configuration import load
@@ -83,10 +83,7 @@ def test_the_report_is_the_golden_file_and_the_json_says_the_same(
     words = words_of(name, config)
     outcome = plan(*words)
     text = outcome.out
-    path = HERE / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text, encoding="utf-8")
-    assert text == path.read_text(encoding="utf-8")
+    assert text == golden_text(HERE / f"{name}.txt", text)
     assert outcome.err == ""
     assert max(len(line) for line in text.splitlines() if "--speculative-config" not in line) <= 100
 

@@ -1,7 +1,6 @@
 """What cannot be used is refused in one line, by name, and with what is allowed."""
 
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import yaml
 from compare.sides import written
 from support.commands import Outcome, run, run_here, wrong_refusals
 from support.exporter import running_exporter
-from support.programs import clean_environment
 from vllm_specdec_exporter.serve.option_table import OPTIONS
 
 PREFIX = "VLLM_SPECDEC_EXPORTER_"
@@ -126,8 +124,6 @@ def test_imports_of_a_plain_sidecar() -> None:
         "main(['--vllm.url', 'http://127.0.0.1:1', '--cost.hardware', 'h100', '--config.check'])\n"
         "print(*(name.removeprefix('vllm_specdec_exporter.') for name in sys.modules))\n"
     )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=clean_environment())
-    _, names = done.stdout.splitlines()
+    _, names = run("-c", script, command=(sys.executable,)).out.splitlines()
 
     assert set(LATE) & set(names.split()) == set()

@@ -381,10 +381,7 @@ class TestWithoutEffect:
             file = written(tmp_path, {"tap": {name.replace("-", "_"): value}})
             assert refusal(ConfigError, load, {f"tap.{name}": value}) == told
             assert refusal(ConfigError, load, {}, {}, file) == told
-
-    def test_what_says_the_default(self) -> None:
-        """It changes nothing, with a tap or without."""
-        assert load({"tap.drain-timeout": "25s"}).tap is None
+        assert load({"tap.drain-timeout": "25s"}).tap is None, "the default"
 
     def test_a_header_for_no_tenant(self) -> None:
         """All tenants would be one."""

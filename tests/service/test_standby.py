@@ -3,17 +3,16 @@
 import contextlib
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.certificates import Authority
-from support.commands import run
+from support.commands import run, started
 from support.exporter import Metrics, RunningExporter, request, running_exporter
 from support.ports import free_port
-from support.programs import COMMAND, answers, clean_environment, eventually
+from support.programs import answers, eventually
 from vllm_specdec_exporter.config.options import ConfigError
 from vllm_specdec_exporter.serve import command as serve
 from vllm_specdec_exporter.serve import configuration as config
@@ -111,18 +110,14 @@ def test_it_starts_once_the_file_is_mended(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     file = tmp_path / "config.yml"
     file.write_text(f"web: {{listen_address: '{url[7:]}'}}\npoll: {{interval: soon}}\n")
-    environment = clean_environment(VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="wait")
-    with subprocess.Popen([COMMAND, f"--config.file={file}"], env=environment) as process:
-        try:
-            eventually(lambda: answers(f"{url}/-/healthy"))
-            file.write_text(file.read_text().replace("soon", "1s"))
-            process.send_signal(signal.SIGHUP)
-            eventually(lambda: answers(f"{url}/config"))
-            metrics = Metrics(request(f"{url}/metrics").text)
-            process.terminate()
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
+    with started(f"--config.file={file}", VLLM_SPECDEC_EXPORTER_STARTUP_ON_ERROR="wait") as process:
+        eventually(lambda: answers(f"{url}/-/healthy"))
+        file.write_text(file.read_text().replace("soon", "1s"))
+        process.send_signal(signal.SIGHUP)
+        eventually(lambda: answers(f"{url}/config"))
+        metrics = Metrics(request(f"{url}/metrics").text)
+        process.terminate()
+        assert process.wait(30) == 0
 
     assert metrics.value("config_last_reload_successful") == 1
     assert metrics.value("up") == 0

@@ -41,12 +41,9 @@ def test_parsers_accept_every_format(k: int) -> None:
 def test_rust_front_end_peculiarities() -> None:
     lines = text_of(simulate(), "vllm-rust").splitlines()
     label = 'model_name="meta-llama/Llama-3.1-8B-Instruct",engine="0"'
-    assert "# HELP vllm:spec_decode_num_drafts Number of spec decoding drafts.." in lines
     value = next(line for line in lines if line.startswith(f"vllm:{DRAFTS}{{{label}}} "))
     assert value.split()[-1].isdigit()
     assert any(line.startswith(f'vllm:iteration_tokens_total_bucket{{le="1.0",{label}}}') for line in lines)
-    absent = ("_created", "cache_config_info")
-    assert [line for line in lines if line.startswith("process_") or any(a in line for a in absent)] == []
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,14 @@ def test_counters_only_grow_except_across_restarts() -> None:
         if simulation.restarts == restarts:
             assert [key for key, value in previous.items() if counters[key] < value] == []
         restarts, previous = simulation.restarts, counters
-        check_speculation(metrics)
+        spec = "vllm:spec_decode_num_"
+        for owner, drafts in metrics.samples.get(f"{spec}drafts_total", {}).items():
+            accepted = metrics.value(f"{spec}accepted_tokens_total", **dict(owner))
+            draft_tokens = metrics.value(f"{spec}draft_tokens_total", **dict(owner))
+            positions = list(metrics.values(f"{spec}accepted_tokens_per_pos_total", **dict(owner)).values())
+            assert sum(positions) == accepted <= draft_tokens <= drafts * len(positions)  # type: ignore[operator]
+            assert positions == sorted(positions, reverse=True)
     assert restarts == 4
-
-
-def check_speculation(metrics: Metrics) -> None:
-    """Check what vLLM guarantees about the counters of each engine."""
-    prefix = "vllm:spec_decode_num_"
-    for owner, drafts in metrics.samples.get(f"{prefix}drafts_total", {}).items():
-        accepted = metrics.value(f"{prefix}accepted_tokens_total", **dict(owner))
-        draft_tokens = metrics.value(f"{prefix}draft_tokens_total", **dict(owner))
-        positions = list(metrics.values(f"{prefix}accepted_tokens_per_pos_total", **dict(owner)).values())
-        assert sum(positions) == accepted <= draft_tokens <= drafts * len(positions)  # type: ignore[operator]
-        assert positions == sorted(positions, reverse=True)
 
 
 def test_truth_counts_across_restarts() -> None:

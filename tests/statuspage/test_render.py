@@ -1,7 +1,6 @@
 """What the status page says, in every state."""
 
 import json
-import os
 import re
 import shlex
 from base64 import b64encode
@@ -22,6 +21,7 @@ from per_request.traffic import CHAT, CODE, known
 from statuspage.document import Element, lines, read
 from statuspage.examples import FLEET, HOSTILE_TEXT, NOW, PAGES, down, engine, page_of, target
 from support.copies import replace
+from support.golden import golden_text
 from vllm_specdec_exporter.economics.baseline_match import LatencyRatio, Measured
 from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
 from vllm_specdec_exporter.judgement.advice import Action, Advice
@@ -139,11 +139,8 @@ def test_a_page_says_what_is_committed(name: str) -> None:
     page = show(PAGES[name])
     if name.startswith("requests_"):
         (page,) = (one for one in page.all("section", class_="target") if one.all(id="requests"))
-    path = Path(__file__).parent / "pages" / f"{name}.txt"
     now = "".join(f"{line}\n" for line in lines(page))
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(now, encoding="utf-8")
-    assert path.read_text("utf-8").splitlines() == now.splitlines()
+    assert golden_text(Path(__file__).parent / "pages" / f"{name}.txt", now) == now
 
 
 def test_the_answer_leads_with_payoff_and_what_to_do() -> None:

@@ -42,6 +42,18 @@ def run(
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+@contextlib.contextmanager
+def started(*words: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the command with pipes for its output; at the end it is killed where it still runs."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([COMMAND, *words], **pipes, text=True, env=clean_environment(**environment))
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def run_in_terminal(*words: str, **environment: str) -> Outcome:
     """Run a command to its end in a pseudo-terminal, where `out` is all that it showed."""
     master, slave = pty.openpty()

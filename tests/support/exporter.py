@@ -226,6 +226,14 @@ class RunningExporter:
         code = self.process.wait(timeout=20)
         return code, time.monotonic() - begin
 
+    def assert_ends(self, within: float, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal, and see that the process ends in so many seconds as its log says, without error."""
+        code, seconds = self.terminate(number)
+        assert code == 0
+        assert seconds < within
+        assert self.log_lines()[-1]["msg"] == "stopping"
+        assert "Traceback" not in self.log()
+
 
 @contextlib.contextmanager
 def running_exporter(

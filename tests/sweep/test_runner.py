@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from support.builders import refusal as refused
 from sweep.fake import FakeServer, refusal
 from sweep.records import names_in
 from vllm_specdec_exporter.commands.sweep import SweepPlan, endpoint, load_prompts, run_sweep
@@ -414,9 +415,7 @@ def test_files_without_usable_prompts_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "p"
     for content, words in UNUSABLE:
         file.write_bytes(content)
-        with pytest.raises(ConfigError) as caught:
-            load_prompts([str(file)])
-        told = str(caught.value)
+        told = refused(ConfigError, load_prompts, [str(file)])
         assert f'--prompts "{file}"' in told
         assert words in told, content
         assert "\n" not in told

@@ -11,12 +11,10 @@ from typing import Any
 
 import yaml
 
+from faults.rig import NO_SERVER
 from support.exporter import Answer, RunningExporter, request, running_exporter
 from support.programs import eventually
 from webconfig.pki import Pki, serial_of
-
-#: Nothing listens there: what is tested here does not depend on a server to poll.
-NO_SERVER = ("--vllm.url", "http://127.0.0.1:1")
 
 #: What a web configuration says for TLS with the files of `Pki`.
 TLS: Mapping[str, Any] = {"cert_file": "server.pem", "key_file": "server.key"}

@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from faults.rig import NO_SERVER
 from support.exporter import running_exporter
 from support.programs import COMMAND, clean_environment, find_program
 from support.prometheus import PrometheusServer
@@ -18,7 +19,7 @@ from vllm_specdec_exporter import cli
 from vllm_specdec_exporter.serve.web_config import document
 from vllm_specdec_exporter.serve.web_config import server_tls as tlssection
 from vllm_specdec_exporter.serve.web_config.document import MAX_BCRYPT_COST
-from webconfig.https import NO_SERVER, address_of
+from webconfig.https import address_of
 from webconfig.pki import Pki
 
 pytestmark = pytest.mark.full

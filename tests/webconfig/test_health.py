@@ -1,6 +1,5 @@
 """`health`: the real command against exporters that are well, ill, gone, or not exporters at all."""
 
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -8,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from faults.rig import NO_SERVER
 from support.certificates import server_side
+from support.commands import run
 from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, answer, drip, hang, head, raw
 from support.ports import free_port
-from support.programs import COMMAND, clean_environment, eventually
+from support.programs import eventually
 from vllm_specdec_exporter.config.values import loopback_hosts
 from vllm_specdec_exporter.serve import health
-from webconfig.https import MUTUAL, NO_SERVER, TLS, guarded, write
+from webconfig.https import MUTUAL, TLS, guarded, write
 from webconfig.pki import Pki, hashed
 
 pytestmark = pytest.mark.full
@@ -25,14 +26,8 @@ PREFIX = "VLLM_SPECDEC_EXPORTER_"
 
 def _health(*words: str, **variables: str) -> tuple[int, str, str]:
     """Return exit code, output and errors of the command."""
-    done = subprocess.run(
-        [COMMAND, "health", *words],
-        env=clean_environment(**{PREFIX + name: value for name, value in variables.items()}),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    return done.returncode, done.stdout, done.stderr
+    done = run("health", *words, **{PREFIX + name: value for name, value in variables.items()})
+    return done.code, done.out, done.err
 
 
 def _alive(*words: str, **variables: str) -> tuple[int, str, str]:
@@ -152,10 +147,8 @@ def test_imports() -> None:
         "main(['health', '--web.listen-address', '127.0.0.1:1', '--web.config.file', 'x'])\n"
         "print(*sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=clean_environment()
-    )
-    names = [name for name in done.stdout.split() if not name.startswith(("_", "__editable__"))]
+    done = run("-c", script, command=(sys.executable,))
+    names = [name for name in done.out.split() if not name.startswith(("_", "__editable__"))]
 
     assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names == {"vllm_specdec_exporter"}
     assert sum(name.startswith("vllm_specdec_exporter.") for name in names) <= 8
