@@ -14,8 +14,10 @@ from .rule import Alert, Group, Record
 _READS = "instance:vllm_specdec_reads_vllm:bool"
 #: Whether its connections are refused, as while a model loads.
 _REFUSED = "instance:vllm_specdec_is_refused:bool"
-#: Namespaces whose vLLM serves: Prometheus scrapes it there or, of exporters in a namespace of their own, elsewhere.
-_SERVES = "namespace:vllm_specdec_vllm_serves:bool"
+#: Models that vLLM serves: Prometheus scrapes it `here` or, of exporters in a namespace of their own, `elsewhere`.
+_SERVES = "model:vllm_specdec_vllm_serves:bool"
+#: Models that exporters of a namespace watched.
+_WATCHED = "last_over_time(model:vllm_specdec_cost_profile:engines[7d])"
 _RESTART = "Look at the exporter's container or unit and its log; restore the scrape target."
 
 
@@ -46,14 +48,18 @@ def _records() -> Iterator[Record]:
         why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
         "changed for five minutes.",
     )
-    watched = "last_over_time(model:vllm_specdec_cost_profile:engines[1d])"
+    unwatched = f"{s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP}"
+    here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
+    elsewhere = f"{_WATCHED} and on ({CLUSTER}, model_name) ({unwatched}) unless on ({s.NAMESPACE}) {here}"
     yield Record(
         _SERVES,
-        f"group by ({s.NAMESPACE}) ({s.SPECULATIVE})\n"
-        f"or group by ({s.NAMESPACE}) (\n  {watched}\n"
-        f"  and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP})\n)",
-        why="Prometheus scrapes a vLLM with speculation in the namespace; or in a namespace without exporters, and exporters of "
-        "this one have watched its model within a day.",
+        s.labelled(
+            "where",
+            here=f"group by ({s.MODEL}) ({s.SPECULATIVE})",
+            elsewhere=f"group by ({s.MODEL}) ({elsewhere})",
+        ),
+        why="Prometheus scrapes a vLLM with speculation in the namespace; or, of a namespace that had none for a week, one in a namespace "
+        "without exporters, whose model its exporters watched.",
     )
     yield Record(
         _REFUSED,
@@ -84,7 +90,7 @@ def _lost() -> tuple[Alert, ...]:
             summary="No exporter of a namespace answers, though its vLLM serves.",
             description=(
                 f"No exporter{t.IN} has answered Prometheus for 5 minutes, or each was down for most of the last half hour. Prometheus "
-                "still scrapes their vLLM, so it serves, and no harm by speculation is detected."
+                "still scrapes vLLM there, or elsewhere with a model that they watched, so it serves, and no harm by speculation is detected."
             ),
             action=_RESTART,
             why=(
@@ -115,12 +121,12 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "absent"},
-            expr=f"{_SERVES}\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
+            expr=f"group by ({s.NAMESPACE}) ({_SERVES})\nunless on ({s.NAMESPACE}) {s.UP}\nand on ({s.NAMESPACE}) {_HAD}[7d])",
             hold="10m",
             summary="The exporters of a namespace are gone, but its vLLM still speculates.",
             description=(
-                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes vLLM with speculation that they watched, or that is "
-                "in the same namespace. There were exporters within the last week."
+                f"Prometheus no longer scrapes an exporter{t.IN}, and still scrapes a vLLM with speculation in this namespace, or with a "
+                "model that they watched. There were exporters within the last week."
             ),
             action=restore,
             why="Page: vLLM itself is still scraped, so the service was not scaled to zero. It ends by itself after a week.",
@@ -140,7 +146,8 @@ def _lost() -> tuple[Alert, ...]:
         ),
         _monitoring_lost(
             labels={"reason": "unreachable"},
-            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (({_READS} unless {_REFUSED}) or {_SERVES})",
+            expr=f"max by ({s.NAMESPACE}) ({_READS}) == 0\nand on ({s.NAMESPACE}) (\n"
+            f"  {_READS} unless {_REFUSED}\n  or {_SERVES} and on ({s.MODEL}) {_WATCHED}\n)",
             hold="10m",
             summary="No exporter of a namespace can read its vLLM.",
             description=(

@@ -72,7 +72,7 @@ def _lacks() -> Record:
         .strip()
     )
     lack = {
-        "its_thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
+        "some_of_its_thresholds": f"({info} unless {there} == {len(THRESHOLDS) + len(_OF_TARGETS)})",
         "its_info_series": f"({active} unless on ({s.TARGET}) {info})",
         "the_name_of_the_model": f"max by ({s.TARGET}) ({nameless} and on ({s.POD}) {_NAMED})",
         "its_labels,_which_Prometheus_has_renamed_with_the_prefix_exported": f"count by ({s.TARGET}) ({_RENAMED})",

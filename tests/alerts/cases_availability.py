@@ -51,13 +51,13 @@ def whole_cluster() -> World:
     return world
 
 
-def elsewhere(*life: Phase, namespace: str = "monitoring") -> Callable[[], World]:
+def elsewhere(*life: Phase, namespace: str = "monitoring", server: int = 90) -> Callable[[], World]:
     """Return what builds an exporter in a namespace of its own, and vLLM that serves in another."""
 
     def build() -> World:
         world = World()
         world.engine(*life, namespace=namespace, labels={"target": "vllm.chat:8000"})
-        world.server(90)
+        world.server(server)
         return world
 
     return build
@@ -67,6 +67,21 @@ def staging_off() -> World:
     """A host is off whose model also serves in another namespace, watched by an exporter there."""
     world = host_off()
     replica(world, 2, Phase(80), server=80, namespace="production")
+    return world
+
+
+def off_and_tried() -> World:
+    """A host is off whose model also serves in a namespace without exporters."""
+    world = host_off()
+    world.server(80, namespace="dev", instance="10.0.0.8:8000", labels={"pod": "dev-1"})
+    return world
+
+
+def loads_beside_another() -> World:
+    """A pod loads its model, and another model, which nobody watches, serves in the same namespace."""
+    world = World()
+    replica(world, 1, WELL, Phase(50, unreachable=True))
+    world.server(80, instance="10.0.0.9:8000", model="other", labels={"pod": "other-1"})
     return world
 
 
@@ -205,14 +220,19 @@ MONITORING_LOST_CASES: Table = {
     # Off, or scaled to nothing: nobody can be harmed, and ExporterDown is a ticket.
     "a-host-that-is-off-does-not-page": (host_off, {30: "", 50: "", 75: ""}),
     "nor-does-it-while-its-model-serves-elsewhere": (staging_off, {30: "", 50: "", 75: ""}),
+    "nor-where-nobody-watches-it": (off_and_tried, {30: "", 50: "", 75: ""}),
     "exporters-in-another-namespace-die": (elsewhere(WELL, Phase(60, gone=True)), {24: "", 26: LOST}),
-    "exporters-in-another-namespace-are-gone": (elsewhere(WELL), {30: "", 40: GONE_AWAY}),
+    "exporters-in-another-namespace-are-gone": (
+        elsewhere(WELL, server=1700),
+        {30: "", 40: GONE_AWAY, 1600: GONE_AWAY},
+    ),
     # Its start is not an outage.
     "a-new-exporter-is-down-for-4-minutes": (served((Phase(4, gone=True), WELL)), silent(0, 23)),
     "all-polls-are-refused-though-vllm-serves": (
         served(*[(WELL, Phase(30, unreachable=True))] * 2),
         {28: "", 35: MUTED},
     ),
+    "a-model-loads-beside-one-that-nobody-watches": (loads_beside_another, {35: "", 45: ""}),
     "an-exporter-without-a-namespace-cannot-read": (elsewhere(WELL, MUTE, MUTE, namespace=""), {35: MUTED}),
     "an-exporter-elsewhere-is-refused-though-vllm-serves": (
         elsewhere(WELL, Phase(30, unreachable=True)),
