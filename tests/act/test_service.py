@@ -285,24 +285,20 @@ async def test_a_program_that_still_runs_at_the_end_is_killed(
     """After ten seconds, and noted as failed."""
     assert runner.MAX_SHUTDOWN_SECONDS == 10.0
     monkeypatch.setattr(runner, "MAX_SHUTDOWN_SECONDS", 0.1)
-    (program := tmp_path / "program").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 600\n")
+    program, written = tmp_path / "program", tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > {written}\nsleep 600\n")
     program.chmod(0o755)
     events: list[Mapping[str, object]] = []
     settings = runner.RunnerSettings(execute=True, script=str(program))
     tested = runner.Runner(settings, ActionHistory(), events.append, print)
     assert tested.offer((decision_of("disable"),))
     running = asyncio.ensure_future(tested.run())
-    pid = await asyncio.to_thread(eventually, lambda: read_once(tmp_path / "pid"))
+    pid = await asyncio.to_thread(eventually, lambda: written.exists() and written.read_text().strip())
     await tested.stop(running)
     assert not tested.offer((decision_of("disable"),))
     (event,) = events
     assert (event["event"], event["why"]) == ("failed", "it still ran when act was stopped, and was killed")
     assert not Path(f"/proc/{pid}").exists()  # noqa: ASYNC240
-
-
-def read_once(path: Path) -> str:
-    """The only line of a file; empty while it is not whole."""
-    return path.read_text().strip() if path.exists() and path.read_text().endswith("\n") else ""
 
 
 # --- HTTP

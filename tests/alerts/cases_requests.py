@@ -41,11 +41,6 @@ def both(*life: RequestPhase, model: str = MODEL) -> Callable[[], World]:
     return built(life, life, model=model)
 
 
-def one_bad(bad: RequestPhase, good: RequestPhase, replicas: int) -> Callable[[], World]:
-    """Return what builds replicas of which the first sees other requests than the rest."""
-    return built((bad,), *[(good,)] * (replicas - 1))
-
-
 def one_exporter(*phases: RequestPhase, engine: Sequence[Phase] = ()) -> Callable[[], World]:
     """Return what builds one replica."""
 
@@ -97,7 +92,7 @@ REQUESTS_LOSE_CASES: Table = {
 REQUESTS_LOSE_NEVER: Worlds = {
     "one-request-of-twenty-loses": both(WELL),
     "all-of-a-few-requests-lose": both(RequestPhase(HOUR, {"chat": {0.2: 0.8}})),
-    "all-requests-of-one-replica-of-twelve-lose": one_bad(LOSING, GAINING, 12),
+    "all-requests-of-one-replica-of-twelve-lose": built((LOSING,), *[(GAINING,)] * 11),
     "answers-without-a-record-do-not-lose": both(RequestPhase(HOUR, observed={"none": 6.0})),
 }
 

@@ -447,15 +447,16 @@ def test_silent_connections_over_tls(tmp_path: Path) -> None:
 
 # --- the server
 
+SLOW = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
+
 
 def test_server_with_many_positions() -> None:
     """They are left out with a finding, so that metrics and page stay small, and probes are answered."""
     positions = range(1000, 260, -10)
     bodies = [vllm(counted(times, positions), engines=240) for times in (1, 2, 3)]
-    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
     with (
         FaultyServer(sequence(bodies)) as server,
-        running_exporter("--vllm.url", server.url, *slow) as exporter,
+        running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
         exporter.wait_for(lambda m: len(m.values("window_drafts", window="30s")) == 240, "window_drafts")
         with probed(exporter):
@@ -470,10 +471,9 @@ def test_server_with_many_positions() -> None:
 
 def test_server_whose_names_are_long() -> None:
     """What they would make of `/metrics` is refused if it is too much; up to that, memory is enough."""
-    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
     with (
         FaultyServer(answer(vllm(model="m" * 1000, engines=250))) as server,
-        running_exporter("--vllm.url", server.url, *slow) as exporter,
+        running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
         exporter.wait_for(lambda m: m.errors().get("malformed"))
         assert "its labels would take 8388608 characters" in exporter.get("/").text
@@ -555,10 +555,9 @@ def test_credentials_that_the_server_quotes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unix", [False, True], ids=["TCP", "Unix socket"])
 def test_server_that_sends_no_body(tmp_path: Path, before: bytes, block: bytes, unix: bool) -> None:
     """What it sends beside a body has a limit, so that a poll does not take all the time it has."""
-    slow = ("--poll.interval", "3s", "--poll.timeout", "2900ms")
     with (
         FaultyServer(flood(before, block), unix=tmp_path / "vllm.sock" if unix else None) as server,
-        running_exporter("--vllm.url", server.url, *slow) as exporter,
+        running_exporter("--vllm.url", server.url, *SLOW) as exporter,
     ):
         exporter.wait_for(lambda m: sum(m.errors().values()) >= 1)
         used = cpu_seconds(exporter)

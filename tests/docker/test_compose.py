@@ -88,16 +88,10 @@ def test_vllm_and_exporter_get_the_same_speculative_config() -> None:
     assert value_of(sglang, "--speculative-num-steps") == str(config["num_speculative_tokens"])
 
 
-def _comment(name: str) -> str:
-    """Return the JSON that a comment of .env offers."""
-    found = re.search(rf"^# .*{name}.*: (\{{.*\}})$", DOTENV.read_text("utf-8"), re.MULTILINE)
-    assert found is not None
-    return found[1]
-
-
 def test_the_exporter_takes_its_command() -> None:
     """By its own check of the configuration, also with what .env proposes."""
-    for config in (dotenv()["VLLM_SPECULATIVE_CONFIG"], _comment("n-gram")):
+    [proposed] = re.findall(r"(?m)^# .*n-gram.*: (\{.*\})$", DOTENV.read_text("utf-8"))
+    for config in (dotenv()["VLLM_SPECULATIVE_CONFIG"], proposed):
         command = services(VLLM_SPECULATIVE_CONFIG=config)["exporter"]["command"]
         outcome = run_here(*command, "--config.check")
         assert outcome.code == 0, outcome.err

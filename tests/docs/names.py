@@ -4,9 +4,7 @@ import argparse
 import importlib
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from alerts.lint import raw_metrics, read_bundle, records
 from dashboards.series import VLLM
@@ -67,16 +65,10 @@ def flags(command: str) -> frozenset[str]:
 def all_flags() -> frozenset[str]:
     """The flags of all commands, and those of the programs beside them in the repository."""
     own = {flag for command in COMMANDS for flag in flags(command)}
-    scripts = (
-        path for folder in ("alerts", "dashboards", "docs", "helm", "bench") for path in _scripts(folder)
-    )
+    folders = [ROOT / folder for folder in ("alerts", "dashboards", "docs", "helm", "bench")]
+    scripts = (path for folder in folders for own in ("*.py", "examples/*.py") for path in folder.glob(own))
     text = "".join(path.read_text("utf-8") for path in scripts)
     return frozenset(own | set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', text)))
-
-
-def _scripts(folder: str) -> Iterator[Path]:
-    yield from (ROOT / folder).glob("*.py")
-    yield from (ROOT / folder / "examples").glob("*.py")
 
 
 @cache

@@ -19,25 +19,19 @@ def pki(tmp_path: Path) -> Pki:
     return Pki(tmp_path)
 
 
-def _trusting_anybody() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _shown(exporter: RunningExporter) -> int:
-    return shown(exporter, _trusting_anybody())
+_ANYBODY = ssl.create_default_context()
+_ANYBODY.check_hostname = False
+_ANYBODY.verify_mode = ssl.CERT_NONE
 
 
 def _reloaded(exporter: RunningExporter) -> float | None:
-    text = ask(exporter, "/metrics", _trusting_anybody()).text
+    text = ask(exporter, "/metrics", _ANYBODY).text
     return Metrics(text).value("config_last_reload_successful")
 
 
 def _assert_mended(exporter: RunningExporter, pki: Pki) -> None:
     pki.renew()
-    eventually(lambda: _shown(exporter) == pki.serial())
+    eventually(lambda: shown(exporter, _ANYBODY) == pki.serial())
     eventually(lambda: _reloaded(exporter) == 1)
     assert ask(exporter, "/metrics", client_context(pki)).status == 200
     assert exporter.process.poll() is None
@@ -52,8 +46,8 @@ def test_expired(pki: Pki) -> None:
         # Scrapers see that it has expired; those who do not look, and probes, are served as ever.
         with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
             ask(exporter, "/metrics", client_context(pki))
-        assert _shown(exporter) == pki.serial()
-        assert ask(exporter, "/-/healthy", _trusting_anybody()).text == "healthy\n"
+        assert shown(exporter, _ANYBODY) == pki.serial()
+        assert ask(exporter, "/-/healthy", _ANYBODY).text == "healthy\n"
         assert _reloaded(exporter) == 1
         _assert_mended(exporter, pki)
 
@@ -80,7 +74,7 @@ def test_unusable(pki: Pki) -> None:
             lines = exporter.log_lines("web configuration not reloaded")
             assert len(lines) == number + 1
             assert told in lines[-1]["error"]
-            assert _shown(exporter) == serial
+            assert shown(exporter, _ANYBODY) == serial
             assert ask(exporter, "/-/healthy", client_context(pki)).text == "healthy\n"
             reload = ask(exporter, "/-/reload", client_context(pki), method="POST")
             assert (reload.status, told in reload.text) == (500, True)

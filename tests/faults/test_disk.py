@@ -178,7 +178,10 @@ def test_log_reader_stops() -> None:
         _logging_to(server, writer, "--log.interval", "20ms") as (process, url),
     ):
         os.close(writer)
-        eventually(lambda: _in_pipe(reader) >= 48 * 1024)  # of 64 KiB
+        # Of the pipe's 64 KiB, 48 wait to be read.
+        eventually(
+            lambda: struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0] >= 48 * 1024
+        )
         _assert_goes_on(server, process, url)
         said = b""
         while b"lines dropped" not in said:
@@ -188,11 +191,6 @@ def test_log_reader_stops() -> None:
             parse_logfmt(line)
         _assert_ends(process)
     os.close(reader)
-
-
-def _in_pipe(reader: int) -> int:
-    """Bytes that wait in a pipe."""
-    return struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0]
 
 
 def test_log_unwritable() -> None:

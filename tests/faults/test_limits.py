@@ -15,17 +15,12 @@ pytestmark = pytest.mark.full
 MIB = 1024 * 1024
 
 
-def _address_space(pid: int) -> int:
-    """Bytes of address space that a process has."""
-    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmSize" in line]
-    return int(line.split()[1]) * 1024
-
-
 def test_memory_exhausted() -> None:
     with rigged() as rig:
         exporter = rig.exporter
+        used = int(Path(f"/proc/{exporter.pid}/statm").read_text().split()[0]) * resource.getpagesize()
         # Enough for what arrives, and not for what is made of it.
-        with limited(exporter.pid, resource.RLIMIT_AS, _address_space(exporter.pid) + 24 * MIB):
+        with limited(exporter.pid, resource.RLIMIT_AS, used + 24 * MIB):
             rig.server.behaviour = answer(b"# x\n" * (4 * MIB - 9))
             during = exporter.wait_for(lambda m: m if m.errors().get("internal") else None)
             assert during.value("up") == 0

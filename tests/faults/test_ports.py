@@ -11,7 +11,7 @@ import pytest
 
 from faults.rig import NO_SERVER, STEADY, assert_alive
 from support.commands import run
-from support.exporter import RunningExporter, running_exporter
+from support.exporter import running_exporter
 from support.faulty_server import FaultyServer, replay
 from support.programs import answers, eventually
 
@@ -25,11 +25,6 @@ PATIENCE = 20.0
 def _taken() -> Iterator[tuple[socket.socket, str]]:
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield other, f"127.0.0.1:{other.getsockname()[1]}"
-
-
-def _sidecar(address: str, *flags: str) -> contextlib.AbstractContextManager[RunningExporter]:
-    """Run the exporter as a sidecar that need not listen yet."""
-    return running_exporter("--startup.on-error=wait", "--web.listen-address", address, *STEADY, *flags)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +53,8 @@ def test_a_host_that_does_not_exist() -> None:
 def test_taken_for_a_sidecar() -> None:
     with FaultyServer(replay()) as server, contextlib.ExitStack() as stack:
         other, address = stack.enter_context(_taken())
-        exporter = stack.enter_context(_sidecar(address, "--vllm.url", server.url))
+        listening = ("--startup.on-error=wait", "--web.listen-address", address)
+        exporter = stack.enter_context(running_exporter(*listening, *STEADY, "--vllm.url", server.url))
         [line] = eventually(lambda: exporter.log_lines("cannot start, standing by"))
         assert "Address already in use" in line["error"]
         exporter.send(signal.SIGHUP)  # does not end it

@@ -6,7 +6,6 @@ what takes a minute in production takes a second.
 
 import contextlib
 import json
-import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -106,10 +105,6 @@ class Stack:
             now = time.monotonic()
             took, before = took + min(now - before, _STILL), now
         return took * FACTOR / 60.0
-
-    def kill_exporter(self) -> None:
-        """End the exporter without a word, as an out-of-memory kill does."""
-        self.exporter.terminate(signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ One story, told once: healthy, collapsed, recovered, idle, collapsed again and t
 """
 
 import json
+import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Chapte
         set_phase(server, "collapse", acceptance=0.02)
         running.wait(lambda: running.firing("Harmful", severity="critical"), 15)
         chapters["collapsed again"] = chapter()
-        running.kill_exporter()
+        running.exporter.terminate(signal.SIGKILL)  # without a word, as an out-of-memory kill does
         before = len(running.pages("trigger"))
 
         def death_is_paged() -> bool:

@@ -106,11 +106,6 @@ def vmalert(
         yield groups
 
 
-def known_to_debian(rules: dict[str, str]) -> dict[str, str]:
-    """Return rules without what vmalert 1.79 does not know."""
-    return {name: re.sub(r"(?m)^ *keep_firing_for: .*\n", "", text) for name, text in rules.items()}
-
-
 @dataclass(frozen=True)
 class Run:
     """What is above the clusters: the store, what tells of its rules, and Alertmanager."""
@@ -135,7 +130,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             store = stack.enter_context(PrometheusServer(config=config, files=files, flags=flags))
             start, groups = agent, lambda: store.api("rules")["groups"]
         else:
-            files = known_to_debian(with_rules({})[1])
+            shipped = with_rules({})[1].items()
+            files = {name: re.sub(r"(?m)^ *keep_firing_for: .*\n", "", text) for name, text in shipped}
             store = stack.enter_context(VictoriaMetrics("-search.latencyOffset=1s"))
             start = vmagent
             groups = stack.enter_context(vmalert(folder, store.url, alertmanager.url, files))

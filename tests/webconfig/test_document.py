@@ -54,23 +54,17 @@ def test_the_corpus_says_what_it_expects() -> None:
 
 def test_good(folder: Path) -> None:
     """What is right is taken, and Prometheus' own checker takes it too."""
-    wrong = []
+    promtool, wrong = find_program("promtool", "prometheus"), []
     for name in GOOD:
         loaded = WebConfigFile(str(folder / name)).load()
         # Debian's promtool is older than one setting.
         known = folder / "known"
         known.write_text((folder / name).read_text().partition("  client_allowed_sans")[0])
-        complaint = _complaint(known)
+        checked = subprocess.run([promtool, "check", "web-config", known], capture_output=True, text=True)
+        complaint = checked.stdout + checked.stderr if checked.returncode else ""
         if complaint or (loaded.context is not None) != (loaded.config.tls is not None):
             wrong.append(f"{name}: {loaded.context} {loaded.config.tls} {complaint}")
     assert wrong == []
-
-
-def _complaint(path: Path) -> str:
-    """What Prometheus' own checker has against a file, empty for nothing."""
-    promtool = find_program("promtool", "prometheus")
-    checked = subprocess.run([promtool, "check", "web-config", path], capture_output=True, text=True)
-    return checked.stdout + checked.stderr if checked.returncode else ""
 
 
 def test_bad(folder: Path) -> None:

@@ -30,15 +30,11 @@ def bundle() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         modules = (install(HERE) / ".stamp").read_text()
         sources = _digest([HERE / "package.json", *sorted((HERE / "src").iterdir())]) + modules
-        if _stamped(BUILD) != sources:
+        stamp = BUILD / ".stamp"
+        if not stamp.exists() or stamp.read_text() != sources:
             run(_BUILD, HERE)
-            (BUILD / ".stamp").write_text(sources)
+            stamp.write_text(sources)
     return PAGE
-
-
-def _stamped(folder: Path) -> str:
-    stamp = folder / ".stamp"
-    return stamp.read_text() if stamp.exists() else ""
 
 
 def _digest(files: list[Path]) -> str:

@@ -107,7 +107,8 @@ def _configure(environment: Mapping[str, str], document: object) -> Mapping[str,
         assert message, "a refusal without a message"
         assert "\n" not in message, f"more than one line: {message!r}"
         assert "\x1b" not in message, f"a message that steers a terminal: {message!r}"
-        assert _names_its_place(message), f"no place in {message!r}"
+        places = (_FILE, *(name for option in _TABLE for name in (option.flag, option.variable)))
+        assert any(place in message for place in places), f"no place in {message!r}"
         return {"refused": message}
     json.dumps(shown)
     k = settings.speculation.num_speculative_tokens or 1
@@ -121,10 +122,6 @@ def _finite(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         numbers = value if isinstance(value, tuple) else (value,)
         assert not any(isinstance(n, float) and not math.isfinite(n) for n in numbers), f"{name}: {value}"
-
-
-def _names_its_place(message: str) -> bool:
-    return _FILE in message or any(o.flag in message or o.variable in message for o in _TABLE)
 
 
 def _hidden(environment: Mapping[str, str]) -> None:
