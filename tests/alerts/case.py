@@ -1,7 +1,7 @@
 """Cases of the alert rules: a world, and which series of one alert fire at which minutes of it.
 
 A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them all. What a person reads of an
-alert, with all labels and annotations, is in `texts.yml`: in three histories, or in one if a text has no values.
+alert, with all labels and annotations, is in `texts.yml`: in three histories, in one if a text has no values.
 """
 
 import importlib

@@ -137,6 +137,8 @@ def _document() -> dict[str, Any]:
         name: one for name, one in document["services"].items() if name != "grafana" and "-gpu" not in name
     }
     for service in kept.values():
+        # The images here are built, so they have no digest.
+        service["image"] = service["image"].partition("@")[0]
         service.pop("build", None)
         service.pop("pull_policy", None)
     window = faster("5m", FACTOR)

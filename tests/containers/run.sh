@@ -89,7 +89,7 @@ hardened=(--read-only --cap-drop ALL --security-opt no-new-privileges)
 limits=(--memory 128m --cpus 0.2)
 podman run --rm "${hardened[@]}" "${limits[@]}" "$base" true 2> "$work/error" || not_here "$(cat "$work/error")"
 for server in prometheus alertmanager; do
-  make_image "docker.io/$(sed -n "s/^ *image: \(prom\/$server:.*\)/\1/p" docker-compose.yml)" <<EOF
+  make_image "docker.io/$(sed -n "s/^ *image: \(prom\/$server:[^@]*\).*/\1/p" docker-compose.yml)" <<EOF
 FROM $base
 RUN mkdir -p /$server && chown 65534:65534 /$server
 USER 65534

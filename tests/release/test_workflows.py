@@ -21,7 +21,7 @@ TOO_NEW = {
     ("expression", "vars"),
     ("permissions", "attestations"),
 }
-MAKE = re.compile(r"^make (.*)$", re.MULTILINE)
+MAKE = re.compile(r'^(?:sudo env "PATH=\$PATH" )?make (.*)$', re.MULTILINE)
 
 
 def actionlint(*paths: Path) -> list[tuple[str, str, str]]:

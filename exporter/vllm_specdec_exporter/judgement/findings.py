@@ -63,7 +63,7 @@ def of_payoff(
     """Return the findings on payoff and advice, and those that explain an apparent contradiction."""
     if payoff.verdict is None:
         return []
-    findings = _undecided(case, payoff) if payoff.verdict is PayoffVerdict.UNKNOWN else []
+    findings = _undecided(case, payoff, advice) if payoff.verdict is PayoffVerdict.UNKNOWN else []
     if payoff.verdict is PayoffVerdict.HARMFUL:
         findings += problem("harmful", payoff=payoff, action=_against_harm(case, payoff, advice))
     elif advice.action in (Action.INCREASE_K, Action.DECREASE_K):
@@ -75,11 +75,14 @@ def of_payoff(
     return findings + _contradiction(payoff, quality, measures)
 
 
-def _undecided(case: Case, payoff: Payoff) -> list[Finding]:
+def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
     how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
-        return problem("likely_harmful", interval=interval, payoff=payoff, how=how)
+        kept = advice.action is Action.KEEP and not advice.doubted
+        off = kept or advice.action in (Action.INSUFFICIENT_DATA, Action.DISABLE)
+        first = "Switch speculation off" if off else "Follow the advice"
+        return problem("likely_harmful", interval=interval, payoff=payoff, first=first, how=how)
     how = f"{how[0].upper()}{how[1:]}."
     name = "likely_beneficial" if payoff.likely is PayoffVerdict.BENEFICIAL else "undecided"
     return hint(name, interval=interval, action=how)

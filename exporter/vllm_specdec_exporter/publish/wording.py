@@ -171,7 +171,7 @@ def action_words(advice: Advice) -> str:
 def to_do(engine: EngineResult) -> str:
     """Return what to do in words: the advised action, or without a better K what the verdict says.
 
-    The dashboards use the same words.
+    The dashboards use words like these.
     """
     payoff, advice = engine.payoff, engine.advice
     none = advice.action is Action.INSUFFICIENT_DATA

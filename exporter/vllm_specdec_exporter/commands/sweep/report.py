@@ -250,7 +250,7 @@ def interval_notes(record: SweepRecord) -> tuple[str, ...]:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Return a time in milliseconds with three digits, or a dash."""
+    """Return a time in milliseconds with three digits or all before the point, or a dash."""
     return DASH if seconds is None else f"{digits(1000 * seconds)} ms"
 
 
