@@ -10,8 +10,8 @@ from mixin import CLUSTER
 
 NOW = Flow(IDENTITY, now=True)
 #: By the rules, which count a probable loss as one, or without them, what the exporter says.
-FAST = f"engine:vllm_specdec_speedup:last3m{{{variables.MODELS}}} or {metric('speedup')}"
-
+_RULED = f"engine:{metric('speedup:last3m')}"
+FAST = f"{_RULED} or ({metric('speedup')} unless on ({IDENTITY}) {_RULED})"
 
 model = models_table(
     "Verdict and what to do",

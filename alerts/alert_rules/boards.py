@@ -28,6 +28,10 @@ def _code(code: int, condition: str) -> str:
     return f"{code} + 0 * ({condition})"
 
 
+#: Engines whose speedup is that against replicas: see `speedup`, where only a measurement comes before it.
+_BY_REPLICAS = f"(engine:vllm_specdec_replica_speedup:last3m unless on ({s.ENGINE}) {_last('speedup', basis='measured')})"
+
+
 def groups() -> Iterator[Group]:
     """Yield the group of states, and that of what changes slowly."""
     yield Group(
@@ -88,7 +92,7 @@ def _of_models() -> str:
     alone = f"sum by ({s.MODEL}) («vllm»spec_decode_num_drafts_total{{}} or sglang:spec_verify_calls_total)"
     return (
         f"max by ({s.MODEL}) ({_code(DOWN_EXPORTER, gone)}) unless on ({s.MODEL}) ({there})\n"
-        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == {HARMFUL}\n"
+        f"or ({worst} == {LIKELY_HARMFUL}) and max by ({s.MODEL}) ({verdicts}) == {HARMFUL} unless on ({s.MODEL}) {_BY_REPLICAS} < 1\n"
         f"or max by ({s.MODEL}) ({verdicts}) {active}\n"
         f"or clamp_min({worst}, {LIKELY_HARMFUL}) {undecided}\n"
         f"or {worst}\n"
@@ -100,7 +104,7 @@ def _of_models() -> str:
 def _interval() -> str:
     """Return the ends of the interval of a model's speedup, over its engines, and the weakest of their bases.
 
-    The basis is that of the speedup, or where that is unknown, of the estimate.
+    The basis is that of the speedup, or where that is unknown, of the estimate. Replicas have no such interval.
     """
     ends = s.labelled(
         "bound",
@@ -113,7 +117,7 @@ def _interval() -> str:
     )
     ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"
     weakest = f"group by ({s.MODEL}, basis) (bottomk by ({s.MODEL}) (1,\n  {ranks}\n))"
-    return f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}"
+    return f"({ends})\n* on ({s.MODEL}) group_left (basis) {weakest}\nunless on ({s.MODEL}) {_BY_REPLICAS}"
 
 
 def _unwatched() -> str:

@@ -1,16 +1,6 @@
 """Panels of K: what each K gives, which one is in use and which is advised, and what drafts cost."""
 
-from .field import (
-    LIMIT,
-    NOTHING,
-    RATIO,
-    TIMES,
-    Json,
-    band,
-    named,
-    threshold_lines,
-    word_mapping,
-)
+from .field import LIMIT, NOTHING, RATIO, TIMES, Json, band, named, threshold_lines, word_mapping
 from .palette import BLUE, GREY, ORANGE, PALE_SKY, VERMILION
 from .panel import Panel, lines, over_time
 from .promql import (
@@ -73,7 +63,7 @@ _LOAD = "was_n"
 _TPOT = recorded("set:tpot")
 _TPOTS = f"{_TPOT}[$__range:1m]"
 _UNTIL = f"time() - max_over_time(timestamp({_TPOT})[$__range:1m])"
-_HELPED = {2: ("▲ faster now", BLUE), 0: ("as fast now", GREY), -2: ("▼ slower now", VERMILION)}
+_HELPED = {2: ("▲ faster now", BLUE), 0: ("no clear difference", GREY), -2: ("▼ slower now", VERMILION)}
 _HELPED |= {1: _HELPED[2], -1: _HELPED[-2]}
 
 
@@ -97,11 +87,11 @@ def _while_set(record: str) -> str:
 which_k: list[Panel] = [
     joined_table(
         "Before and after each change",
-        "TPOT, time per output token, decides: it is measured; speedup is estimated. Same load.",
+        "TPOT, time per output token, decides: it is measured; speedup may be estimated. Same load.",
         {**LABELS, **SETTING},
         [
             Column("Until", _at_present_load(_UNTIL), "s", 0, 90, [_NOW]),
-            Column("Since then", _since_then(), width=140, mappings=word_mapping(_HELPED), filled=True),
+            Column("Since then", _since_then(), width=165, mappings=word_mapping(_HELPED), filled=True),
             *(
                 Column(title, _at_present_load(f"{of}{_TPOTS})"), "s", 2, 95)
                 for title, of in (

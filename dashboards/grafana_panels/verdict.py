@@ -110,10 +110,12 @@ def verdict_mappings() -> list[Json]:
 
 
 _K, _LEAST_K = (f"num_speculative_tokens:{which}" for which in ("max", "min"))
-_ADVISED = _every("recommended_num_speculative_tokens:median")
+#: Of an even number of engines the median may be half way between two.
+_ADVISED = f"floor({_every('recommended_num_speculative_tokens:median')})"
 #: Of models that draft: advice on K outlives that.
 _DRAFTING = f"and {_every(STATE)} > 1 < {max(JUDGED) + 1} != 4"
-_ANOTHER = f"== {_every(_LEAST_K)} != {_ADVISED} {_DRAFTING}"
+_SAME = f"== {_every(_LEAST_K)}"
+_ANOTHER = f"{_SAME} != {_ADVISED} {_DRAFTING}"
 
 
 def another_k() -> str:
@@ -125,7 +127,7 @@ def another_k() -> str:
 def no_other_k() -> str:
     """Return 1 for each other model, with a label: the code of its state, or that its K is the advised one."""
     state = recorded(STATE)
-    keep = f"{_KEEP} + 0 * ({recorded(_K)} == {_ADVISED} {_DRAFTING})"
+    keep = f"{_KEEP} + 0 * ({recorded(_K)} {_SAME} == {_ADVISED} {_DRAFTING})"
     what = f"({state} <= {_LOSES} or {keep} or {state}) unless on ({MODEL}) ({_every(_K)} {_ANOTHER})"
     return f'count_values by ({MODEL}) ("todo", {what})'
 

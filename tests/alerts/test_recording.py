@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,20 @@ def test_a_replica_counts_where_the_error_of_its_line_leaves_out_1(
     other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=error)
     world.engine(other, instance="10.0.0.2:9850")
     _recorded(tmp_path, world, 18, speedup__ratio_rate5m=speedup)
+
+
+@pytest.mark.parametrize(("error", "ends", "state"), [(0.3, 2.0, 3.0), (0.1, 0.0, 2.0)])
+def test_where_replicas_decide_boards_say_harmful_without_the_exporters_interval(
+    error: float, ends: float, state: float, tmp_path: Path
+) -> None:
+    """Else a loss is likely, with the interval."""
+    life = Phase(20, acceptance=(0.6, 0.4), speedup=None, basis="calibrated", step_seconds=0.07)
+    world = World()
+    world.engine(replace(life, guess=0.9, interval=(0.7, 1.1), loss=0.8))
+    other = idle(20, activity="off", step_fit=(0.02, 0.001), step_fit_error=error)
+    world.engine(other, instance="10.0.0.2:9850")
+    interval = Query(18, "count(model:vllm_specdec_speedup_interval:ratio) or vector(0)", {"{}": ends})
+    _verify(tmp_path, world, interval, _query(18, "model:vllm_specdec_state:code", {LLAMA: state}))
 
 
 @pytest.mark.parametrize(

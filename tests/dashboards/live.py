@@ -154,6 +154,10 @@ def _said(properties: Json, text: str) -> str:
         options = mapping["options"]
         if mapping["type"] == "value" and text in options:
             return str(options[text]["text"]).lstrip("▲▼●✖ ")
+        if mapping["type"] == "range" and (
+            options.get("from", -math.inf) <= float(text) <= options.get("to", math.inf)
+        ):
+            return str(options["result"]["text"]).lstrip("▲▼●✖ ")
         match = re.fullmatch(options["pattern"], text) if mapping["type"] == "regex" else None
         if match:
             words = str(options["result"]["text"])

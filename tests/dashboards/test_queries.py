@@ -1,12 +1,18 @@
 """What dashboards query: series that exist, narrowed down by every variable, at Grafana's rates."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import promql_parser as promql
+import pytest
 
+from alerts.lint import read_bundle, records
 from alerts.lint.bundle import RATES, nodes, selector_name
+from alerts.promtool import History, verify
+from alerts.promtool import Query as Asked
+from alerts.world import MODEL, Phase, World, idle
 from dashboards.documents import Json, dashboards, every_panel
 from dashboards.series import DURATIONS, exists, labels, matchers, tree
 
@@ -133,8 +139,16 @@ def is_joined(selector: promql.VectorSelector, query: Query) -> bool:
     """Return whether it is a record of all models that is joined with one of the chosen models."""
     of_models = [one for one in query.selectors if selector_name(one).startswith("model:")]
     every = [one for one in of_models if not {m.name for m in matchers(one)} & set(NARROWED)]
-    chosen = any(one not in every and not [*lacking(one, query)] for one in of_models)
-    return selector in every and chosen and " on (" in query.expr
+    chosen = [one for one in of_models if one not in every and not [*lacking(one, query)]]
+    sides = (
+        [[*nodes(side, promql.VectorSelector)] for side in pair]
+        for node in nodes(tree(query.expr), promql.BinaryExpr)
+        if str(node.op) != "or" and not str(node.modifier).startswith("on ()")
+        for pair in ((node.lhs, node.rhs), (node.rhs, node.lhs))
+    )
+    return selector in every and any(
+        selector in these and any(one in those for one in chosen) for these, those in sides
+    )
 
 
 def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> None:
@@ -148,3 +162,57 @@ def test_every_selector_is_narrowed_down_by_every_variable_that_applies() -> Non
         and not is_joined(selector, query)
         for label in lacking(selector, query)
     ] == []
+
+
+def test_a_record_of_all_models_is_narrowed_down_by_what_it_is_joined_with_alone() -> None:
+    chosen, every = (
+        f"model:vllm_specdec_speedup:ratio_rate{of}" for of in ('5m{model_name="$model_name"}', "1d")
+    )
+    joined = {
+        f"{chosen} * on (model_name) {every}": True,
+        f"{chosen} * on (model_name) {chosen} or {every}": False,
+        f"{chosen} unless on () {every}": False,
+        f"{every} * on (model_name) {every} or {chosen}": False,
+    }
+    queries = [Query("deep-dive", "", expr, ["model_name"]) for expr in joined]
+    assert {q.expr: is_joined(next(s for s in q.selectors if "1d" in str(s)), q) for q in queries} == joined
+
+
+# --- what they give, of few series
+
+
+def _verify(folder: Path, world: World, part: str, samples: Mapping[str, float]) -> None:
+    """Assert what queries give that have this part, joined by `or`, with all of one model chosen."""
+    found = [one.expr for one in QUERIES if one.dashboard == "deep-dive" and part in one.expr]
+    expr = re.sub(r"\$\w+", ".*", " or ".join(found).replace("$model_name", MODEL))
+    expr = f"round({expr}, 0.1)"
+    rules = {name for name in records(read_bundle()) if name in expr}
+    complaint = verify(folder, History("board", world, [Asked(18, expr, samples)]), rules=rules)
+    assert complaint == "", complaint
+
+
+@pytest.mark.parametrize(
+    ("in_use", "advised", "todo"),
+    [((3, 3), (3, 4), "20"), ((3, 3), (4, 5), "3 4 10"), ((2, 3), (3, 3), "8"), ((3, 3), (3, 3), "20")],
+)
+def test_k_is_kept_where_all_engines_have_the_advised_one(
+    in_use: tuple[int, int], advised: tuple[int, int], todo: str, tmp_path: Path
+) -> None:
+    """Of an even number of engines the lower middle is advised: K is a whole number."""
+    world = World()
+    for n, (k, better) in enumerate(zip(in_use, advised, strict=True)):
+        phase = Phase(20, acceptance=(0.9, 0.8, 0.7)[:k], recommended_k=better)
+        world.engine(phase, instance=f"10.0.0.{n}:9850")
+    labels = f'model_name="{MODEL}", namespace="chat", todo="{todo}"'
+    _verify(tmp_path, world, '"todo"', {f"{{{labels}}}": 1.0})
+
+
+def test_an_engine_is_as_fast_as_the_rules_say(tmp_path: Path) -> None:
+    """Against a replica without speculation 0.8, and not what the exporter says without one."""
+    world = World()
+    world.engine(Phase(20, acceptance=(0.6, 0.4), speedup=1.5, step_seconds=0.07))
+    world.engine(idle(20, activity="off", step_fit=(0.02, 0.001)), instance="10.0.0.2:9850")
+    labels = 'engine="0", instance="10.0.0.1:9850", job="vllm-specdec-exporter", namespace="chat"'
+    _verify(
+        tmp_path, world, "engine:vllm_specdec_speedup:last3m{", {f'{{{labels}, model_name="{MODEL}"}}': 0.8}
+    )

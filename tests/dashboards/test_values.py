@@ -147,6 +147,8 @@ def test_a_change_is_judged_by_the_time_per_output_token_before_and_after(change
         assert 20 <= row["Minutes"] <= 30
     assert times["5"] < float(found["3",]["From"])
     assert [found[k,].get("Since then") for k in ("3", "5")] == ["faster now", None]
+    assert float(found["3",]["Until"]) > 300
+    assert found["5",]["Until"] == "now"
     assert panel(changes, "deep-dive: Before and after each change", **chosen(LLAMA)).empty, "engines differ"
 
 
@@ -255,8 +257,10 @@ def test_the_change_of_a_speedup_is_what_its_causes_add_up_to(
     assert float(change) == pytest.approx(known[-1] - np.median(known), abs=0.02)
 
 
-def test_since_is_the_time_of_the_verdict(harmful: World) -> None:
-    """The traffic turned bad 75 minutes before the end, and time is told to five minutes."""
+def test_since_is_the_time_of_the_verdict(harmful: World, healthy: World) -> None:
+    """The traffic turned bad 75 minutes before the end, told to five minutes; or it never changed."""
+    unchanged = panel(healthy, "overview: Models").rows("model_name").values()
+    assert {row["Since"] for row in unchanged} == {"over 1 h"}
     (row,) = panel(harmful, "overview: Models").rows("model_name").values()
     assert 65 * 60 <= float(row["Since"]) <= 80 * 60
 
