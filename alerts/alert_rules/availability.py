@@ -48,9 +48,8 @@ def _records() -> Iterator[Record]:
         why="Whether an exporter reads its vLLM: 1, or 0, also if its polls hang, so that the time of the last successful one has not "
         "changed for five minutes.",
     )
-    unwatched = f"{s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP}"
     here = f'last_over_time({_SERVES}{{where="here"}}[7d])'
-    elsewhere = f"{_WATCHED} and on ({CLUSTER}, model_name) ({unwatched}) unless on ({s.NAMESPACE}) {here}"
+    elsewhere = f"{_WATCHED} and on ({CLUSTER}, model_name) ({s.SPECULATIVE} unless on ({s.NAMESPACE}) {s.UP}) unless on ({s.NAMESPACE}) {here}"
     yield Record(
         _SERVES,
         s.labelled(
