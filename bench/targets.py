@@ -21,7 +21,7 @@ _SLOW, _SLOW_SECONDS, _RELOADS = 50, 1.0, 3
 #: Seconds of a clump, and most polls in one, over those of an even spread.
 _CLUMP_SECONDS, _CLUMP = 0.1, 2.5
 #: Most processor time of a poll, over that of prometheus_client's parser for the same answer.
-_SHARE = 0.25
+_SHARE = 0.35
 
 Settings = dict[str, dict[str, object]]
 
