@@ -211,10 +211,7 @@ def _change_by_cause() -> str:
         for name in (speedup, length)
     )
     as_before = f"{of_speedup} * {length} / {of_length}"
-    parts = {"drafts": f"{as_before} - {of_speedup}", "load or K": f"{speedup} - {as_before}"}
-    causes = "\nor ".join(
-        f'label_replace({expr}, "cause", "{cause}", "", "")' for cause, expr in parts.items()
-    )
+    causes = s.labelled("cause", drafts=f"{as_before} - {of_speedup}", load_or_K=f"{speedup} - {as_before}")
     return f"({causes})\nand on ({s.MODEL}) (abs({speedup} / {of_speedup} - 1) > 0.03)"
 
 
