@@ -73,6 +73,11 @@ class Advice(Struct, frozen=True):
     schedule_config: str = ""
     schedule_note: str = ""
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether there is none, or it keeps the present K and no other one seems better."""
+        return self.action is Action.INSUFFICIENT_DATA or (self.action is Action.KEEP and not self.doubted)
+
 
 def advise(
     case: Case, state: HysteresisState | None = None, time: float = 0.0, hold: float = 0.0

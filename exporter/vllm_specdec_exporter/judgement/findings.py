@@ -79,8 +79,7 @@ def _undecided(case: Case, payoff: Payoff, advice: Advice) -> list[Finding]:
     interval = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} times as fast, {payoff.basis}"
     how = how_to_know(payoff.basis or Basis.MODELLED, case.profile)
     if payoff.likely is PayoffVerdict.HARMFUL:
-        kept = advice.action is Action.KEEP and not advice.doubted
-        off = kept or advice.action in (Action.INSUFFICIENT_DATA, Action.DISABLE)
+        off = advice.changes_nothing or advice.action is Action.DISABLE
         first = "Switch speculation off" if off else "Follow the advice"
         return problem("likely_harmful", interval=interval, payoff=payoff, first=first, how=how)
     how = f"{how[0].upper()}{how[1:]}."

@@ -177,7 +177,7 @@ def to_do(engine: EngineResult) -> str:
     none = advice.action is Action.INSUFFICIENT_DATA
     if engine.activity.state is ActivityState.BYPASSED:
         return CHECK
-    if none or (advice.action is Action.KEEP and not advice.doubted):
+    if advice.changes_nothing:
         if payoff.verdict is PayoffVerdict.HARMFUL:
             return OFF
         if payoff.likely is PayoffVerdict.HARMFUL:
