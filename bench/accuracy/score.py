@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import NormalDist, mean, median
 from typing import Any
 
 import yaml
@@ -42,6 +42,7 @@ from vllm_specdec_exporter.economics.hardware import (
     Overheads,
     family,
     regime,
+    widening,
 )
 from vllm_specdec_exporter.economics.model import Model, from_architecture, from_parameters
 from vllm_specdec_exporter.economics.profiles import Hardware, for_method, hardware_profile, is_dated
@@ -54,7 +55,7 @@ PAGE = DOCS / "reference" / "estimate-accuracy.md"
 
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
-RIGHT_GOAL, WRONG_GOAL = 0.90, 0.01
+RIGHT_GOAL, WRONG_GOAL, HOLDS_GOAL = 0.90, 0.01, 0.90
 
 #: Overheads before fitting, and the weight of the pull towards each in measurements: a few measurements must
 #: not turn one of them to nonsense.
@@ -65,8 +66,8 @@ DEPLOYMENT = 3.0
 #: Deployments are left out in so many parts: each part costs a fit of three seconds.
 PARTS = 5
 #: Share of the deployments that lie in an interval, the fewest that a class of their own needs, and the least
-#: errors, as logarithms: of a speedup, and of a time. Published lengths and times are rounded.
-INTERVAL, FEWEST, LEAST = 0.9, 5, (0.15, 0.1)
+#: error of a speedup, as a logarithm. Published lengths and times are rounded.
+INTERVAL, FEWEST, LEAST = 0.9, 5, 0.15
 _SHARES = ("throughput_4bit", "routing")
 #: Not fitted: bench/gpu measured them, and what is published hardly tells them from the overheads.
 _MEASURED = ("bandwidth", "throughput")
@@ -204,7 +205,7 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     return {name: groups[name] for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))}
 
 
-def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None) -> CostProfile:
+def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] = PLAIN) -> CostProfile:
     """Return the profile with the measured step with drafts."""
     step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, emitted=1.0, prompts_per_token=0.0)
     return profile.with_observed_step(step, error)
@@ -229,53 +230,52 @@ def left_out(rows: Sequence[Measurement]) -> list[list[LeftOut]]:
     return found
 
 
-def spread(errors: Sequence[Sequence[float]], share: float, least: float) -> float:
-    """Return the error that a share of the deployments and one more stays below; each weighs 1."""
-    weighed = sorted((error, 1 / len(group)) for group in errors for error in group)
-    wanted, total = min(1.0, share * (1 + 1 / len(errors))) * len(errors), 0.0
-    for error, weight in weighed:
-        total += weight
-        if total >= wanted - 1e-9:
-            return max(least, error)
-    return max(least, weighed[-1][0])
+def reach(errors: Sequence[Sequence[float]], centre: float, freedom: int) -> float:
+    """Return how far from the centre the error of one more deployment lies in a share `INTERVAL` of cases."""
+    variance = sum(mean((error - centre) ** 2 for error in group) for group in errors) / freedom
+    return t_quantile(freedom) * math.sqrt(variance * (1 + 1 / len(errors)))
+
+
+def t_quantile(freedom: int) -> float:
+    """Return Student's t for `INTERVAL`, from 4 degrees of freedom on (Abramowitz and Stegun, 26.7.5)."""
+    z = NormalDist().inv_cdf((1 + INTERVAL) / 2)
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def speedup_interval(groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str]) -> float:
-    """Return the factor of a speedup's interval: of this kind, of its method, of its regime, or of all."""
-    known = [(group[0].row.kind, [abs(one.speedup) for one in group]) for group in groups]
+    """Return the factor of a speedup's interval: of this kind, of its family or of its regime."""
+    known = [
+        (group[0].row.kind, [one.speedup / widening(one.row.batch) for one in group]) for group in groups
+    ]
     classes = (
         [errors for other, errors in known if other == kind],
         [errors for other, errors in known if other[0] == kind[0]],
         [errors for other, errors in known if other[1] == kind[1]],
     )
-    chosen = next((found for found in classes if len(found) >= FEWEST), [errors for _, errors in known])
-    return math.exp(spread(chosen, INTERVAL, LEAST[0]))
+    chosen = next(found for found in classes if len(found) >= FEWEST)
+    return math.exp(max(LEAST, reach(chosen, 0.0, len(chosen))))
 
 
-def plain_interval(groups: Sequence[Sequence[LeftOut]], where: str) -> tuple[float, float]:
-    """Return the factors of the interval of a step's time without drafts, 5 % beyond either of them."""
-    known = [
-        (group[0].row.kind[1], [one.plain for one in group if one.plain is not None]) for group in groups
-    ]
-    measured = [(other, errors) for other, errors in known if errors]
-    of_regime = [errors for other, errors in measured if other == where]
-    chosen = of_regime if len(of_regime) >= FEWEST else [errors for _, errors in measured]
-    share = (1 + INTERVAL) / 2
-    low = spread([[-error for error in errors] for errors in chosen], share, LEAST[1])
-    return math.exp(-low), math.exp(spread(chosen, share, LEAST[1]))
+def plain_interval(groups: Sequence[Sequence[LeftOut]]) -> tuple[float, float]:
+    """Return the factors of the interval of a step's time without drafts."""
+    errors = [[one.plain for one in group if one.plain is not None] for group in groups]
+    measured = [group for group in errors if group]
+    centre = mean(mean(group) for group in measured)
+    far = reach(measured, centre, len(measured) - 1)
+    return math.exp(centre - far), math.exp(centre + far)
 
 
 def intervals(
     groups: Sequence[Sequence[LeftOut]],
-) -> tuple[dict[tuple[str, str], float], dict[str, tuple[float, float]]]:
-    """Return the tables of `economics/hardware.py`."""
+) -> tuple[dict[tuple[str, str], float], tuple[float, float]]:
+    """Return the numbers of `economics/hardware.py`."""
     speedups = {
         (method, where): round(speedup_interval(groups, (method, where)), 2)
         for method in FAMILIES
         for where in REGIMES
     }
-    plain = {where: plain_interval(groups, where) for where in REGIMES}
-    return speedups, {where: (round(low, 2), round(high, 2)) for where, (low, high) in plain.items()}
+    low, high = plain_interval(groups)
+    return speedups, (round(low, 2), round(high, 2))
 
 
 def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
@@ -299,7 +299,7 @@ def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     """Return the estimates from the measured step with drafts, and the plain step as modelled."""
     found = []
     for group in groups:
-        error = plain_interval([other for other in groups if other is not group], group[0].row.kind[1])
+        error = plain_interval([other for other in groups if other is not group])
         steps = [one for one in group if one.plain is not None]
         found += [by_profile(one.row, "observed", by_step(one.row, one.profile, error)) for one in steps]
     return found
@@ -429,8 +429,8 @@ def intervals_table() -> str:
     for method in FAMILIES:
         factors = [SPEEDUP[method, where] for where in REGIMES]
         lines.append(f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |")
-    plain = " | ".join("{:.2f} to {:.2f}".format(*PLAIN[where]) for where in REGIMES)
-    return "\n".join([*lines, f"| plain step | {plain} |"])
+    plain = "{:.2f} to {:.2f}".format(*PLAIN)
+    return "\n".join([*lines, f"| plain step | {plain} | {plain} |"])
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -470,6 +470,8 @@ def misses(parts: dict[str, list[Estimated]]) -> list[str]:
             found.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
         if numbers["wrong"] > WRONG_GOAL:
             found.append(f"{basis}: {numbers['wrong']:.1%} wrong, goal {WRONG_GOAL:.0%}")
+        if numbers["holds"] < HOLDS_GOAL:
+            found.append(f"{basis}: {numbers['holds']:.0%} in the interval, goal {HOLDS_GOAL:.0%}")
     return found
 
 
@@ -537,8 +539,9 @@ def main(arguments: list[str]) -> int:
     groups = left_out(rows)
     speedups, plain = intervals(groups)
     if "--intervals" in arguments:
-        for kind, factor in [*speedups.items(), *plain.items()]:
+        for kind, factor in speedups.items():
             print(f"    {json.dumps(kind)}: {factor},".replace("[", "(").replace("]", ")"))
+        print(f"PLAIN = {plain}")
         return 0
     parts = {
         "modelled": modelled(groups),

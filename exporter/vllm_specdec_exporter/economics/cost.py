@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..config.thresholds import Thresholds
-from .hardware import PhysicalModel, modelled_error
+from .hardware import PLAIN, SHARED_ERROR, PhysicalModel, regime, widening
 
 #: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
 SMALLEST_DRAFT = 0.01
@@ -62,9 +62,6 @@ class DraftCost:
     per_token_of_size: float = 0.0  # added to `per_token` likewise
 
 
-#: A plain step is taken to exceed its model by that power of what an observed step exceeds its own by: a
-#: round number below the 0.49 of 23 published deployments (bench/accuracy).
-SHARED_ERROR = 0.3
 #: Least share of a request's steps that must have drafts, so that the mean step shows those.
 MIN_DRAFTING_SHARE = 0.5
 
@@ -104,7 +101,8 @@ class CostProfile:
     #: What is assumed where it is not known; the interval then covers all sizes.
     typical_size_ratio: float = 0.0
     typical_k: int = 3  # K if it is not known
-    uncertainty: float = 0.3  # relative error of a step's cost that is rarely exceeded, such as 0.3
+    #: Relative error of a step's cost that is rarely exceeded; of known hardware, that at one request.
+    uncertainty: float = 0.3
     #: Largest batch whose cost is modelled; beyond it, the interval has no end. ``None`` for every batch.
     max_batch: float | None = None
     #: `calibrated` if it was measured on the machine that it is used for, else `modelled`.
@@ -204,9 +202,16 @@ class CostProfile:
         smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
-        low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
+        low, high = self._errors(batch)
         least, most = self.step_cost(k, batch, smallest), self.step_cost(k, batch, largest)
         return max(1.0, least * low), most * high
+
+    def _errors(self, batch: float) -> tuple[float, float]:
+        """Return the least and the largest cost over the estimated one."""
+        if self.errors:
+            return self.errors
+        factor = math.pow(1 + self.uncertainty, widening(batch) if self.physical else 1)
+        return 1 / factor, factor
 
     def covers(self, batch: float) -> bool:
         """Return whether batch size and context are within reach of those that were measured, if any were."""
@@ -225,27 +230,25 @@ class CostProfile:
             return self
         return replace(self, measured_draft=(share, k))
 
-    def with_observed_step(self, step: ObservedStep, error: tuple[float, float] | None = None) -> CostProfile:
+    def with_observed_step(self, step: ObservedStep, error: tuple[float, float] = PLAIN) -> CostProfile:
         """Return the profile with the cost that the engine's own step shows, if the plain one is modelled.
 
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
-        is modelled, with its own `error`, by default that of the hardware. What the model lacks lengthens
-        both steps, so the plain one is corrected by a part of what the other one's model is off by
-        (`SHARED_ERROR`). Prompts computed in the same steps make both longer, in proportion to what
-        they emit. How many of their tokens the prefix cache had is not known: from none to all.
+        is modelled, with its own `error`. What the model of a mixture of experts lacks lengthens both steps,
+        so the plain one is corrected by a part of what the other one's model is off by (`SHARED_ERROR`).
+        Prompts computed in the same steps make both longer, in proportion to what they emit. How many of
+        their tokens the prefix cache had is not known: from none to all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
             return self
-        if error is None:
-            modelled = modelled_error("", physical.target)
-            error = modelled.plain_low, modelled.plain_high
         prompts = step.batch * step.prompts_per_token * physical.prompt_token_seconds()
         decoding, drafting = self.times(step.drafted, step.batch)
+        power = SHARED_ERROR[regime(physical.target)]
         mean_step = step.share * drafting + (1 - step.share) * decoding
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
-            shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), SHARED_ERROR)
+            shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), power)
             # A step that verifies drafts takes at least as long as a plain one.
             plain = min(decoding * shared, step.seconds) * factor + prompts
             # Of the steps with drafts alone: the others are plain.
@@ -265,7 +268,7 @@ class CostProfile:
 
     def _contradiction(self, step: ObservedStep, least: float, most: float) -> str:
         """Return how the step contradicts the modelled time, without prompts and with all of them."""
-        low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
+        low, high = self._errors(step.batch)
         if least * low <= step.seconds <= most * high:
             return ""
         modelled = min(most, max(least, step.seconds))  # the nearest

@@ -19,6 +19,7 @@ Waterman, Patterson, "Roofline" (2009); for decoding, Pope et al., "Efficiently 
 The overheads and efficiencies are fitted to published measurements: docs/reference/estimate-accuracy.md.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -253,50 +254,46 @@ class PhysicalModel:
         return one_pass(batch * 2) + (k - 1) * one_pass(batch)
 
 
-# The error of the model: factors that the measured value lies between, over the modelled one. They are
-# computed from published measurements, each modelled by overheads that were fitted without its deployment:
-# `python bench/accuracy/score.py --intervals` prints the tables, and `--check` compares them. A deployment
-# weighs 1, whatever its number of measurements; the quantile is that of 90 % and counts one deployment more
-# than there are, for the one that is estimated. A class with fewer than five deployments takes those of its
-# method in all regimes, else those of its regime, else all.
+# The error of the model, from published measurements, each modelled by overheads that were fitted without its
+# deployment: `python bench/accuracy/score.py --intervals` prints these numbers, and `--check` compares them.
+# They are 90 % prediction intervals for one more deployment, by Student's t. A deployment weighs 1, whatever
+# its number of measurements. A class with fewer than five deployments takes those of its family in all
+# regimes, else those of its regime.
 
-#: Methods that draft alike. Draft models, n-grams and the like, of which no measurement has its hardware, are
-#: taken with EAGLE: it also proposes token by token.
-FAMILIES = ("sequential", "mtp", "parallel")
+#: Methods that draft alike. No measurement of `other` (draft models, n-grams and the like) has its hardware.
+FAMILIES = ("eagle", "mtp", "parallel", "other")
 REGIMES = ("dense", "experts")
 
-#: Speedup, by `family` and `regime`; the same in both directions.
+#: Factor of a speedup at one request, by `family` and `regime`; the same in both directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
-    ("sequential", "dense"): 1.29,
-    ("sequential", "experts"): 1.57,
-    ("mtp", "dense"): 2.11,
-    ("mtp", "experts"): 2.11,
-    ("parallel", "dense"): 1.37,
-    ("parallel", "experts"): 2.32,
+    ("eagle", "dense"): 1.18,
+    ("eagle", "experts"): 1.41,
+    ("mtp", "dense"): 1.86,
+    ("mtp", "experts"): 1.7,
+    ("parallel", "dense"): 1.34,
+    ("parallel", "experts"): 1.58,
+    ("other", "dense"): 1.38,
+    ("other", "experts"): 1.51,
 }
-#: Time of a step without drafts, by `regime`: the least and the largest factor, over what
+#: What each doubling of the batch adds to the logarithm of that factor, as a share of it: at one request all
+#: steps read the weights; later multiplying, attention and the engine count more, and are known less.
+WIDER_PER_DOUBLING = 0.15
+#: The least and the largest factor of the time of a step without drafts, over what
 #: `CostProfile.with_observed_step` gives.
-PLAIN: Mapping[str, tuple[float, float]] = {
-    "dense": (0.71, 1.17),
-    "experts": (0.76, 1.47),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Factors on modelled values that 90 % of the measured ones lie between; low ones are below 1."""
-
-    speedup_low: float
-    speedup_high: float
-    plain_low: float  # of the time of a step without drafts, by an observed one with drafts
-    plain_high: float
+PLAIN = (0.79, 1.23)
+#: A plain step is taken to exceed its model by that power of what an observed step with drafts exceeds its
+#: own by. For a dense target, that is mostly drafting. For a mixture of experts, the least known part is how
+#: many experts are read, and both steps read them.
+SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.5}
 
 
 def family(method: str) -> str:
     """Return the family of a method as vLLM calls it."""
     if method in ("dflash", "dspark", "parallel", "medusa"):
         return "parallel"
-    return "mtp" if method == "mtp" or method.endswith("_mtp") else "sequential"
+    if method in ("eagle", "eagle3"):
+        return "eagle"
+    return "mtp" if method == "mtp" or method.endswith("_mtp") else "other"
 
 
 def regime(target: Model) -> str:
@@ -304,8 +301,6 @@ def regime(target: Model) -> str:
     return "experts" if target.routed else "dense"
 
 
-def modelled_error(method: str, target: Model) -> Errors:
-    """Return the error of the model for a method on this target."""
-    where = regime(target)
-    speedup, (low, high) = SPEEDUP[family(method), where], PLAIN[where]
-    return Errors(1 / speedup, speedup, low, high)
+def widening(batch: float) -> float:
+    """Return the factor on the logarithm of the error at one request, for a batch from 1 up."""
+    return 1 + WIDER_PER_DOUBLING * math.log2(batch)

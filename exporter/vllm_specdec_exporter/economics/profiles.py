@@ -15,7 +15,7 @@ from typing import Any
 
 from ..config.values import nearest
 from .cost import MAX_UNCERTAINTY, Basis, CostProfile, DraftCost, TargetCost
-from .hardware import Machine, PhysicalModel, modelled_error, usual_drafter
+from .hardware import SPEEDUP, Machine, PhysicalModel, family, regime, usual_drafter
 from .model import Model, from_parameters, model_in_name, size_in_name
 from .speculative_config import Speculation
 
@@ -280,12 +280,12 @@ def hardware_profile(
     if parallel and drafter.model is not None:
         drafter = replace(drafter, parallel=True)
     machine = replace(hardware.machine, unsplit=unsplit)
-    error = modelled_error("parallel" if drafter.parallel else method, target)
+    error = SPEEDUP["parallel" if drafter.parallel else family(method), regime(target)]
     return replace(
         generic,
         name=f"{hardware.name}, {method}",
         physical=PhysicalModel(machine, target, drafter, dated),
-        uncertainty=error.speedup_high - 1,
+        uncertainty=error - 1,
         provenance="Roofline model of the hardware, fitted to published measurements.",
     )
 

@@ -263,8 +263,8 @@ def _notes_on_speedup(plan: Plan) -> Iterator[str]:
     outlook, method = plan.outlook, plan.question.method
     yield (
         "Step cost is in plain steps of the same batch, and the tokens per step to break even. Profile "
-        f"{outlook.profile}, taken to be right within {outlook.uncertainty:.0%}, for {outlook.context:,.0f} "
-        f"tokens of context a request. {outlook.provenance}"
+        f"{outlook.profile}, taken to be right within {outlook.uncertainty:.0%} at one request, for "
+        f"{outlook.context:,.0f} tokens of context each. {outlook.provenance}"
     )
     if plan.question.acceptance is None:
         yield f"The acceptances per token are assumptions ({method.acceptance_source}). Measure yours."
