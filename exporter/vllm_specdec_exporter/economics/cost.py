@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from ..config.thresholds import Thresholds
-from .hardware import PLAIN, SHARED_ERROR, PhysicalModel, regime, widening
+from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime, widening
 
 #: Size over the target's of the smallest usual draft models, for the interval if the size is not known.
 SMALLEST_DRAFT = 0.01
@@ -263,17 +263,8 @@ class CostProfile:
             correction=self.correction * (cost - 1) / extra,
             errors=(least / cost, most / cost),
             basis=Basis.OBSERVED,
-            contradiction=self._contradiction(step, mean_step, mean_step + prompts * step.emitted),
+            contradiction=_contradiction(step, mean_step, mean_step + prompts * step.emitted),
         )
-
-    def _contradiction(self, step: ObservedStep, least: float, most: float) -> str:
-        """Return how the step contradicts the modelled time, without prompts and with all of them."""
-        low, high = self._errors(step.batch)
-        if least * low <= step.seconds <= most * high:
-            return ""
-        modelled = min(most, max(least, step.seconds))  # the nearest
-        took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
-        return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""
@@ -339,3 +330,12 @@ def basis(profile: CostProfile, k: int | None = None) -> str:
     if not profile.cheap:
         return "published rubric"
     return f"break-even of {profile.name} at K={k or profile.typical_k}, one request"
+
+
+def _contradiction(step: ObservedStep, least: float, most: float) -> str:
+    """Return how the step contradicts the modelled time, without prompts and with all of them."""
+    if least / STEP <= step.seconds <= most * STEP:
+        return ""
+    modelled = min(most, max(least, step.seconds))  # the nearest
+    took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
+    return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"

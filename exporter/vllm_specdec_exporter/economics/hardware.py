@@ -278,6 +278,8 @@ SPEEDUP: Mapping[tuple[str, str], float] = {
 #: What each doubling of the batch adds to the logarithm of that factor, as a share of it: at one request all
 #: steps read the weights; later multiplying, attention and the engine count more, and are known less.
 WIDER_PER_DOUBLING = 0.15
+#: Factor of the time of a step with drafts, in both directions.
+STEP = 1.66
 #: The least and the largest factor of the time of a step without drafts, over what
 #: `CostProfile.with_observed_step` gives.
 PLAIN = (0.79, 1.23)
