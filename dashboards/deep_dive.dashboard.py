@@ -15,7 +15,7 @@ FAST = f"{_RULED} or ({metric('speedup')} unless on ({IDENTITY}) {_RULED})"
 
 model = models_table(
     "Verdict and what to do",
-    "As on the Overview. Guess: nothing of this server is timed.",
+    "As on the Overview. Modelled: nothing of this server is timed.",
     "no model, or no rules",
     states=recorded(verdict.STATE),
     rows=4,

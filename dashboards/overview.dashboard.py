@@ -36,7 +36,7 @@ from grafana_panels.table import WRAPPED, Column, filled, joined_table
 from grafana_panels.variables import LABELS, MODELS, TARGETS
 from mixin import CLUSTER, CRITICAL, INFO, WARNING
 from vllm_specdec_exporter.commands.dashboards.files import HOME, RUNBOOK_LINK
-from vllm_specdec_exporter.publish.wording import WORTH
+from vllm_specdec_exporter.economics.cost import Basis
 
 NOW, RATES = Flow(MODEL, now=True), Flow(MODEL)
 ALERT = f"severity, alertname, {CLUSTER}, namespace, model_name, instance, engine"
@@ -117,7 +117,7 @@ first_line: list[Panel] = [
         overrides=[
             named("monitoring", mappings=word_mapping({1: ("▲ OK", BLUE), 0: ("✖ BROKEN", VERMILION)})),
             named("rules", mappings=word_mapping({1: ("loaded", GREY), 0: ("NOT LOADED", VERMILION)})),
-            *(named(basis, displayName=f"models: {worth}", unit="short") for basis, worth in WORTH.items()),
+            *(named(basis, displayName=f"models: {basis}", unit="short") for basis in Basis),
         ],
         no_value="no exporter",
         width=24,
@@ -185,7 +185,7 @@ first_line: list[Panel] = [
 
 models = models_table(
     "Models",
-    "Worst first. Guess: nothing of this server is timed. Click for details.",
+    "Worst first. Modelled: nothing of this server is timed. Click for details.",
     f"no model: {SEE}",
     Column("Acceptance", NOW.acceptance(), "percentunit", 0, 88),
     Column("K", verdict.k_of("num_speculative_tokens", MODEL), "short", 0, 52, _K_WORDS),

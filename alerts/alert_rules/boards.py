@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from vllm_specdec_exporter.economics.cost import Basis
 from vllm_specdec_exporter.judgement.payoff import LEAN
-from vllm_specdec_exporter.publish.wording import WORTH
 
 from . import series as s
 from .rule import Group, Record
@@ -112,7 +112,7 @@ def _interval() -> str:
         high=f"max by ({s.MODEL}) ({_last('speedup_interval', bound='high')})",
     )
     estimated, known = (
-        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(WORTH))
+        "\n  or ".join(_code(rank, _last(name, basis=basis)) for rank, basis in enumerate(reversed(Basis)))
         for name in ("estimated_speedup", "speedup")
     )
     ranks = f"({estimated})\n  unless on ({s.ENGINE}) {_last('speedup')}\n  or {known}"

@@ -3,7 +3,8 @@
 The exporter judges each engine; the rules record the same of a model with all its engines.
 """
 
-from vllm_specdec_exporter.publish.wording import CHECK, OFF_OR_MEASURE, WORTH
+from vllm_specdec_exporter.economics.cost import Basis
+from vllm_specdec_exporter.publish.wording import CHECK, OFF_OR_MEASURE
 
 from .field import Json, pattern
 from .palette import AMBER, BLUE, COAL, GREY, INDIGO, PALE_SKY, PLUM, VERMILION
@@ -98,12 +99,12 @@ def not_judged(states: str) -> str:
 
 
 def verdict_mappings() -> list[Json]:
-    """Return the mappings of these labels to words: the verdict, its interval, and what its basis is worth."""
+    """Return the mappings of these labels to words: the verdict, its interval, and its basis."""
     found = [
-        pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {worth}", color)
+        pattern(f"{_ENDS} {code} {basis}", f"{word} $1–$2, {basis}", color)
         for code, (word, color) in VERDICTS.items()
         if code in JUDGED
-        for basis, worth in WORTH.items()
+        for basis in Basis
     ]
     others = VERDICTS.items()
     return found + [pattern(rf"({_ENDS} )?{code}( \w+)?", word, color) for code, (word, color) in others]

@@ -86,7 +86,7 @@ def test_words_are_read_as_words(drawn: Drawn) -> None:
     assert severities == sorted(severities)
     assert len(severities) > 2
     row = "\n".join(harmful.panel("Models").lines)
-    assert re.search(r"^▼ HARMFUL 0\.\d+–0\.\d+, costs timed\nswitch off \(\+\d\d %\)$", row, re.MULTILINE)
+    assert re.search(r"^▼ HARMFUL 0\.\d+–0\.\d+, calibrated\nswitch off \(\+\d\d %\)$", row, re.MULTILINE)
     ended = drawn[Scene("exporter-down", "overview")].panel("Speedup").lines
     assert ended[ended.index("eu-1 chat meta-llama/Llama-3.3-70B-Instruct") + 1] == "-", "no last value"
     assert "NO EXPORTER" in nothing.panel("Models").lines

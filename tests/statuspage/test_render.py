@@ -145,9 +145,9 @@ def test_a_page_says_what_is_committed(name: str) -> None:
 
 def test_the_answer_leads_with_payoff_and_what_to_do() -> None:
     for name, payoff, basis in (
-        ("healthy", "beneficial 1.88×", "calibrated (costs timed)"),
-        ("marginal", "marginal 1.13×", "calibrated (costs timed)"),
-        ("disable", "harmful 0.52×", "calibrated (costs timed)"),
+        ("healthy", "beneficial 1.88×", "calibrated"),
+        ("marginal", "marginal 1.13×", "calibrated"),
+        ("disable", "harmful 0.52×", "calibrated"),
         ("measured_harmful", "harmful 0.87×", "measured"),
     ):
         page = show(PAGES[name])
@@ -187,7 +187,7 @@ def test_a_payoff_that_cannot_be_known_says_why() -> None:
     """A server that does not show its load is judged by its acceptance; a wide interval is shown."""
     assert re.match(
         r"likely beneficial \(0\.\d\d to (\d\.\d\d)\) 0\.\d\d to \1 times as fast as without "
-        r"speculation, modelled \(guess\), last 5m",
+        r"speculation, modelled, last 5m",
         answers(show(PAGES["payoff_unknown"]))["Payoff"],
     )
     page = show(page_of(target(engine(running=None))))

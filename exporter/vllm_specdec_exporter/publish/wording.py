@@ -5,7 +5,6 @@ import shlex
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
-from ..economics.cost import Basis
 from ..economics.speculative_config import names_drafter
 from ..economics.statistics import Interval
 from ..judgement.activity import ActivityState
@@ -24,13 +23,6 @@ ONLY_CHANGES = (
 #: What to do, in words that the dashboards have too.
 OFF, OFF_OR_MEASURE, CHECK = "switch speculation off", "switch off, or measure", "check its flags"
 NO_ADVICE = "no advice"
-#: What a basis is worth, the weakest first; the dashboards have these words.
-WORTH = {
-    Basis.MODELLED: "guess",
-    Basis.OBSERVED: "step timed",
-    Basis.CALIBRATED: "costs timed",
-    Basis.MEASURED: "measured",
-}
 #: Results of the rules of thumb in words.
 SAYS = {
     RAISE_K: "raise K",

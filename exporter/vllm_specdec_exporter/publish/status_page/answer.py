@@ -13,7 +13,7 @@ from ...observe.result import EngineResult
 from .. import markup as h
 from ..last_hour import sparkline
 from ..markup import Html, element
-from ..wording import LATENCIES, ONLY_CHANGES, SAYS, WORTH, only_changes, seen_words, to_paste
+from ..wording import LATENCIES, ONLY_CHANGES, SAYS, only_changes, seen_words, to_paste
 from . import view as v
 
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -65,8 +65,7 @@ def _payoff_words(view: v.View) -> Html:
     payoff, judged = view.engine.payoff, view.judged
     if payoff.verdict is None or payoff.basis is None or judged is None:
         return element("p", v.why_no_payoff(view.engine))
-    worth = "" if payoff.basis is Basis.MEASURED else f" ({WORTH[payoff.basis]})"
-    words = f"times as fast as without speculation, {payoff.basis.value}{worth}, {view.window_words}"
+    words = f"times as fast as without speculation, {payoff.basis.value}, {view.window_words}"
     if payoff.speedup is None and payoff.speedup_low is not None and payoff.speedup_high is not None:
         words = f"{payoff.speedup_low:.2f} to {payoff.speedup_high:.2f} {words}"
     tokens, ratio = judged.estimate.break_even_acceptance_length, judged.estimate.break_even_acceptance_ratio
