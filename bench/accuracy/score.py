@@ -42,6 +42,7 @@ from vllm_specdec_exporter.economics.hardware import (
     Machine,
     Overheads,
     family,
+    parse_machine,
     regime,
     widening,
 )
@@ -57,6 +58,8 @@ PAGE = DOCS / "reference" / "estimate-accuracy.md"
 #: The goals, for the measurements that nothing was fitted to.
 MEDIAN_GOAL = {"modelled": 0.15, "calibrated": 0.05}
 RIGHT_GOAL, WRONG_GOAL, HOLDS_GOAL = 0.90, 0.01, 0.90
+#: What these three are for. An observed step replaces a modelled one, so `best` has it.
+JUDGED = ("modelled", "calibrated", "generic", "best")
 
 #: Overheads before fitting, and the weight of the pull towards each in measurements: a few measurements must
 #: not turn one of them to nonsense.
@@ -95,7 +98,7 @@ class Measurement:
     batch: int  # requests in the batch
     length: float  # mean acceptance length
     speedup: float  # over the same engine without speculation
-    hardware: str = ""  # accelerator as in `economics/hardware.toml`; empty where it is not published
+    hardware: str = ""  # accelerator as `--cost.hardware` has it; empty where it is not published
     gpus: int = 1  # accelerators that the target is spread over
     active_billions: float | None = None  # parameters that a token passes through, for a mixture of experts
     precision: str = "bf16"  # of the weights
@@ -104,6 +107,7 @@ class Measurement:
     plain_seconds: float | None = None  # time of a step without speculation
     step_seconds: float | None = None  # time of a step with drafts
     vocabulary: int | None = None  # rows of the output layer, where they differ from the usual
+    draft_billions: float | None = None  # parameters of the draft model, for the method `draft_model`
     config: str = ""  # the target's config.json in configs.json, where its layers differ from the usual
     note: str = ""  # what else to know
 
@@ -134,11 +138,12 @@ class Measurement:
         if self.vocabulary:
             target = replace(target, vocabulary=self.vocabulary)
         name, _, version = self.engine.lower().partition(" ")
-        machine = Machine(accelerators()[self.hardware], self.gpus, overheads or Overheads())
+        machine = Machine(parse_machine(self.hardware)[1].accelerator, self.gpus, overheads or Overheads())
         found = hardware_profile(
             for_method(self.method),
             Hardware(self.hardware, machine, target),
             method=self.method,
+            draft_parameters=self.draft_billions * 1e9 if self.draft_billions else None,
             dated=is_dated(name, version),
             unsplit=name != "sglang",
         )
@@ -207,7 +212,7 @@ def deployments(rows: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     return {name: groups[name] for name in sorted(groups, key=lambda name: zlib.crc32(name.encode()))}
 
 
-def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] = PLAIN) -> CostProfile:
+def by_step(row: Measurement, profile: CostProfile, error: tuple[float, float] | None = None) -> CostProfile:
     """Return the profile with the measured step with drafts."""
     step = ObservedStep(row.drafting_seconds, row.batch, row.k, share=1.0, emitted=1.0, prompts_per_token=0.0)
     return profile.with_observed_step(step, error)
@@ -259,9 +264,10 @@ def speedup_interval(groups: Sequence[Sequence[LeftOut]], kind: tuple[str, str])
     return math.exp(max(LEAST, reach(chosen, 0.0, len(chosen))))
 
 
-def plain_interval(groups: Sequence[Sequence[LeftOut]]) -> tuple[float, float]:
-    """Return the factors of the interval of a step's time without drafts."""
-    errors = [[one.plain for one in group if one.plain is not None] for group in groups]
+def plain_interval(groups: Sequence[Sequence[LeftOut]], where: str) -> tuple[float, float]:
+    """Return the factors of the interval of a step's time without drafts in a regime."""
+    of_regime = [group for group in groups if group[0].row.kind[1] == where]
+    errors = [[one.plain for one in group if one.plain is not None] for group in of_regime]
     measured = [group for group in errors if group]
     centre = mean(mean(group) for group in measured)
     far = reach(measured, centre, len(measured) - 1)
@@ -277,15 +283,16 @@ def step_interval(groups: Sequence[Sequence[LeftOut]]) -> float:
 
 def intervals(
     groups: Sequence[Sequence[LeftOut]],
-) -> tuple[dict[tuple[str, str], float], float, tuple[float, float]]:
+) -> tuple[dict[tuple[str, str], float], float, dict[str, tuple[float, float]]]:
     """Return the numbers of `economics/hardware.py`."""
     speedups = {
         (method, where): round(speedup_interval(groups, (method, where)), 2)
         for method in FAMILIES
         for where in REGIMES
     }
-    low, high = plain_interval(groups)
-    return speedups, round(step_interval(groups), 2), (round(low, 2), round(high, 2))
+    ends = {where: plain_interval(groups, where) for where in REGIMES}
+    plain = {where: (round(low, 2), round(high, 2)) for where, (low, high) in ends.items()}
+    return speedups, round(step_interval(groups), 2), plain
 
 
 def modelled(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
@@ -309,7 +316,7 @@ def observed(groups: Sequence[Sequence[LeftOut]]) -> list[Estimated]:
     """Return the estimates from the measured step with drafts, and the plain step as modelled."""
     found = []
     for group in groups:
-        error = plain_interval([other for other in groups if other is not group])
+        error = plain_interval([other for other in groups if other is not group], group[0].row.kind[1])
         steps = [one for one in group if one.plain is not None]
         found += [by_profile(one.row, "observed", by_step(one.row, one.profile, error)) for one in steps]
     return found
@@ -439,9 +446,9 @@ def intervals_table() -> str:
     for method in FAMILIES:
         factors = [SPEEDUP[method, where] for where in REGIMES]
         lines.append(f"| {method} | {' | '.join(f'{1 / f:.2f} to {f:.2f}' for f in factors)} |")
-    for name, (low, high) in {"plain step": PLAIN, "step": (1 / STEP, STEP)}.items():
-        lines.append(f"| {name} | {low:.2f} to {high:.2f} | {low:.2f} to {high:.2f} |")
-    return "\n".join(lines)
+    plain = " | ".join("{:.2f} to {:.2f}".format(*PLAIN[where]) for where in REGIMES)
+    step = f"{1 / STEP:.2f} to {STEP:.2f}"
+    return "\n".join([*lines, f"| plain step | {plain} |", f"| step | {step} | {step} |"])
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -475,7 +482,7 @@ def misses(parts: dict[str, list[Estimated]]) -> list[str]:
         numbers = summary(parts[basis])
         if numbers["median"] > goal:
             found.append(f"{basis}: median error {numbers['median']:.1%}, goal {goal:.0%}")
-    for basis in parts:
+    for basis in JUDGED:
         numbers = summary(parts[basis])
         if not math.isnan(numbers["right"]) and numbers["right"] < RIGHT_GOAL:
             found.append(f"{basis}: {numbers['right']:.0%} of the verdicts right, goal {RIGHT_GOAL:.0%}")
@@ -550,9 +557,9 @@ def main(arguments: list[str]) -> int:
     groups = left_out(rows)
     speedups, step, plain = intervals(groups)
     if "--intervals" in arguments:
-        for kind, factor in speedups.items():
+        for kind, factor in [*speedups.items(), *plain.items()]:
             print(f"    {json.dumps(kind)}: {factor},".replace("[", "(").replace("]", ")"))
-        print(f"STEP = {step}\nPLAIN = {plain}")
+        print(f"STEP = {step}")
         return 0
     parts = {
         "modelled": modelled(groups),

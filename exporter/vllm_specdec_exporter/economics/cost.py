@@ -230,21 +230,22 @@ class CostProfile:
             return self
         return replace(self, measured_draft=(share, k))
 
-    def with_observed_step(self, step: ObservedStep, error: tuple[float, float] = PLAIN) -> CostProfile:
+    def with_observed_step(self, step: ObservedStep, error: tuple[float, float] | None = None) -> CostProfile:
         """Return the profile with the cost that the engine's own step shows, if the plain one is modelled.
 
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
-        is modelled, with its own `error`. What the model of a mixture of experts lacks lengthens both steps,
-        so the plain one is corrected by a part of what the other one's model is off by (`SHARED_ERROR`).
-        Prompts computed in the same steps make both longer, in proportion to what they emit. How many of
-        their tokens the prefix cache had is not known: from none to all.
+        is modelled, with its own `error`, by default that of the hardware. What the model of a mixture of
+        experts lacks lengthens both steps, so the plain one is corrected by a part of what the other one's
+        model is off by (`SHARED_ERROR`). Prompts computed in the same steps make both longer, in proportion
+        to what they emit. How many of their tokens the prefix cache had is not known: from none to all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
             return self
         prompts = step.batch * step.prompts_per_token * physical.prompt_token_seconds()
         decoding, drafting = self.times(step.drafted, step.batch)
-        power = SHARED_ERROR[regime(physical.target)]
+        where = regime(physical.target)
+        power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
         mean_step = step.share * drafting + (1 - step.share) * decoding
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
@@ -257,7 +258,7 @@ class CostProfile:
         extra = self.step_cost(step.drafted, step.batch) - 1
         if extra <= 0:
             return self
-        cost, least, most = cost_with(prompts / 2), cost_with(prompts, error[1]), cost_with(0, error[0])
+        cost, least, most = cost_with(prompts / 2), cost_with(prompts, high), cost_with(0, low)
         return replace(
             self,
             correction=self.correction * (cost - 1) / extra,

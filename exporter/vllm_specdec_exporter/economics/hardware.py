@@ -38,29 +38,31 @@ class Overheads:
     """Overheads of an engine, fitted to published measurements; seconds, and shares of 1."""
 
     bandwidth: float = 0.81  # share of the memory bandwidth that is reached
+    bandwidth_quantized: float = 0.579  # the same in reading weights of fewer than 16 bits, which have scales
     throughput: float = 0.763  # share of the dense throughput that is reached
-    throughput_4bit: float = 0.308  # the same for weights of 4 bits that are unpacked to 16
-    step: float = 0.00156  # of a step
-    layer: float = 1.24e-05  # of a layer in a step
-    request: float = 9.87e-06  # of a request in a step: scheduling, sampling, output
-    speculation: float = 0.000408  # of a step that drafts: preparation, rejection sampling
-    speculation_request: float = 3.91e-05  # the same for each request in the batch
-    draft_pass: float = 0.000137  # of launching one pass of the drafter
+    throughput_4bit: float = 0.278  # the same for weights of 4 bits that are unpacked to 16
+    step: float = 0.00162  # of a step
+    layer: float = 9.63e-06  # of a layer in a step
+    experts_layer: float = 1.19e-05  # more of a layer with experts: choosing them, sorting tokens by them
+    request: float = 9.51e-06  # of a request in a step: scheduling, sampling, output
+    speculation: float = 0.000374  # of a step that drafts: preparation, rejection sampling
+    speculation_request: float = 3.96e-05  # the same for each request in the batch
+    draft_pass: float = 0.000128  # of launching one pass of the drafter
     #: Factor of a pass over several tokens of each request: attention and multiplication are less efficient
     #: than for one token.
-    verification: float = 1.05
+    verification: float = 1.1
     lookup: float = 2e-05  # of one request's search, for drafters without weights
     #: Of one message between the GPUs of tensor parallelism, of which a layer has two.
-    message: float = 1.32e-05
+    message: float = 9.27e-06
     #: The same over PCIe: NCCL's all-gather takes 14 us for one row and four GPUs, of which an all-reduce has
     #: two (flashinfer pull request 5023); vLLM's own all-reduce needs NVLink for more than two (its 56128).
-    message_pcie: float = 2.92e-05
+    message_pcie: float = 2.1e-05
     #: Exponent of the tokens of one request: they share experts, so `t` of them touch as many as
     #: `t ** routing` independent ones.
-    routing: float = 0.665
+    routing: float = 0.609
     #: Factor of `speculation`, `speculation_request` and `draft_pass` in engines before vLLM 0.11 and SGLang
     #: 0.5, which prepared every draft on the CPU.
-    dated: float = 2.85
+    dated: float = 2.71
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ class Machine:
         """
         over, gpu, precision = self.overheads, self.accelerator, model.precision
         bandwidth = gpu.bandwidth * self.count * over.bandwidth
+        weights = bandwidth
+        if precision.bytes_read < BF16.bytes_read:
+            weights = gpu.bandwidth * self.count * over.bandwidth_quantized
         unpacked = precision.bytes_read < 1 and not (
             "fp4" in gpu.throughput and precision.multiplied == "fp4"
         )
@@ -86,13 +91,14 @@ class Machine:
         multiplied = "fp16" if unpacked else precision.multiplied
         throughput = gpu.operations_per_second(multiplied) * self.count * share
         independent = requests * (tokens / requests) ** over.routing
-        reading = model.bytes_read(independent) / bandwidth
+        reading = model.bytes_read(independent) / weights
         computing = 2 * model.multiplied * tokens / throughput
         work = (reading**_SHARPNESS + computing**_SHARPNESS) ** (1 / _SHARPNESS)
         # Linear attention reads one state for each request, and writes one for each token: drafts may fail.
         states = (requests + tokens) * model.state_bytes / bandwidth
         attention = self._attention(model, tokens, requests, context)
-        return float(work) + attention + states + model.layers * over.layer + self._messages(model, tokens)
+        layer = over.layer + (over.experts_layer if model.routed else 0.0)
+        return float(work) + attention + states + model.layers * layer + self._messages(model, tokens)
 
     def _attention(self, model: Model, tokens: float, requests: float, context: float) -> float:
         """Return the time of reading keys and values, in layers with all of the context and with a window."""
@@ -260,33 +266,36 @@ class PhysicalModel:
 # its number of measurements. A class with fewer than five deployments takes those of its family in all
 # regimes, else those of its regime.
 
-#: Methods that draft alike. No measurement of `other` (draft models, n-grams and the like) has its hardware.
+#: Methods that draft alike. `other` are draft models, n-grams and the like, hardly measured with hardware.
 FAMILIES = ("eagle", "mtp", "parallel", "other")
 REGIMES = ("dense", "experts")
 
 #: Factor of a speedup at one request, by `family` and `regime`; the same in both directions.
 SPEEDUP: Mapping[tuple[str, str], float] = {
     ("eagle", "dense"): 1.18,
-    ("eagle", "experts"): 1.41,
-    ("mtp", "dense"): 1.86,
-    ("mtp", "experts"): 1.7,
-    ("parallel", "dense"): 1.34,
-    ("parallel", "experts"): 1.58,
-    ("other", "dense"): 1.38,
-    ("other", "experts"): 1.51,
+    ("eagle", "experts"): 1.38,
+    ("mtp", "dense"): 1.71,
+    ("mtp", "experts"): 2.13,
+    ("parallel", "dense"): 1.53,
+    ("parallel", "experts"): 2.1,
+    ("other", "dense"): 1.4,
+    ("other", "experts"): 1.68,
 }
 #: What each doubling of the batch adds to the logarithm of that factor, as a share of it: at one request all
 #: steps read the weights; later multiplying, attention and the engine count more, and are known less.
 WIDER_PER_DOUBLING = 0.15
 #: Factor of the time of a step with drafts, in both directions.
-STEP = 1.66
-#: The least and the largest factor of the time of a step without drafts, over what
+STEP = 1.67
+#: The least and the largest factor of the time of a step without drafts, by `regime`, over what
 #: `CostProfile.with_observed_step` gives.
-PLAIN = (0.79, 1.23)
+PLAIN: Mapping[str, tuple[float, float]] = {
+    "dense": (0.77, 1.17),
+    "experts": (0.74, 1.68),
+}
 #: A plain step is taken to exceed its model by that power of what an observed step with drafts exceeds its
 #: own by. For a dense target, that is mostly drafting. For a mixture of experts, the least known part is how
 #: many experts are read, and both steps read them.
-SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.5}
+SHARED_ERROR: Mapping[str, float] = {"dense": 0.0, "experts": 0.4}
 
 
 def family(method: str) -> str:
