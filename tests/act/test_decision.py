@@ -52,7 +52,7 @@ def test_a_repeat_has_the_same_identity_and_a_new_firing_another() -> None:
         assert (other.identity == identity) is same, more
 
 
-def test_no_two_models_are_alike() -> None:
+def test_names_of_different_models_never_collide() -> None:
     """Whatever characters their labels have."""
     places = (
         ("a", "b/c", "d"),
@@ -167,7 +167,7 @@ def test_any_other_payload_is_refused_in_one_line() -> None:
         ),
     )
 )
-def test_no_body_breaks_it(body: bytes) -> None:
+def test_any_body_gives_alerts_or_a_reason(body: bytes) -> None:
     """Whatever comes in, there are alerts or a line that says why not."""
     try:
         decisions = decide(body)

@@ -228,7 +228,7 @@ def test_what_still_fires_is_not_forgotten_and_what_does_not_is() -> None:
     assert history.prune(late + HOUR).models == {}
 
 
-def test_not_every_sight_changes_the_history() -> None:
+def test_an_alert_that_is_seen_again_soon_changes_nothing() -> None:
     """Each change is a write to the disk."""
     history = done(ActionHistory(), ONE, START)
     assert history.saw(ONE, START + 60, firing=True) is history

@@ -1,23 +1,32 @@
 """Cases of the alert rules: a world, and which series of one alert fire at which minutes of it.
 
-A case module is `cases_<group>.py` and has `CASES`; `test_rules.py` runs them all. What a person reads of an
-alert, with all labels and annotations, is in `texts.yml`: in three histories, in one if a text has no values.
+`test_rules.py` runs them all. What a person reads of an alert, with all labels and annotations, is in
+`texts.yml`: in three histories, in one if a text has no values.
+
+Most cases are in `cases_<group>.yml`. A case there names a function of `histories.py` and has its lives. A
+life is a list of phases: fields of `Phase`, a number of minutes as usual, or `idle` for so many. `times`
+repeats phases or lives. `fires` is by minute, by `10-30` for each from 10 to 30, or by `10-30/5` for every
+fifth. Under `silent at`, nothing fires at that minute. Other cases are in `cases_<group>.py`, in `CASES`.
 """
 
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ruamel.yaml import YAML
 
+from vllm_specdec_exporter.config.thresholds import Thresholds
+
+from .histories import engines, models, named, pods
 from .lint import PREFIX
 from .promtool import Query
-from .world import MODEL, World
+from .world import MODEL, Phase, World, idle
 
 _HERE = Path(__file__).parent
 #: Cases of one alert by name: what builds the world, and by minute what fires.
@@ -82,7 +91,62 @@ def never(alert: str, minute: int, worlds: Worlds) -> tuple[Case, ...]:
 def all_cases() -> tuple[Case, ...]:
     """Return the cases of all modules."""
     modules = (importlib.import_module(f"alerts.{path.stem}") for path in sorted(_HERE.glob("cases_*.py")))
-    return tuple(case for module in modules for case in module.CASES)
+    read = (case for path in sorted(_HERE.glob("cases_*.yml")) for case in _read(path))
+    return (*(case for module in modules for case in module.CASES), *read)
+
+
+_BUILDERS: Mapping[str, Callable[..., Callable[[], World]]] = {
+    "engines": engines,
+    "models": models,
+    "pods": pods,
+}
+
+
+def _read(path: Path) -> Iterator[Case]:
+    """Yield the cases of a file, in which no name stands twice."""
+    for group in YAML(typ="safe").load(path)["groups"]:
+        for name, case in group["cases"].items():
+            fires = case.get("fires", {group.get("silent at"): ""})
+            by_minute = {minute: one for key, one in fires.items() for minute in _minutes(key)}
+            yield Case(name, group["alert"], _world(case), by_minute)
+
+
+def _world(case: Mapping[str, Any]) -> Callable[[], World]:
+    """Return what builds the world of a case."""
+    if "named" in case:
+        return named({name: _life(life) for name, life in case["named"].items()})
+    more = {"thresholds": replace(Thresholds(), **case["thresholds"])} if "thresholds" in case else {}
+    (builder,) = _BUILDERS.keys() & case.keys()
+    return _BUILDERS[builder](*map(_life, _repeated(case[builder])), **more)
+
+
+def _life(phases: list[Any]) -> tuple[Phase, ...]:
+    """Return phases; an anchor of several stands for them."""
+    found: list[Phase] = []
+    for one in _repeated(phases):
+        if isinstance(one, list):
+            found += _life(one)
+        elif isinstance(one, int):
+            found.append(Phase(one))
+        else:
+            values = {name: tuple(v) if isinstance(v, list) else v for name, v in one.items()}
+            found.append(idle(values.pop("idle"), **values) if "idle" in values else Phase(**values))
+    return tuple(found)
+
+
+def _repeated(items: list[Any]) -> Iterator[Any]:
+    """Yield what a list says, with everything below `times` so often."""
+    for item in items:
+        if isinstance(item, dict) and "times" in item:
+            yield from item["times"] * list(_repeated(item["of"]))
+        else:
+            yield item
+
+
+def _minutes(key: int | str) -> range:
+    """Return the minutes that a key of `fires` stands for."""
+    first, last, step = re.fullmatch(r"(\d+)(?:-(\d+))?(?:/(\d+))?", str(key)).groups()  # type: ignore[union-attr]
+    return range(int(first), int(last or first) + 1, int(step or 1))
 
 
 @cache

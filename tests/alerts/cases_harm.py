@@ -1,13 +1,13 @@
-"""Cases of harm.yml: does speculation hurt users, or does something that it is part of?"""
+"""Cases of harm.yml and activity.yml whose worlds take more than lives of engines."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from vllm_specdec_exporter.economics.cost import Basis
 
-from .case import Table, Worlds, cases, never, silent
+from .case import Table, cases, silent
 from .histories import engines, replica
-from .world import MODEL, Phase, World, idle
+from .world import MODEL, Phase, World
 
 DAY = 24 * 60
 
@@ -19,6 +19,13 @@ def models_that_lose_in_one_cluster_of_two() -> World:
     world = World()
     for cluster, index, speedup in (("a", 1, 0.95), ("b", 2, 1.6)):
         replica(world, index, Phase(50, speedup=speedup, basis="measured"), labels={"cluster": cluster})
+    return world
+
+
+def nameless() -> World:
+    """A server that names neither model nor engine accepts hardly anything."""
+    world = World()
+    world.engine(Phase(40, acceptance=(0.04, 0.002, 0.0), speedup=1.1), model="", engine="")
     return world
 
 
@@ -40,67 +47,16 @@ def ab_test(gaining: int, losing: int, thin: int = 0, removed: int = 0) -> Calla
     return build
 
 
-SEVERE = Phase(12, speedup=0.8, running=64)
-LOSING = Phase(50, speedup=0.95, running=64)
-TICKET = "warning model"
-THIN, BUSY = (Phase(20, drafts=8, speedup=None), Phase(12, speedup=0.8, running=64))
-GUESSED = {"cost_profile": "unknown"}
-SWITCHED_OFF = Phase(
-    40, drafts=0, acceptance=(), plain_tokens=1000, speedup=None, activity="off", recommended_k=None
-)
-UNDECIDED = Phase(60, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=0.94, basis="measured", running=64)
+UNDECIDED = Phase(90, speedup=None, guess=0.8, interval=(0.6, 1.08), loss=0.94, running=64)
 
 HARMFUL_CASES: Table = {
-    "far-slower-than-plain-pages-within-minutes": (
-        engines((Phase(30), SEVERE, Phase(30, running=64))),
-        {33: "", 40: "critical model", 50: "critical model", 55: ""},
-    ),
-    "slower-than-plain-for-long-is-a-ticket-for-model-and-engine": (
-        engines((Phase(60), LOSING, Phase(90, running=64))),
-        {84: "", 107: TICKET, 165: TICKET, 195: ""},
-    ),
-    "a-page-gives-way-to-a-ticket": (
-        engines((Phase(30), replace(SEVERE, minutes=30), LOSING)),
-        {55: "critical model", 66: "critical model", 76: TICKET, 109: TICKET},
-    ),
-    "a-page-that-gives-way-to-a-gain-leaves-no-ticket": (
-        engines((Phase(30), replace(SEVERE, minutes=30), Phase(50, running=64))),
-        {55: "critical model", 66: "critical model", 72: "", 90: "", 109: ""},
-    ),
-    # Night: enough drafts in one window of five minutes, and too few in the next.
-    "one-page-while-thin-traffic-cannot-tell": (
-        engines((Phase(30), SEVERE, *(THIN, BUSY) * 3, Phase(40))),
-        {38: "critical model", **dict.fromkeys(range(40, 140, 5), "critical model"), 165: ""},
-    ),
-    "three-runs-of-ten-minutes-page-once": (
-        engines((Phase(60), *(replace(SEVERE, minutes=10), Phase(40, running=64)) * 3)),
-        {59: "", 69: "critical model", 90: "", **silent(110, 200)},
-    ),
-    "three-runs-of-ten-minutes-from-idle": (
-        engines((idle(60), *(replace(SEVERE, minutes=10), idle(40)) * 3)),
-        silent(60, 200),
-    ),
-    "a-page-ends-when-speculation-is-off": (
-        engines((Phase(30), replace(SEVERE, minutes=20), SWITCHED_OFF)),
-        {45: "critical model", 75: ""},
-    ),
-    # With enough drafts it is not thin traffic that makes it unknown.
-    "a-page-ends-when-the-interval-includes-1": (
-        engines((Phase(30), replace(SEVERE, minutes=20, basis="measured"), UNDECIDED)),
-        {45: "critical model", 58: "critical model", **dict.fromkeys(range(68, 110, 5), "")},
-    ),
     **{
         f"no-harm-while-the-interval-includes-1-{basis}": (
-            engines((Phase(20), replace(UNDECIDED, minutes=90, basis=basis))),
+            engines((Phase(20), replace(UNDECIDED, basis=basis))),
             silent(20, 109),
         )
         for basis in Basis
     },
-    # Its interval touches 1, but hardly anything is accepted.
-    "a-probable-loss-pages": (
-        engines((Phase(30), replace(UNDECIDED, minutes=30, loss=0.96), Phase(30))),
-        {33: "", 40: "critical model", 59: "critical model", 75: ""},
-    ),
     "one-method-of-two-collapses": (
         ab_test(gaining=3, losing=1),
         {29: "", 33: "", 39: "critical model method=eagle3", 78: "critical model method=eagle3"},
@@ -120,26 +76,14 @@ HARMFUL_CASES: Table = {
         {39: "critical model method=eagle3", 78: "critical model method=eagle3"},
     ),
     "cluster-and-pod-are-named": (models_that_lose_in_one_cluster_of_two, {45: "warning model cluster=a"}),
-    "four-minutes-of-harm-are-nobodys-page": (
-        engines((Phase(30), Phase(4, speedup=0.3), Phase(40))),
-        {34: "", 36: "", 40: "", 70: ""},
-    ),
-    "minutes-of-harm-before-an-idle-hour-are-no-ticket": (
-        engines((idle(30), Phase(4, speedup=0.95), idle(60))),
-        {52: "", 55: "", 60: ""},
-    ),
-    "a-measurement-pages-whatever-the-drafter": (
-        engines((Phase(30), Phase(20, speedup=0.8, running=64, basis="measured", info=GUESSED))),
-        {42: "critical model"},
-    ),
 }
-HARMFUL_NEVER: Worlds = {
-    "harm-of-few-drafts-beside-many-that-are-not-judged": engines(
-        (Phase(80, drafts=15, speedup=0.5),), (Phase(80, speedup=None),)
+COLLAPSED_CASES: Table = {
+    # The sum of both methods accepts too little as well, and is not judged.
+    "acceptance-of-one-method-of-two-collapsed": (
+        ab_test(gaining=1, losing=20),
+        {55: "warning model method=eagle3"},
     ),
-    "as-fast-as-plain-is-no-harm": engines((Phase(80, speedup=1.0),)),
-    "harm-on-a-few-drafts-is-not-judged": engines((Phase(80, drafts=15, speedup=0.5),)),
-    "without-a-speedup-there-is-no-harm": engines((Phase(80, acceptance=(0.02, 0.0, 0.0), speedup=None),)),
+    "acceptance-collapsed-without-a-name": (nameless, {30: "warning model"}),
 }
 
 # --- against yesterday
@@ -197,11 +141,10 @@ SPEEDUP_REGRESSED_CASES: Table = {
         regression_under_load,
         {1507: "warning model", 1580: "warning model"},
     ),
-    "without-a-yesterday-there-is-no-fall": (engines((Phase(60), Phase(60, speedup=1.0))), {118: ""}),
 }
 
 CASES = (
     *cases("Harmful", HARMFUL_CASES),
-    *never("Harmful", 78, HARMFUL_NEVER),
+    *cases("Collapsed", COLLAPSED_CASES),
     *cases("SpeedupRegressed", SPEEDUP_REGRESSED_CASES),
 )

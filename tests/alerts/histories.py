@@ -44,14 +44,7 @@ def pods(*lives: Life) -> Callable[[], World]:
 
 def models(*lives: Life) -> Callable[[], World]:
     """Return what builds an engine and its exporter for each life, of up to three models."""
-
-    def build() -> World:
-        world = World()
-        for index, (model, life) in enumerate(zip((MODEL, "poet", "judge"), lives, strict=False), 1):
-            world.engine(*life, model=model, instance=f"10.0.0.{index}:9850")
-        return world
-
-    return build
+    return named(dict(zip((MODEL, "poet", "judge"), lives, strict=False)))
 
 
 def engines(*lives: Life, thresholds: Thresholds | None = None) -> Callable[[], World]:
@@ -61,6 +54,18 @@ def engines(*lives: Life, thresholds: Thresholds | None = None) -> Callable[[], 
         world = World(thresholds or Thresholds())
         for index, life in enumerate(lives, 1):
             world.engine(*life, instance=f"10.0.0.{index}:9850")
+        return world
+
+    return build
+
+
+def named(lives: Mapping[str, Life]) -> Callable[[], World]:
+    """Return what builds an engine and its exporter for each life, of the model of that name."""
+
+    def build() -> World:
+        world = World()
+        for index, (model, life) in enumerate(lives.items(), 1):
+            world.engine(*life, model=model, instance=f"10.0.0.{index}:9850")
         return world
 
     return build

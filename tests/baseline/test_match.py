@@ -147,7 +147,9 @@ class TestCompare:
         st.lists(st.floats(0.01, 1.0), min_size=1, max_size=20),
         st.floats(1, 4),
     )
-    def test_against_itself(self, low: list[float], high: list[float], load: float) -> None:
+    def test_a_server_is_as_fast_as_its_own_baseline(
+        self, low: list[float], high: list[float], load: float
+    ) -> None:
         """A server that does what the baseline does is as fast, at any load between its buckets."""
         known = baseline(bucket(1.0, *low), bucket(4.0, *high))
         total = Histogram()

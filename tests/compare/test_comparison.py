@@ -239,22 +239,6 @@ def test_what_the_load_could_explain_is_no_difference_and_what_is_beyond_stands(
     assert gain.low == pytest.approx(1.58, abs=0.01)
 
 
-def test_a_side_that_was_more_loaded_and_still_is_faster_is_called_so() -> None:
-    speed = judge_speed(other_rate("B", 0.0142, 40.0), loaded("A", 0.02, 10.0))
-    assert speed.outcome is Speed.FASTER
-    assert speed.low == pytest.approx(speed.speedup.low if speed.speedup else 0)
-    assert (speed.high or 0) > 4
-
-
-def test_fewer_requests_at_a_time_because_of_speed_are_no_other_load() -> None:
-    """Requests that come at the same rate stay for a shorter time where they are served faster."""
-    fast, slow = side("B", 0.01), side("A", 0.02)
-    load = compare_load(fast, slow)
-    assert (load.side or 0) < (load.reference or 0) / 1.25
-    assert (load.same, load.overstated) == (True, 1.0)
-    assert judge_speed(fast, slow).outcome is Speed.FASTER
-
-
 def test_load_is_told_per_engine() -> None:
     one, two = loaded("A", 0.02, 10.0), replace(other_rate("B", 0.02, 20.0), engines=2)
     load = compare_load(two, one)

@@ -333,7 +333,7 @@ class TestStanding:
         assert before.action is not Action.INSUFFICIENT_DATA
         assert after.action is (before.action if given else Action.INSUFFICIENT_DATA)
 
-    def test_a_rest(self) -> None:
+    def test_advice_returns_after_an_idle_time(self) -> None:
         """An engine at rest gets no advice, and what stood stands again when traffic returns."""
         server = self.server()
         before = polled(server, GOOD, 900).advice

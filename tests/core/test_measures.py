@@ -160,7 +160,9 @@ def test_v0s_efficiency_is_the_share_of_the_k_plus_1_tokens_that_a_draft_could_e
 
 
 @given(some_drafts, st.integers(0, 100), st.floats(0.5, 1000))
-def test_all(case: tuple[int, list[Draft]], plain: int, span: float) -> None:
+def test_every_measure_is_that_of_the_drafts_behind_it(
+    case: tuple[int, list[Draft]], plain: int, span: float
+) -> None:
     """Every measure, for any drafts of any length; at a smaller K' they are cut to K' tokens."""
     k, drafts = case
     measures = derive("5m", counted(drafts, k, span=span, plain_tokens=plain))

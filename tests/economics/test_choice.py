@@ -148,14 +148,14 @@ class TestOptions:
         assert margin / 2.11 < gain < margin * 2.11, (margin, gain)
         assert choice.best is least
 
-    def test_reach(self) -> None:
+    def test_the_largest_k_that_is_considered(self) -> None:
         """How far to look can be told; what lies beyond is the farthest that was looked at."""
         choice = choose((0.8, 0.6), 1_000, eagle, reach=5)
 
         assert [option.num_speculative_tokens for option in choice.options] == [0, 1, 2, 3, 4, 5]
         assert choice.option(99) is choice.options[5]
 
-    def test_of_equals_the_smallest(self) -> None:
+    def test_of_equal_options_the_smallest_k_is_chosen(self) -> None:
         """Where a further token neither gains nor loses, it is not drafted."""
         choice = choose((1.0, 0.0, 0.0), 1_000, lambda _: 1.0)
 
@@ -185,7 +185,7 @@ class TestSample:
         assert found == pytest.approx(expected, abs=1e-6)
 
     @pytest.mark.parametrize(("drafts", "sure"), [(200, False), (20_000, True)])
-    def test_surely_better(self, drafts: int, sure: bool) -> None:
+    def test_a_difference_counts_beyond_its_error(self, drafts: int, sure: bool) -> None:
         """The same difference is noise in few drafts, and none in many."""
         choice = choose((0.8, 0.6, 0.15), drafts, eagle)
 

@@ -77,7 +77,7 @@ class TestTheLosingMinority:
             judged=True,
         )
 
-    def test_a_full_batch(self) -> None:
+    def test_losing_requests_that_are_slower(self) -> None:
         """Where the losing requests really are slower, that is said instead."""
         (*_, hint) = judged(sixty_forty(), batch=400.0).findings
         speedup = (1 + 38 / 25) / PROFILE.step_cost(4, 400)
@@ -90,7 +90,7 @@ class TestTheLosingMinority:
 
 
 class TestEnough:
-    def test_too_few(self) -> None:
+    def test_fewer_requests_than_the_minimum_are_not_judged(self) -> None:
         """One request short of `minimum_requests` nothing is judged, and it is said how many it takes."""
         found = judged(sixty_forty()[:49])
 
@@ -167,7 +167,7 @@ def test_requests_without_a_type() -> None:
         assert text.startswith(f"requests at temperature {named} lose: 33% of the requests, ")
 
 
-def test_a_fifth_on_either_side() -> None:
+def test_mixed_means_a_fifth_gains_and_a_fifth_loses() -> None:
     """Some gain and some lose, each at least a fifth of all; requests in between belong to neither."""
     for gain, between, lose, mixed in (
         *((80, 0, 20, True), (81, 0, 19, False), (20, 0, 80, True), (19, 0, 81, False)),
@@ -177,7 +177,7 @@ def test_a_fifth_on_either_side() -> None:
 
 
 class TestTail:
-    def test_just_below_the_limit(self) -> None:
+    def test_a_share_below_the_limit_is_not_rounded_up_to_it(self) -> None:
         """A share that would be rounded to the limit is written with the digits that it takes."""
         found = judged([request(1249, 2500) for _ in range(100)])
 
@@ -188,7 +188,7 @@ class TestTail:
             "requests lose"
         )
 
-    def test_a_tenth(self) -> None:
+    def test_a_tenth_of_losing_requests_is_a_problem(self) -> None:
         """A tenth of the requests that lose is a problem, less is not; so by the operator's limits.
 
         A tenth below a limit above the zone of losing is none that loses.

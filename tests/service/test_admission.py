@@ -183,7 +183,7 @@ async def test_handshakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             one.close()
 
 
-async def test_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_ahead_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """A head over its limit in one read ends its connection; what is sent ahead of an answer waits."""
     monkeypatch.setattr(module, "MAX_HEAD", 100)
     limiter = ConnectionLimiter()
@@ -219,7 +219,7 @@ async def test_many_that_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     await runner.cleanup()
 
 
-def test_peers() -> None:
+def test_a_network_of_addresses_is_one_peer() -> None:
     """Whoever has a network of addresses is one peer all the same."""
     peers = {
         "192.0.2.7": "192.0.2.7",

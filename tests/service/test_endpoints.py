@@ -64,7 +64,9 @@ class TestMetrics:
                     wrong.append(f"{path} {accepts}")
         assert wrong == []
 
-    def test_nobody_is_asked_for_a_scrape(self, exporter: RunningExporter, server: FaultyServer) -> None:
+    def test_a_scrape_sends_no_request_to_the_server(
+        self, exporter: RunningExporter, server: FaultyServer
+    ) -> None:
         """Only polls reach the server, of which three at most come in meanwhile."""
         before = len(server.polls())
         for _ in range(20):
@@ -171,7 +173,7 @@ class TestSnapshot:
 
 
 class TestGetMetrics:
-    def test_same_objects(self, exporter: RunningExporter) -> None:
+    def test_get_metrics_returns_the_decoded_objects(self, exporter: RunningExporter) -> None:
         """`get_metrics()` returns the typed objects that the JSON decodes to."""
 
         def same() -> ExporterResult | None:  # unless the exporter polled in between
@@ -306,7 +308,7 @@ async def scraped(
 
 
 @pytest.mark.parametrize("accept", ACCEPT.values(), ids=ACCEPT)
-async def test_the_same_bytes(accept: str) -> None:
+async def test_the_pieces_of_a_scrape_are_the_whole_text(accept: str) -> None:
     """The pieces are the text of the result and of the process, with all families or some, packed or not."""
     _, content_type = choose_encoder(accept)
     open_metrics = "openmetrics" in content_type
@@ -326,14 +328,14 @@ async def test_the_same_bytes(accept: str) -> None:
     assert [line for line in some.removesuffix(end).splitlines(True) if not line.startswith(b"#")] == lines
 
 
-async def test_a_version_that_is_none() -> None:
+async def test_an_unknown_format_version_gets_the_usual_text() -> None:
     """Whoever asks for one gets what everybody understands."""
     for kind in ("text/plain", "application/openmetrics-text"):
         headers, _ = await scraped(RESULT, f"{kind};version=x")
         assert headers["Content-Type"].startswith("text/plain")
 
 
-async def test_others_have_their_turn() -> None:
+async def test_a_long_scrape_does_not_block_the_event_loop() -> None:
     """A scrape that takes long does not stop the loop for all that time."""
     turns = 0
 

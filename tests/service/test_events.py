@@ -176,7 +176,7 @@ log.addHandler(LineHandler(2))
 """
 
 
-def test_a_paused_terminal() -> None:
+def test_a_paused_terminal_does_not_block_logging() -> None:
     """It takes a few kilobytes and then nothing; a thousand lines are logged all the same, at once."""
     reads, writes = pty.openpty()
     try:
@@ -230,7 +230,7 @@ def test_a_field_without_a_value() -> None:
 @pytest.mark.full
 class TestLines:
     @pytest.mark.parametrize("form", ["logfmt", "json"])
-    def test_lines(self, form: str) -> None:
+    def test_every_line_is_one_record_in_its_format(self, form: str) -> None:
         """Every line is one record with time, level and message, in the form asked for."""
         with (
             FaultyServer(replay()) as server,

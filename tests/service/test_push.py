@@ -106,7 +106,7 @@ class TestRefused:
         assert post(exporter, of(ONE)).status == 401
         assert post(exporter, of(ONE), Authorization="bearer  another ").status == 200
 
-    def test_some_of_it(self, exporter: RunningExporter) -> None:
+    def test_the_valid_part_of_a_push_is_counted(self, exporter: RunningExporter) -> None:
         """What can be used of a push is; of the rest, place and reason are told."""
         before = exporter.metrics()
         bad: list[object] = [
@@ -138,7 +138,7 @@ class TestRefused:
         assert refused.status == 400
         assert (told["accepted"], told["rejected"], len(told["errors"])) == (0, 50, 10)
 
-    def test_not_what_it_says(self, exporter: RunningExporter) -> None:
+    def test_compressed_and_truncated_bodies_are_refused(self, exporter: RunningExporter) -> None:
         """A body that is compressed, or ends in its middle, is refused, and fills no log."""
         before = exporter.metrics()
         body = b'{"requests": []}'

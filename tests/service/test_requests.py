@@ -97,7 +97,7 @@ def passes(tap: Tap, **headers: str) -> None:
 
 
 class TestWhoTells:
-    def test_somebody(self, token: str) -> None:
+    def test_each_source_begins_with_zeros(self, token: str) -> None:
         """Whoever may tell is there from the beginning, with zeros."""
         push = {"push.bearer-token-file": token}
         for flags, sources in ((TAP, ["tap"]), (push, ["push"]), ({**TAP, **push}, ["push", "tap"])):

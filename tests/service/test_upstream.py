@@ -226,7 +226,7 @@ class TestRequest:
             assert await fetch(server.url) == BODY
 
 
-async def test_the_cap(server: FaultyServer) -> None:
+async def test_a_body_over_16_mib_is_refused(server: FaultyServer) -> None:
     """16 MiB pass, plain and in chunks; one byte more does not."""
     whole = BODY + b"#" * (MAX_BODY - len(BODY) - 1) + b"\n"
     parts = [whole[i : i + 1_000_000] for i in range(0, MAX_BODY, 1_000_000)]

@@ -37,7 +37,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLO
     return other, one
 
 
-def test_versions(pki: Pki) -> None:
+def test_tls_versions(pki: Pki) -> None:
     """Both ends of the range of versions hold."""
     client = client_context(pki)
     for settings, offered, spoken in (
@@ -69,7 +69,7 @@ def test_cipher_suites(pki: Pki) -> None:
         _handshake(_context(pki, cipher_suites=["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]), client)
 
 
-def test_whose_order_counts(pki: Pki) -> None:
+def test_preference_of_cipher_suites(pki: Pki) -> None:
     """The server's order of suites counts, or the client's."""
     suites = ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
     client = client_context(pki)
@@ -116,7 +116,7 @@ def test_alternative_names(pki: Pki) -> None:
     assert [*alternative_names(None), *alternative_names({})] == []
 
 
-def test_whose_certificate(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_client_authentication(pki: Pki, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each kind of authentication lets in whom it should; a CA is known by its key, not by its name."""
     name, impostor = "prometheus.example", Authority(tmp_path_factory.mktemp("impostor"), "clients")
     shown = {

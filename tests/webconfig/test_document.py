@@ -52,7 +52,7 @@ def test_the_corpus_says_what_it_expects() -> None:
     assert (len(GOOD), len(BAD)) > (15, 50)
 
 
-def test_good(folder: Path) -> None:
+def test_valid_files_are_accepted(folder: Path) -> None:
     """What is right is taken, and Prometheus' own checker takes it too."""
     promtool, wrong = find_program("promtool", "prometheus"), []
     for name in GOOD:
@@ -67,7 +67,7 @@ def test_good(folder: Path) -> None:
     assert wrong == []
 
 
-def test_bad(folder: Path) -> None:
+def test_invalid_files_are_refused_with_the_expected_line(folder: Path) -> None:
     """What is wrong is told in one line, as the file's first line has it: the place, and what to do."""
     wrong = []
     for name in BAD:
@@ -88,14 +88,14 @@ def test_bad(folder: Path) -> None:
     ],
     ids=["not there", "another encoding", "disk image"],
 )
-def test_no_file(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, why: str) -> None:
     """What is no file to read is told so."""
     if content is not None:
         (tmp_path / "web.yml").write_bytes(content)
     assert refusal(WebConfigError, WebConfigFile(str(tmp_path / "web.yml")).load) == why
 
 
-def test_what_is_taken(folder: Path) -> None:
+def test_what_valid_files_contain(folder: Path) -> None:
     """Nothing is no TLS, no users, no headers. Names stay as written, also where YAML would see a number."""
     for name in ("empty", "only-a-comment", "braces"):
         assert WebConfig() == _load(folder, name).config, name
@@ -114,7 +114,7 @@ def test_paths_start_at_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert absolute.files == ("/a/b", "/c")
 
 
-def test_no_file_that_is_cut_off_opens_a_door(folder: Path) -> None:
+def test_a_truncated_file_removes_no_protection(folder: Path) -> None:
     """A reload refuses what lacks a protection that the old file had; what turns it off says so."""
     users = f"basic_auth_users:\n  alice: {hashed('one')}\n"
     tls = yaml.safe_dump({"tls_server_config": {**MUTUAL, "min_version": "TLS13"}}, sort_keys=True)
@@ -151,7 +151,9 @@ def test_no_file_that_is_cut_off_opens_a_door(folder: Path) -> None:
             new.require_protections_of(old)
 
 
-def test_one_moment(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_change_while_they_are_read_are_read_again(
+    pki: Pki, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files that are exchanged while they are read are read again, until they are those of one moment."""
     source = WebConfigFile(str(write(pki.folder / "web.yml", {"tls_server_config": TLS})))
     made, exchanges = document.make_context, [pki.renew, pki.renew]
@@ -190,7 +192,7 @@ def test_the_command(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()])
-async def test_a_round_that_fails(
+async def test_a_failed_reload_changes_nothing_and_is_tried_again(
     pki: Pki, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     """It changes nothing, is told once, and the next second tries again."""
@@ -269,7 +271,7 @@ class TestFiles:
 
         assert _descriptors() == before
 
-    def test_null(self) -> None:
+    def test_null_is_the_same_as_left_out(self) -> None:
         """Nothing, in any of YAML's words, is the same as left out; in quotes, or as a name, it is a word."""
         for null in ("~", "null", "Null", "NULL", ""):
             text = f"tls_server_config: {null}\nhttp_server_config: {null}\nbasic_auth_users: {null}\n"

@@ -126,7 +126,7 @@ class TestAuthenticator:
         )
         return checked
 
-    async def test_what_costs_a_hash(self, checked: list[bytes]) -> None:
+    async def test_valid_credentials_are_hashed_once(self, checked: list[bytes]) -> None:
         """Valid credentials once, also if they come at the same time; all others each time.
 
         The hash for an unknown user has the cost of the others.
@@ -141,7 +141,7 @@ class TestAuthenticator:
         assert checked == [b"x", b"y", b"y", b"z"]
         assert known._decoy.startswith(b"$2b$05$")
 
-    async def test_too_busy(self) -> None:
+    async def test_waiting_checks_are_limited(self) -> None:
         """No more than so many wait, and fewer of one client; those who do not wait take no place."""
         known = Authenticator()
         known.use([("alice", hashed("x", 9))])
@@ -171,7 +171,7 @@ class TestAuthenticator:
         assert checked == [b"first", b"right"]
         assert [found[0], type(found[1]), *found[2:]] == [False, TooBusyError, True, True]
 
-    async def test_an_error_ends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_failed_check_does_not_stop_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A check that fails, also as a panic in Rust does, is told to who asked; the next is served."""
 
         class PanicError(BaseException):

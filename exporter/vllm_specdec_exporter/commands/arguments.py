@@ -15,7 +15,7 @@ import msgspec
 
 from ..config import files
 from ..config.options import ConfigError, Option, gather
-from ..config.values import format_duration, parse_duration
+from ..config.values import duration, parse_duration
 from ..publish.wording import escape_controls, printable
 from ..serve.option_table import OPTIONS
 
@@ -87,12 +87,7 @@ def values_of_one_server(args: argparse.Namespace, options: Sequence[Option], do
 
 def seconds_of(flag: str, text: str, least: float, most: float = float("inf")) -> float:
     """Return the seconds of a duration flag; ConfigError outside `least` to `most`."""
-    seconds = parsed(flag, text, parse_duration)
-    if not least <= seconds <= most:
-        limits = f"from {format_duration(least)}"
-        limits += f" to {format_duration(most)}" if most < float("inf") else " up"
-        raise ConfigError(f'{flag} "{text}": allowed: {limits}')
-    return seconds
+    return parsed(flag, text, duration(least, most))
 
 
 def parse_moment(text: str, now: float) -> float:

@@ -41,13 +41,14 @@ def format_duration(seconds: float) -> str:
     return "".join(parts) or "0s"
 
 
-def duration(least: float = 0.001) -> Callable[[str], float]:
-    """Return a parser of durations of at least `least` seconds."""
+def duration(least: float = 0.001, most: float = math.inf) -> Callable[[str], float]:
+    """Return a parser of durations from `least` to `most` seconds."""
 
     def parse(text: str) -> float:
         seconds = parse_duration(text)
-        if seconds < least:
-            raise ValueError(f"at least {format_duration(least)} is needed")
+        if not least <= seconds <= most:
+            limit = "up" if most == math.inf else f"to {format_duration(most)}"
+            raise ValueError(f"allowed: from {format_duration(least)} {limit}")
         return seconds
 
     return parse

@@ -100,7 +100,7 @@ class EngineState(Struct, frozen=True):
     def of_process(self, process: str) -> EngineState:
         """Return the state for a response of this process: another process has reset counters."""
         if not self.process or not process or process == self.process:
-            return replace(self, process=process) if process != self.process else self
+            return replace(self, process=process)
         started = History(resets=self.history.resets + 1)
         return EngineState(history=started, inconsistent_samples=self.inconsistent_samples, process=process)
 
@@ -114,39 +114,27 @@ class EngineState(Struct, frozen=True):
         history = self.history.add(sample, keep)
         reset = history.resets > self.history.resets
         continued = before is not None and not reset
-        known = self if continued else self._started_anew(reset=reset)
+        known = self
+        if not continued:  # nothing that was learned before a reset; totals by position must not fall
+            steps = EngineSteps() if reset else self.steps  # step times outlast a response without a series
+            known = EngineState(
+                reaching=self.reaching, steps=steps, derivation=self.derivation, process=self.process
+            )
         latest_defects, steps = in_reading, known.steps
         if before is not None and sample.time <= before.time:
             latest_defects = (*latest_defects, "the clock did not advance since the sample before")
         if before is not None and continued and not self.history.interrupted:
             latest_defects = (*latest_defects, *defects(before, sample))
             steps = _with_interval(steps, before, sample)
-        return EngineState(
+        return replace(
+            known,
             history=history,
             inconsistent_samples=self.inconsistent_samples + bool(latest_defects),
             distribution=recover(sample.counters, known.distribution) or known.distribution,
             reaching=known._reaching(before if continued else None, sample),
             latest_defects=latest_defects,
-            current_advice=known.current_advice,
             steps=steps,
-            derivation=known.derivation,
-            process=known.process,
             uptime=known.uptime.add(history.newest, interrupted=len(history.samples) <= 1),
-            opposite_at=known.opposite_at,
-            overruled=known.overruled,
-        )
-
-    def _started_anew(self, *, reset: bool) -> EngineState:
-        """Return the state without what was learned since the last reset.
-
-        Step times outlast a response without a series, which is no reset. Totals by position go on, because
-        they must not fall.
-        """
-        return EngineState(
-            reaching=self.reaching,
-            steps=EngineSteps() if reset else self.steps,
-            derivation=self.derivation,
-            process=self.process,
         )
 
     def _reaching(self, before: Sample | None, sample: Sample) -> tuple[float, ...]:
