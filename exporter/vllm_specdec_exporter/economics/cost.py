@@ -29,6 +29,8 @@ from .hardware import PhysicalModel, modelled_error
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
+#: Least uncertainty of a calibrated profile beyond them: that of the shipped ones, measured elsewhere too.
+_EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
 #: gains, cannot be told from a loss.
 MAX_UNCERTAINTY = 0.5
@@ -154,10 +156,7 @@ class CostProfile:
         return 1 + (drafting / plain - 1) * self.correction
 
     def idle_cost(self, batch: float) -> float:
-        """Return the cost of a step with K=0 in a K schedule, in plain steps, for a drafter that is a model.
-
-        vLLM then still runs the drafter's first pass. It is a part of what K=1 costs.
-        """
+        """Return the cost of a step with K=0 in a schedule, beside a drafter that is a model: its first pass."""
         plain, verify, _ = self._parts(1, batch)
         extra = self.times(1, batch)[1] - plain
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0
@@ -204,7 +203,9 @@ class CostProfile:
         smallest = largest = self._size
         if self.size_ratio is None and (self.draft.per_position_of_size or self.draft.per_token_of_size):
             smallest, largest = SMALLEST_DRAFT, 1.0
-        low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
+        beyond = self.basis is Basis.CALIBRATED and not self.covers(batch)
+        uncertainty = max(self.uncertainty, _EXTRAPOLATED) if beyond else self.uncertainty
+        low, high = self.errors or (1 / (1 + uncertainty), 1 + uncertainty)
         least, most = self.step_cost(k, batch, smallest), self.step_cost(k, batch, largest)
         return max(1.0, least * low), most * high
 
@@ -231,8 +232,9 @@ class CostProfile:
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
         is modelled, with its own `error`, by default that of the hardware. What the model lacks lengthens
         both steps, so the plain one is corrected by a part of what the other one's model is off by
-        (`SHARED_ERROR`). Prompts computed in the same steps make both longer, in proportion to what
-        they emit. How many of their tokens the prefix cache had is not known: from none to all.
+        (`SHARED_ERROR`). A step that is shorter than any plain one by the model shows another hardware: then
+        nothing is known of the cost. Prompts computed in the same steps make both longer, in proportion to
+        what they emit. How many of their tokens the prefix cache had is not known: from none to all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
@@ -243,6 +245,13 @@ class CostProfile:
         prompts = step.batch * step.prompts_per_token * physical.prompt_token_seconds()
         decoding, drafting = self.times(step.drafted, step.batch)
         mean_step = step.share * drafting + (1 - step.share) * decoding
+        least_plain = decoding * error[0] * math.pow(step.seconds / mean_step, SHARED_ERROR)
+        if step.seconds < least_plain:
+            words = (
+                f"a step with drafts takes {1000 * step.seconds:.1f} ms, by the model of the hardware a "
+                f"plain one at least {1000 * least_plain:.1f} ms: check --cost.hardware and --cost.model"
+            )
+            return replace(self, errors=(0.0, math.inf), contradiction=words)
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), SHARED_ERROR)
@@ -251,8 +260,7 @@ class CostProfile:
             # Of the steps with drafts alone: the others are plain.
             return max(1.0, (step.seconds / plain - (1 - step.share)) / step.share)
 
-        extra = self.step_cost(step.drafted, step.batch) - 1
-        if extra <= 0:
+        if (extra := self.step_cost(step.drafted, step.batch) - 1) <= 0:
             return self
         cost, least, most = cost_with(prompts / 2), cost_with(prompts, error[1]), cost_with(0, error[0])
         return replace(
@@ -268,9 +276,9 @@ class CostProfile:
         low, high = self.errors or (1 / (1 + self.uncertainty), 1 + self.uncertainty)
         if least * low <= step.seconds <= most * high:
             return ""
-        modelled = min(most, max(least, step.seconds))  # the nearest
-        took, expected = f"{1000 * step.seconds:.1f} ms", f"{1000 * modelled:.1f} ms"
-        return f"a step takes {took}, by the model of the hardware {expected}: the engine's own time counts"
+        took, nearest = 1000 * step.seconds, 1000 * min(most, max(least, step.seconds))
+        words = f"a step takes {took:.1f} ms, by the model of the hardware {nearest:.1f} ms"
+        return f"{words}: the engine's own time counts"
 
     def sized(self, ratio: float) -> CostProfile:
         """Return the profile for a draft of `ratio` times the target's size; ValueError unless in (0, 1]."""
