@@ -156,7 +156,7 @@ class CostProfile:
         return 1 + (drafting / plain - 1) * self.correction
 
     def idle_cost(self, batch: float) -> float:
-        """Return the cost of a step with K=0 in a schedule, beside a drafter that is a model: its first pass."""
+        """Return the cost of a step with K=0 in a schedule: a drafter that is a model has a first pass."""
         plain, verify, _ = self._parts(1, batch)
         extra = self.times(1, batch)[1] - plain
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0

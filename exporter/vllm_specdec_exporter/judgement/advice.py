@@ -22,7 +22,6 @@ from ..economics.speculative_config import (
     make_schedule,
     sglang_options,
 )
-from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
 from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import DraftShape, Measures
@@ -152,21 +151,6 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     if drafts < least:
         return f"no advice on K: {drafts:,.0f} drafts in the window, {least:,.0f} are needed"
     return ""
-
-
-def correction(measures: Measures) -> float:
-    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one."""
-    estimate, whole = measures.estimate, measures.measured.speedup
-    # The measured speedup is of all tokens, the cost of a step of tokens from drafts.
-    measured = of_drafts(whole, measures.coverage_ratio) if whole else None
-    if (
-        not measured
-        or not estimate.step_cost
-        or estimate.step_cost <= 1
-        or not measures.mean_acceptance_length
-    ):
-        return 1.0
-    return max(0.0, measures.mean_acceptance_length / measured - 1) / (estimate.step_cost - 1)
 
 
 def _advice(

@@ -16,7 +16,7 @@ from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis, CostProfile
-from ..economics.speedup import of_all
+from ..economics.speedup import of_all, of_drafts
 from ..economics.statistics import Z
 from ..measures.measures import Measures
 
@@ -91,14 +91,46 @@ def _by_measurement(
     reasons = [text]
     if estimated is not None:
         reasons += _of_estimate(measures, profile)
-        whole = of_all(estimated, measures.coverage_ratio)
-        if abs(speedup / whole - 1) > thresholds.disagreement_ratio:
+        if contradicted(measures, thresholds):
+            none = correction(measures) is None
+            advice = "there is no advice on K" if none else "advice on K is corrected by it"
             reasons.append(
-                f"the cost profile {profile.name} does not fit this deployment: "
-                "what is measured counts, and advice on K is corrected by it"
+                f"the cost profile {profile.name} does not fit this deployment: what is measured counts, and "
+                f"{advice}"
             )
     low, high = measured.speedup_low, measured.speedup_high
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds)
+
+
+#: Why no K is advised where a measured speedup contradicts the estimate and does not show what drafts cost.
+UNEXPLAINED = "what is measured contradicts the estimate, and does not show the cost of a draft"
+
+
+def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
+    """Return whether the measured speedup contradicts the estimate: by its size, or as a loss or a gain."""
+    measured, estimated = measures.measured.speedup, measures.estimate.speedup
+    if measured is None or estimated is None:
+        return False
+    whole = of_all(estimated, measures.coverage_ratio)
+    apart = abs(measured / whole - 1) > thresholds.disagreement_ratio
+    return apart or (measured < 1) is not (whole < 1)
+
+
+def correction(measures: Measures) -> float | None:
+    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one.
+
+    The measured speedup is of all tokens, the cost of a step of those from drafts: ``None`` if these are too
+    few, or cost nothing by the estimate.
+    """
+    cost, whole, length = (
+        measures.estimate.step_cost,
+        measures.measured.speedup,
+        measures.mean_acceptance_length,
+    )
+    if not whole or not cost or not length:
+        return 1.0
+    measured = of_drafts(whole, measures.coverage_ratio)
+    return max(0.0, length / measured - 1) / (cost - 1) if measured and cost > 1 else None
 
 
 def _by_estimate(
