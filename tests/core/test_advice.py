@@ -190,6 +190,13 @@ class TestPayoff:
         assert reasons[-1] == ("50% of the tokens came out of drafts, so over all tokens 1.33 times")
         assert len(judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons) == 1
 
+    def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
+        """An end near 1 has three decimals."""
+        seen = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
+        payoff = judge_payoff(seen, EAGLE, Thresholds())
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert "(0.88 to 0.996, 100 requests)" in payoff.reasons[0]
+
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in all."""
         for covered, verdict in ((1.0, "beneficial"), (0.5, "beneficial"), (0.3, "marginal")):

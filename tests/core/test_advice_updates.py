@@ -138,10 +138,13 @@ def test_hints_are_in_the_words_of_the_server(server: Server, bypassed: str, unk
     """What to look for if it drafts nothing, and how to tell the method if it is not known."""
     found = replace(case(*STEADY), server=server, vllm=server == VLLM, method="", profile=BUILTIN["unknown"])
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
-    hints = find(found, Quality(QualityLevel.HEALTHY), payoff)
-    assert [hint.action.startswith(unknown) for hint in hints if "method is not known" in hint.text] == [True]
+    none = replace(found, speculation=Speculation())
+    for each, start in ((none, unknown), (found, "Add the method to --spec.config")):
+        hints = find(each, Quality(QualityLevel.HEALTHY), payoff)
+        actions = [hint.action for hint in hints if "method is not known" in hint.text]
+        assert [action.startswith(start) for action in actions] == [True]
 
     paused = Activity(ActivityState.BYPASSED, "")
-    (problem,) = find(replace(found, activity=paused, measures=None, speculation=Speculation()))
+    (problem,) = find(replace(none, activity=paused, measures=None))
     assert f"Look for {bypassed}" in problem.action
     assert ("suffix" in problem.action) == (server != SGLANG)

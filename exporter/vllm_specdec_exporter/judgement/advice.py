@@ -189,7 +189,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             f"K={best.num_speculative_tokens}, runs {best.shown} times as fast as no speculation"
         )
         if case.profile.name == "unknown" and not case.method:
-            words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
+            words += "; the method is not known, and a draft model of 1:9 is assumed"
         # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
         alone = case.profile.step_cost(best.num_speculative_tokens, 1)
         if batch > 1 and best.mean_acceptance_length > alone and drafts_without_model(case.method):

@@ -17,7 +17,7 @@ from ..config.thresholds import Thresholds
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis, CostProfile
 from ..economics.speedup import of_all, of_drafts
-from ..economics.statistics import Z
+from ..economics.statistics import Z, times
 from ..measures.measures import Measures
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
@@ -85,7 +85,7 @@ def _by_measurement(
     measured, estimated = measures.measured, measures.estimate.speedup
     text = (
         f"measured {speedup:.2f} times as fast per output token as the baseline at the same "
-        f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
+        f"load ({times(measured.speedup_low or 0.0)} to {times(measured.speedup_high or 0.0)}, "
         f"{measured.requests:,.0f} requests)"
     )
     reasons = [text]
@@ -205,7 +205,7 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
     estimate, covered = measures.estimate, measures.coverage_ratio
     text = (
         f"{estimate.basis} {estimate.speedup:.2f} times as fast "
-        f"({estimate.speedup_low:.2f} to {estimate.speedup_high:.2f}): "
+        f"({times(estimate.speedup_low or 0.0)} to {times(estimate.speedup_high or 0.0)}): "
         f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
         f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"

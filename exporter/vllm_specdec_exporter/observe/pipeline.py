@@ -16,7 +16,7 @@ from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
-from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
+from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest, with_schedule
 from ..judgement.case import Case
 from ..judgement.judge import Judgement, judge
 from ..judgement.payoff import contradicts
@@ -203,7 +203,14 @@ class PolledEngine:
     @cached_property
     def activity(self) -> Activity:
         """Whether it speculates: by its gauges if they decide it, else by its counters."""
-        return _activity_by_gauges(self) or _activity_by_counters(self)
+        activity = _activity_by_gauges(self) or _activity_by_counters(self)
+        return with_schedule(activity, self.settings.speculation, self.batch_sizes)
+
+    @property
+    def batch_sizes(self) -> tuple[float, float] | None:
+        """The least and the most requests running in the judged window."""
+        since = self.time - self.settings.judged.seconds - self.settings.slack
+        return self.state.history.batch_sizes(since)
 
     @cached_property
     def case(self) -> Case:
@@ -221,7 +228,7 @@ class PolledEngine:
             thresholds=settings.thresholds,
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=speculation,
-            batch_sizes=state.history.batch_sizes(self.time - settings.judged.seconds - settings.slack),
+            batch_sizes=self.batch_sizes,
             settled=delta is not None and delta.span >= _FULL * settings.judged.seconds,
             model_name=model_name,
             version=server.version,
