@@ -188,15 +188,11 @@ def _requests(measures: Measures) -> tuple[float | None, float | None]:
 def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
     if measures.drafts:
         return True
-    plain = all(
-        engine.activity.state is ActivityState.OFF
-        # With a draft model, a step without drafts still has its first pass.
-        or (
-            engine.activity.state is ActivityState.BYPASSED and drafts_without_model(engine.deployment.method)
-        )
-        for engine in engines
-    )
-    return False if measures.generation_tokens_per_second and plain else None
+    states, plain = {engine.activity.state for engine in engines}, {ActivityState.OFF}
+    # With a draft model, a step without drafts still has its first pass.
+    if all(drafts_without_model(engine.deployment.method) for engine in engines):
+        plain.add(ActivityState.BYPASSED)
+    return False if measures.generation_tokens_per_second and states <= plain else None
 
 
 def _why_none(measures: Measures, *, live: bool) -> str:
