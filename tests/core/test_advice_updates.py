@@ -86,6 +86,13 @@ def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     assert len(late.schedule) > 1
 
 
+def test_advice_begins_anew_with_another_k() -> None:
+    """Which an adaptive server chooses without a restart: what was advised of the old K is not held."""
+    longer = case(*(0.95,) * 8)
+    after = update_advice(counsel(case(*SHALLOW)), longer, 301.0, 300.0)
+    assert after == update_advice(CurrentAdvice(), longer, 301.0, 300.0)
+
+
 def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_take_one() -> None:
     """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes none of 0."""
     loaded = replace(case(*SHALLOW), profile=LOADED)
