@@ -33,13 +33,7 @@ class ActivityState(StrEnum):
 
 
 class Activity(Struct, frozen=True):
-    """Whether an engine speculates.
-
-    Attributes:
-        state: ``None`` if the server's metrics do not show it.
-        reason: why, in words.
-        scheduled: whether it is bypassed because the K schedule has K=0.
-    """
+    """The state, ``None`` if the metrics do not show it, the reason, and whether that is K=0 by schedule."""
 
     state: ActivityState | None = None
     reason: str = ""

@@ -92,7 +92,7 @@ def _by_measurement(
     if estimated is not None:
         reasons += _of_estimate(measures, profile)
         if contradicted(measures, thresholds):
-            none = correction(measures) is None
+            none = isinstance(correction(measures, thresholds), str)
             advice = "there is no advice on K" if none else "advice on K is corrected by it"
             reasons.append(
                 f"the cost profile {profile.name} does not fit this deployment: what is measured counts, and "
@@ -100,10 +100,6 @@ def _by_measurement(
             )
     low, high = measured.speedup_low, measured.speedup_high
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds)
-
-
-#: Why no K is advised where a measured speedup contradicts the estimate and does not show what drafts cost.
-UNEXPLAINED = "what is measured contradicts the estimate, and does not show the cost of a draft"
 
 
 def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
@@ -116,21 +112,24 @@ def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
     return apart or (measured < 1) is not (whole < 1)
 
 
-def correction(measures: Measures) -> float | None:
+def correction(measures: Measures, thresholds: Thresholds) -> float | str:
     """Return the factor on a step's extra cost that explains the measured speedup; 1 without one.
 
-    The measured speedup is of all tokens, the cost of a step of those from drafts: ``None`` if these are too
-    few, or cost nothing by the estimate.
+    The measured speedup is of all tokens, the cost of a step of those from drafts. If these are too few, or
+    cost nothing by the estimate, and both contradict each other, it is why no K can be advised.
     """
     cost, whole, length = (
         measures.estimate.step_cost,
         measures.measured.speedup,
         measures.mean_acceptance_length,
     )
-    if not whole or not cost or not length:
-        return 1.0
-    measured = of_drafts(whole, measures.coverage_ratio)
-    return max(0.0, length / measured - 1) / (cost - 1) if measured and cost > 1 else None
+    if whole and cost and length:
+        measured = of_drafts(whole, measures.coverage_ratio)
+        if measured and cost > 1:
+            return max(0.0, length / measured - 1) / (cost - 1)
+        if contradicted(measures, thresholds):
+            return "what is measured contradicts the estimate, and does not show the cost of a draft"
+    return 1.0
 
 
 def _by_estimate(
