@@ -14,7 +14,7 @@ from vllm_specdec_exporter.judgement.advice import Action, Advice
 from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict
 from vllm_specdec_exporter.judgement.quality import Quality, QualityLevel
 from vllm_specdec_exporter.measures.history import Latency
-from vllm_specdec_exporter.observe.result import ExporterResult
+from vllm_specdec_exporter.observe.result import Deployment, ExporterResult
 
 
 def read(*engines: Any, model: str = "", **more: Any) -> Side:
@@ -32,9 +32,12 @@ def test_requests_at_a_time_are_by_littles_law() -> None:
 
 
 def test_without_drafts_the_activity_tells_whether_it_speculates() -> None:
-    states = {ActivityState.OFF: False, ActivityState.BYPASSED: False, ActivityState.IDLE: None, None: None}
+    """With a draft model, steps without drafts are not those of a server without speculation."""
+    states = {ActivityState.OFF: False, ActivityState.BYPASSED: None, ActivityState.IDLE: None, None: None}
     for state, speculating in states.items():
         assert read(engine(measures(), activity=Activity(state))).speculating is speculating
+    bypassed, lookup = Activity(ActivityState.BYPASSED), Deployment(method="ngram")
+    assert read(engine(measures(), activity=bypassed, deployment=lookup)).speculating is False
 
 
 def test_the_judged_window_counts() -> None:
@@ -52,6 +55,8 @@ def test_verdicts_are_taken_over() -> None:
         )
     )
     assert (found.quality, found.payoff, found.advice) == ("fair", "marginal", "decrease k to 2")
+    unsure = Payoff(PayoffVerdict.UNKNOWN, None, 0.6, 1.08, likely=PayoffVerdict.HARMFUL)
+    assert read(engine(measures(), payoff=unsure)).payoff == "likely harmful (0.60 to 1.08)"
 
 
 def test_names_that_would_steer_a_terminal_are_made_harmless() -> None:

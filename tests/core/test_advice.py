@@ -15,8 +15,9 @@ from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import ScheduleRow
 from vllm_specdec_exporter.economics.speedup import Estimate
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.judgement.activity import ActivityState
-from vllm_specdec_exporter.judgement.advice import Action, Advice, correction
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.advice import Action, Advice, CurrentAdvice
+from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.hysteresis import (
     AdvisedK,
     Evidence,
@@ -24,7 +25,8 @@ from vllm_specdec_exporter.judgement.hysteresis import (
     PendingChange,
     apply_hysteresis,
 )
-from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, judge_payoff
+from vllm_specdec_exporter.judgement.judge import judge
+from vllm_specdec_exporter.judgement.payoff import Payoff, PayoffVerdict, correction, judge_payoff
 from vllm_specdec_exporter.measures.measures import Measures
 from vllm_specdec_exporter.observe.pipeline import Speculation
 from vllm_specdec_exporter.observe.result import EngineResult
@@ -166,6 +168,21 @@ class TestPayoff:
 
         assert any("eagle does not fit this deployment" in reason for reason in reasons) is disagrees
 
+    @pytest.mark.parametrize(("speedup", "covered"), [(1.6, 0.4), (2.0, 0.9)])
+    def test_a_measured_loss_that_shows_no_cost_of_a_draft(self, speedup: float, covered: float) -> None:
+        """Of few drafted tokens, or of a step that costs nothing by the estimate: no K rests on that."""
+        counted = {"position_acceptance_ratio": (0.9, 0.7, 0.5), "drafts": 5_000.0}
+        estimated = measures(speedup, coverage_ratio=covered, **counted)
+        few = replace(estimated, measured=Measured(0.8, 0.79, 0.81, 100.0))
+        active = Activity(ActivityState.ACTIVE)
+        case = Case(active, few, Counters(), 3, "eagle", EAGLE, Thresholds())
+        found, current = judge(case, CurrentAdvice(), 0.0, 300.0)
+        assert found.payoff.verdict is PayoffVerdict.HARMFUL
+        assert found.advice.action is Action.INSUFFICIENT_DATA
+        assert "does not show the cost of a draft" in found.advice.reason
+        assert found.findings[0].action.startswith("Switch speculation off")
+        assert current.schedule == ()
+
     def test_the_whole_server_gains_less(self) -> None:
         """Half of the tokens at twice the speed: the whole runs 1.33 times as fast."""
         reasons = judge_payoff(measures(2.0, coverage_ratio=0.5), EAGLE, Thresholds()).reasons
@@ -173,16 +190,23 @@ class TestPayoff:
         assert reasons[-1] == ("50% of the tokens came out of drafts, so over all tokens 1.33 times")
         assert len(judge_payoff(measures(2.0, coverage_ratio=0.999), EAGLE, Thresholds()).reasons) == 1
 
+    def test_the_interval_of_a_verdict_is_not_shown_as_including_1(self) -> None:
+        """An end near 1 has three decimals."""
+        seen = replace(measures(0.8), measured=Measured(0.94, 0.88, 0.996, 100.0))
+        payoff = judge_payoff(seen, EAGLE, Thresholds())
+        assert payoff.verdict is PayoffVerdict.HARMFUL
+        assert "(0.88 to 0.996, 100 requests)" in payoff.reasons[0]
+
     def test_a_gain_of_few_tokens_is_a_small_gain(self) -> None:
         """The verdict is on all tokens: twice as fast for three in ten is 1.18 times in all."""
         for covered, verdict in ((1.0, "beneficial"), (0.5, "beneficial"), (0.3, "marginal")):
-            estimated = measures(2.0, coverage_ratio=covered)
+            estimated = measures(2.0, length=3.0, coverage_ratio=covered)
             found = judge_payoff(estimated, EAGLE, Thresholds())
             whole = 1 / (covered / 2 + 1 - covered)
             measured = replace(estimated, measured=Measured(whole, whole, whole, 100.0))
             assert found.verdict == verdict
             assert found.speedup == pytest.approx(whole)
-            assert correction(measured) == pytest.approx(1.0)
+            assert correction(measured, Thresholds()) == pytest.approx(1.0)
             assert not any("does not fit" in r for r in judge_payoff(measured, EAGLE, Thresholds()).reasons)
 
 

@@ -86,6 +86,13 @@ def test_a_schedule_is_kept_for_a_part_of_the_window() -> None:
     assert len(late.schedule) > 1
 
 
+def test_advice_begins_anew_with_another_k() -> None:
+    """Which an adaptive server chooses without a restart: what was advised of the old K is not held."""
+    longer = case(*(0.95,) * 8)
+    after = update_advice(counsel(case(*SHALLOW)), longer, 301.0, 300.0)
+    assert after == update_advice(CurrentAdvice(), longer, 301.0, 300.0)
+
+
 def test_sglang_gets_a_schedule_with_the_advised_k_in_it_for_the_methods_that_take_one() -> None:
     """Others ignore it. 0.5.13 does not start unless K is among the steps, and takes none of 0."""
     loaded = replace(case(*SHALLOW), profile=LOADED)
@@ -138,10 +145,13 @@ def test_hints_are_in_the_words_of_the_server(server: Server, bypassed: str, unk
     """What to look for if it drafts nothing, and how to tell the method if it is not known."""
     found = replace(case(*STEADY), server=server, vllm=server == VLLM, method="", profile=BUILTIN["unknown"])
     payoff = Payoff(PayoffVerdict.BENEFICIAL, 1.5, basis=Basis.MODELLED)
-    hints = find(found, Quality(QualityLevel.HEALTHY), payoff)
-    assert [hint.action.startswith(unknown) for hint in hints if "method is not known" in hint.text] == [True]
+    none = replace(found, speculation=Speculation())
+    for each, start in ((none, unknown), (found, "Add the method to --spec.config")):
+        hints = find(each, Quality(QualityLevel.HEALTHY), payoff)
+        actions = [hint.action for hint in hints if "method is not known" in hint.text]
+        assert [action.startswith(start) for action in actions] == [True]
 
     paused = Activity(ActivityState.BYPASSED, "")
-    (problem,) = find(replace(found, activity=paused, measures=None, speculation=Speculation()))
+    (problem,) = find(replace(none, activity=paused, measures=None))
     assert f"Look for {bypassed}" in problem.action
     assert ("suffix" in problem.action) == (server != SGLANG)

@@ -14,7 +14,6 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.baseline import encode
 from vllm_specdec_exporter.economics.cost import Basis, thresholds_for
 from vllm_specdec_exporter.economics.profiles import BUILTIN, deployed, fit
-from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.judgement.payoff import how_to_know
 from vllm_specdec_exporter.observe.pipeline import Settings
 from vllm_specdec_exporter.serve.configuration import load
@@ -109,14 +108,16 @@ class TestHardware:
         for flags, method, first in (
             ({}, "eagle", "give --cost.hardware, run"),
             (hardware, "eagle", "give --cost.model, run"),
-            (sized, "", "give --spec.config, run"),
+            (sized, None, "give --spec.config, run"),
+            (sized, "", "give its method in --spec.config, run"),
             (sized, "draft_model", "give --cost.draft-size-ratio, run"),
             (sized, "eagle", "run"),
             (sized, "new", "run"),
             ({**own, **hardware}, "eagle", "run"),
         ):
-            found = settings({**flags, **({"spec.config": spec(method=method)} if method else {})})
-            profile = deployed(found.costs, parse_speculation(spec(method=method)), "a-model")
+            given = {} if method is None else {"spec.config": spec(method=method)}
+            found = settings({**flags, **given})
+            profile = deployed(found.costs, found.speculation, "a-model")
             said = how_to_know(Basis.MODELLED, profile)
             assert said.startswith(f"{first} history "), flags
         assert (

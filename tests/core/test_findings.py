@@ -4,7 +4,7 @@ from vllm_specdec_exporter.config.thresholds import Thresholds
 from vllm_specdec_exporter.economics.profiles import for_method
 from vllm_specdec_exporter.economics.speculative_config import parse_speculation
 from vllm_specdec_exporter.engines.reading import Counters
-from vllm_specdec_exporter.judgement.activity import Activity, ActivityState
+from vllm_specdec_exporter.judgement.activity import Activity, ActivityState, with_schedule
 from vllm_specdec_exporter.judgement.case import Case
 from vllm_specdec_exporter.judgement.findings import Finding, Severity, find
 from vllm_specdec_exporter.judgement.quality import judge_quality
@@ -56,6 +56,20 @@ def test_every_state_but_active_says_why_nothing_more_is_known() -> None:
     assert {state: [(f.severity, f.text) for f in each] for state, each in found.items()} == states
     assert activity(ActivityState.WARMING_UP, measured(10, 1)) == activity(ActivityState.WARMING_UP)
     assert [f for each in found.values() for f in each if not f.action.endswith(".")] == []
+
+
+def test_a_k_schedule_with_k_0_is_no_problem_and_beside_a_draft_model_it_has_a_price() -> None:
+    """The reason names the schedule, by the batch sizes of the window."""
+    schedule = parse_speculation('{"num_speculative_tokens_per_batch_size": [[1, 4, 3], [5, 64, 0]]}')
+    bypassed = Activity(ActivityState.BYPASSED, "why")
+    assert with_schedule(bypassed, schedule, (1, 4)) == bypassed
+    scheduled = with_schedule(bypassed, schedule, (3, 20))
+    assert (scheduled.reason, scheduled.unexplained) == ("why: the K schedule has K=0 for 20 requests", False)
+    case = replace(case_of(scheduled), speculation=schedule, batch_sizes=(3, 20))
+    model, lookup = (find(replace(case, method=method))[0] for method in ("eagle3", "ngram"))
+    assert (model.severity, lookup.severity) == (HINT, HINT)
+    assert f"the time of {case.profile.idle_cost(20):.2f} plain ones" in model.text
+    assert lookup.action.startswith("Nothing is to be done")
 
 
 def test_a_router_whose_models_polls_may_keep_awake_is_told() -> None:

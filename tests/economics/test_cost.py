@@ -1,5 +1,6 @@
 """Cost profiles: what a step costs, and the files they come from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.builders import refusal
-from vllm_specdec_exporter.economics.cost import CostProfile, DraftCost, TargetCost
+from vllm_specdec_exporter.economics.cost import Basis, CostProfile, DraftCost, TargetCost
 from vllm_specdec_exporter.economics.profiles import (
     BUILTIN,
     CostSettings,
@@ -235,4 +236,8 @@ def test_a_calibrated_profile_reaches_half_as_far_again() -> None:
         (1, 100, False),
         (4, 3001, False),
     ):
-        assert profile.at_context(context).covers(batch) is covered, (batch, context)
+        at_context = profile.at_context(context)
+        assert at_context.covers(batch) is covered, (batch, context)
+        calibrated = replace(at_context, basis=Basis.CALIBRATED, uncertainty=0.1)
+        # Beyond, it is worth what a profile from another machine is.
+        assert calibrated.cost_range(3, batch)[1] == pytest.approx(1.1 if covered else 1.6), (batch, context)

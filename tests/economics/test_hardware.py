@@ -298,8 +298,21 @@ class TestDeployed:
                 assert observed.step_cost(3, 4) == pytest.approx(cost)
                 low, high = PLAIN[where]
                 assert observed.cost_range(3, 4) == pytest.approx((max(1.0, cost / high), cost / low))
-            short = ObservedStep(0.5 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
-            assert found.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
+        dense = self.profile("m", "8B")
+        plain, _ = dense.times(3, 4)  # type: ignore[attr-defined]
+        short = ObservedStep(0.85 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+        assert dense.with_observed_step(short).step_cost(3, 4) == 1.0  # type: ignore[attr-defined]
+
+    def test_a_step_that_is_shorter_than_any_plain_one_by_the_model_decides_nothing(self) -> None:
+        """The hardware is another than given, so nothing is known of a plain step: drafts are not free."""
+        found = self.profile("m", "8B")
+        plain, _ = found.times(3, 4)  # type: ignore[attr-defined]
+        short = ObservedStep(0.4 * plain, 4, 3, share=1.0, emitted=2.5, prompts_per_token=0.0)
+        other = found.with_observed_step(short)  # type: ignore[attr-defined]
+        speedup = estimate(2.5, 3, 4, other)
+        assert (speedup.speedup_low, speedup.speedup_high) == (0.0, 2.5)
+        assert speedup.basis is Basis.MODELLED
+        assert "check --cost.hardware and --cost.model" in other.contradiction
 
     def test_prompts_in_the_steps(self) -> None:
         """They come with each token that a step emits, in a plain one with one token of each request.

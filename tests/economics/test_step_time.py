@@ -233,10 +233,11 @@ def test_steps_with_drafts_alone_give_the_slope() -> None:
 
 
 def test_what_shows_nothing_leaves_the_profile() -> None:
-    """Nothing learned, another K, no drafts, and drafts at one batch size only."""
+    """Nothing learned, another K, no drafts, drafts at one batch size only, and drafts that save time."""
     profile, both = for_method("eagle3"), steps((1, 2, 4), (1, 2, 4))
     for learned_steps, drafted, batch in (
         (EngineSteps(), K, 4.0),
+        (EngineSteps(both.drafting, replace(both.plain, k=K)), K, 4.0),
         (both, 5, 4.0),
         (both, None, None),
         (steps((1, 2, 4), (4, 4, 4)), K, 4.0),

@@ -42,6 +42,9 @@ def test_an_engine_that_is_new_has_its_verdict_and_its_recommendation_told() -> 
 
     assert (payoff["payoff"], payoff["speedup"], payoff["speedup_basis"]) == ("harmful", 0.85, "calibrated")
     assert payoff["why"] == "; ".join(BAD.payoff.reasons)
+    unsure = replace(BAD, payoff=Payoff(PayoffVerdict.UNKNOWN, likely=PayoffVerdict.HARMFUL))
+    (payoff,) = told(None, unsure, "payoff")
+    assert (payoff["payoff"], payoff["payoff_likely"]) == ("unknown", "harmful")
     assert recommendation["recommendation"] == "switch_method"
     assert recommendation["recommended_num_speculative_tokens"] == 1
     assert recommendation["why"] == BAD.advice.reason

@@ -420,11 +420,15 @@ def test_what_to_do_is_never_empty_where_there_is_a_problem() -> None:
     found = (Finding(Severity.PROBLEM, "drafts are off", "Look."), Finding(Severity.HINT, "a", "b"))
     none, keep = Advice(reason="no advice: nothing is generated"), Advice(Action.KEEP, 3)
     bypassed = Activity(ActivityState.BYPASSED, "5 tokens without a draft")
+    harmful = Payoff(PayoffVerdict.HARMFUL, 0.8)
     for expected, changes in (
         ("check its flags nothing is generated", {"activity": bypassed}),
-        ("switch speculation off", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8)}),
-        ("switch speculation off", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8), "advice": keep}),
-        ("keep K=3", {"payoff": Payoff(PayoffVerdict.HARMFUL, 0.8), "advice": replace(keep, doubted=True)}),
+        ("see the findings", {"activity": replace(bypassed, scheduled=True)}),
+        ("switch speculation off", {"payoff": harmful}),
+        ("switch speculation off", {"payoff": harmful, "advice": keep}),
+        ("switch speculation off", {"payoff": harmful, "advice": replace(keep, doubted=True)}),
+        ("switch speculation off", {"payoff": harmful, "advice": Advice(Action.INCREASE_K, 4, doubted=True)}),
+        ("lower K to 2", {"payoff": harmful, "advice": Advice(Action.DECREASE_K, 2, doubted=True)}),
         ("lower K to 2", {"payoff": unsure, "advice": Advice(Action.DECREASE_K, 2)}),
         ("measure", {"payoff": unsure}),
         ("switch off, or measure", {"payoff": replace(unsure, likely=PayoffVerdict.HARMFUL)}),

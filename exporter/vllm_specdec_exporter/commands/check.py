@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         f"Exit codes: {FINE} speculation is active and does not lose; {PROBLEM} it loses, is bypassed, "
         "or its acceptance is poor and what it gains is not known, or a part of the requests loses; "
-        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, too few drafts, vLLM V0); "
+        f"{USAGE} bad usage; {UNKNOWN} it cannot be judged (off, idle, K=0 by schedule, too few drafts, V0); "
         f"{UNREACHABLE} the server cannot be reached or understood."
     )
     cli.add_url(parser, "Server to look at.")
@@ -101,10 +101,9 @@ def exit_code(result: ExporterResult) -> int:
         return UNREACHABLE
     codes = set()
     for engine in (engine for target in result.targets for engine in target.engines):
-        bypassed = engine.activity.state is ActivityState.BYPASSED
         unknown = engine.payoff.verdict in (None, PayoffVerdict.UNKNOWN)
         unpaid = unknown and engine.quality.level is QualityLevel.POOR
-        if bypassed or unpaid or engine.payoff.verdict is PayoffVerdict.HARMFUL:
+        if engine.activity.unexplained or unpaid or engine.payoff.verdict is PayoffVerdict.HARMFUL:
             codes.add(PROBLEM)
         elif engine.activity.state is not ActivityState.ACTIVE:
             codes.add(UNKNOWN)

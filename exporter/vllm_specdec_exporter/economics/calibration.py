@@ -318,13 +318,15 @@ def _measured(
 ) -> CostProfile:
     batches = max(plain.batches[0], drafting.batches[0]), min(plain.batches[1], drafting.batches[1])
     modelled = profile.step_cost(drafted, max(1.0, batch)) - 1
-    if not batches[0] / REACH <= batch <= batches[1] * REACH or modelled <= 0:
-        return profile
-    cost = max(1.0, drafting.seconds(batch) / plain.seconds(batch))
+    cost = drafting.seconds(batch) / plain.seconds(batch)
     error = math.expm1(math.hypot(math.log1p(plain.error), math.log1p(drafting.error)))
+    # Drafts cannot save time: then other things than drafts differed.
+    saves = cost * (1 + max(_MIN_ERROR, error)) < 1
+    if saves or not batches[0] / REACH <= batch <= batches[1] * REACH or modelled <= 0:
+        return profile
     return replace(
         profile,
-        correction=profile.correction * (cost - 1) / modelled,
+        correction=profile.correction * max(0.0, cost - 1) / modelled,
         uncertainty=max(_MIN_ERROR, error),
         basis=Basis.MEASURED,
         batches=batches,

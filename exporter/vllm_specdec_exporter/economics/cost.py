@@ -29,6 +29,8 @@ from .hardware import PLAIN, SHARED_ERROR, STEP, PhysicalModel, regime, widening
 SMALLEST_DRAFT = 0.01
 #: A calibrated profile is used for batch sizes and contexts up to this factor outside the measured ones.
 REACH = 1.5
+#: Least uncertainty of a calibrated profile beyond them: that of the shipped ones, measured elsewhere too.
+_EXTRAPOLATED = 0.6
 #: Largest uncertainty of a calibrated profile. Beyond it, even 1.5 times as fast, which healthy speculation
 #: gains, cannot be told from a loss.
 MAX_UNCERTAINTY = 0.5
@@ -152,10 +154,7 @@ class CostProfile:
         return 1 + (drafting / plain - 1) * self.correction
 
     def idle_cost(self, batch: float) -> float:
-        """Return the cost of a step with K=0 in a K schedule, in plain steps, for a drafter that is a model.
-
-        vLLM then still runs the drafter's first pass. It is a part of what K=1 costs.
-        """
+        """Return the cost of a step with K=0 in a schedule: a drafter that is a model has a first pass."""
         plain, verify, _ = self._parts(1, batch)
         extra = self.times(1, batch)[1] - plain
         share = 1 - (verify - plain) / extra if extra > 0 else 0.0
@@ -210,7 +209,9 @@ class CostProfile:
         """Return the least and the largest cost over the estimated one."""
         if self.errors:
             return self.errors
-        factor = math.pow(1 + self.uncertainty, widening(batch) if self.physical else 1)
+        beyond = self.basis is Basis.CALIBRATED and not self.covers(batch)
+        uncertainty = max(self.uncertainty, _EXTRAPOLATED) if beyond else self.uncertainty
+        factor = math.pow(1 + uncertainty, widening(batch) if self.physical else 1)
         return 1 / factor, factor
 
     def covers(self, batch: float) -> bool:
@@ -236,8 +237,10 @@ class CostProfile:
         The time of a step that the engine's inter-token latency gives is taken as it is. Only the plain step
         is modelled, with its own `error`, by default that of the hardware. What the model of a mixture of
         experts lacks lengthens both steps, so the plain one is corrected by a part of what the other one's
-        model is off by (`SHARED_ERROR`). Prompts computed in the same steps make both longer, in proportion
-        to what they emit. How many of their tokens the prefix cache had is not known: from none to all.
+        model is off by (`SHARED_ERROR`). A step that is shorter than any plain one by the model shows another
+        hardware: then nothing is known of the cost. Prompts computed in the same steps make both longer, in
+        proportion to what they emit. How many of their tokens the prefix cache had is not known: from none to
+        all.
         """
         physical = self.physical
         if physical is None or self.basis is not Basis.MODELLED or step.share < MIN_DRAFTING_SHARE:
@@ -247,6 +250,13 @@ class CostProfile:
         where = regime(physical.target)
         power, (low, high) = SHARED_ERROR[where], error or PLAIN[where]
         mean_step = step.share * drafting + (1 - step.share) * decoding
+        least_plain = decoding * low * math.pow(step.seconds / mean_step, power)
+        if step.seconds < least_plain:
+            words = (
+                f"a step with drafts takes {1000 * step.seconds:.1f} ms, by the model of the hardware a "
+                f"plain one at least {1000 * least_plain:.1f} ms: check --cost.hardware and --cost.model"
+            )
+            return replace(self, errors=(0.0, math.inf), contradiction=words)
 
         def cost_with(prompts: float, factor: float = 1.0) -> float:
             shared = math.pow(step.seconds / (mean_step + prompts * step.emitted), power)
@@ -255,8 +265,7 @@ class CostProfile:
             # Of the steps with drafts alone: the others are plain.
             return max(1.0, (step.seconds / plain - (1 - step.share)) / step.share)
 
-        extra = self.step_cost(step.drafted, step.batch) - 1
-        if extra <= 0:
+        if (extra := self.step_cost(step.drafted, step.batch) - 1) <= 0:
             return self
         cost, least, most = cost_with(prompts / 2), cost_with(prompts, high), cost_with(0, low)
         return replace(

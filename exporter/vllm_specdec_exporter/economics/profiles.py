@@ -232,6 +232,8 @@ def deployed(
     if ratio is None and draft and target and draft < target:
         ratio = draft / target
     lacking = _lacking(costs.hardware, method, target_model) if builtin else ""
+    if lacking == "--spec.config" and speculation.configured:
+        lacking = "its method in --spec.config"
     return replace(fit(costs.profile, ratio), max_batch=_MAX_BATCH.get(dialect), lacking=lacking)
 
 

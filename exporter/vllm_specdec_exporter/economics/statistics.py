@@ -266,6 +266,11 @@ class ClusterInterval:
     units: int  # how many of these there were
 
 
+def times(ratio: float) -> str:
+    """Return a ratio with two decimals, or three near 1, so that it is not shown as 1."""
+    return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
+
+
 def cluster_interval(clusters: Sequence[tuple[float, float]], unit: str) -> ClusterInterval | None:
     """Return the interval of the ratio of sums over clusters of (part, whole)."""
     m = len(clusters)

@@ -15,8 +15,10 @@ The shortest window then decides whether drafting has ended since.
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..config.thresholds import Thresholds
+from ..economics.speculative_config import Speculation
 from ..measures.history import Delta
 
 
@@ -31,10 +33,16 @@ class ActivityState(StrEnum):
 
 
 class Activity(Struct, frozen=True):
-    """The state, ``None`` if the server's metrics do not show it, and the reason."""
+    """The state, ``None`` if the metrics do not show it, the reason, and whether that is K=0 by schedule."""
 
     state: ActivityState | None = None
     reason: str = ""
+    scheduled: bool = False
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether nothing is drafted, and no K schedule says so."""
+        return self.state is ActivityState.BYPASSED and not self.scheduled
 
 
 def judge_activity(*, configured: bool, delta: Delta | None, window: str, thresholds: Thresholds) -> Activity:
@@ -78,6 +86,17 @@ def of_newest(
         return activity
     words = f"{generated:,.0f} tokens were generated in the last {window} without a single draft"
     return Activity(ActivityState.BYPASSED, words)
+
+
+def with_schedule(
+    activity: Activity, speculation: Speculation, batches: tuple[float, float] | None
+) -> Activity:
+    """Return the activity with the K schedule as its reason, if that has K=0 at an end of these batches."""
+    batch = next((batch for batch in batches or () if speculation.scheduled_k(batch) == 0), None)
+    if activity.state is not ActivityState.BYPASSED or batch is None:
+        return activity
+    reason = f"{activity.reason}: the K schedule has K=0 for {batch:,.0f} requests"
+    return replace(activity, reason=reason, scheduled=True)
 
 
 def _number(value: float) -> str:

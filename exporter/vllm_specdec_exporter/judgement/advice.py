@@ -22,7 +22,6 @@ from ..economics.speculative_config import (
     make_schedule,
     sglang_options,
 )
-from ..economics.speedup import of_drafts
 from ..economics.statistics import Z
 from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import DraftShape, Measures
@@ -154,21 +153,6 @@ def _refuse(case: Case, state: HysteresisState | None) -> str:
     return ""
 
 
-def correction(measures: Measures) -> float:
-    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one."""
-    estimate, whole = measures.estimate, measures.measured.speedup
-    # The measured speedup is of all tokens, the cost of a step of tokens from drafts.
-    measured = of_drafts(whole, measures.coverage_ratio) if whole else None
-    if (
-        not measured
-        or not estimate.step_cost
-        or estimate.step_cost <= 1
-        or not measures.mean_acceptance_length
-    ):
-        return 1.0
-    return max(0.0, measures.mean_acceptance_length / measured - 1) / (estimate.step_cost - 1)
-
-
 def _advice(
     choice: Choice, state: HysteresisState, case: Case, rules: tuple[Rule, ...], batch: float
 ) -> Advice:
@@ -205,7 +189,7 @@ def _reason(action: Action, choice: Choice, k: int, case: Case, batch: float) ->
             f"K={best.num_speculative_tokens}, runs {best.shown} times as fast as no speculation"
         )
         if case.profile.name == "unknown" and not case.method:
-            words += "; the method is not known, and a draft model of 1:9 is assumed: give --spec.config"
+            words += "; the method is not known, and a draft model of 1:9 is assumed"
         # At break-even, a step of 1.6 plain ones emits 1.6 tokens.
         alone = case.profile.step_cost(best.num_speculative_tokens, 1)
         if batch > 1 and best.mean_acceptance_length > alone and drafts_without_model(case.method):

@@ -10,8 +10,8 @@ from msgspec import Struct
 from ..config.thresholds import Thresholds
 from ..economics.cost import Basis
 from ..economics.known_problems import Setup, known_problems
-from ..economics.speculative_config import names_drafter
-from ..engines.reading import SGLANG, VLLM, Server
+from ..economics.speculative_config import drafts_without_model, names_drafter
+from ..engines.reading import SGLANG, VLLM
 from ..measures.measures import Measures
 from .activity import Activity, ActivityState
 from .advice import Action, Advice, for_sglang
@@ -144,15 +144,13 @@ def find(
     """Return the findings on one engine, problems first."""
     activity, measures = case.activity, case.measures
     findings = (
-        _of_activity(activity, case.server)
-        if case.speculative
-        else hint("no_speculation", reason=activity.reason)
+        _of_activity(case, activity) if case.speculative else hint("no_speculation", reason=activity.reason)
     )
     if measures is not None and quality.level is not None:
         findings += of_payoff(case, payoff, quality, advice, measures)
         findings += _of_acceptance(quality, measures, case.thresholds, payoff, advice)
         if case.profile.name == "unknown" and not case.method and payoff.basis is Basis.MODELLED:
-            findings += hint("costs_assumed", how=_how_to_know_method(case.server))
+            findings += hint("costs_assumed", how=_how_to_know_method(case))
     setup = Setup(
         case.method,
         case.model_name,
@@ -182,7 +180,10 @@ def find(
     return tuple(sorted(findings, key=lambda f: f.severity is not Severity.PROBLEM))
 
 
-def _how_to_know_method(server: Server) -> str:
+def _how_to_know_method(case: Case) -> str:
+    server = case.server
+    if case.speculation.configured:
+        return 'Add the method to --spec.config, as in {"method": "draft_model"}'
     if server == SGLANG:
         return "Set --spec.server-info true, which reads the method from SGLang's /server_info"
     if server.option == VLLM.option:
@@ -190,11 +191,15 @@ def _how_to_know_method(server: Server) -> str:
     return 'Give the method as --spec.config, as in {"method": "draft_model"}'
 
 
-def _of_activity(activity: Activity, server: Server) -> list[Finding]:
-    reason = activity.reason
+def _of_activity(case: Case, activity: Activity) -> list[Finding]:
+    reason, server = activity.reason, case.server
     if activity.state is ActivityState.OFF:
         where = TEXTS["off"]["vllm" if server == VLLM else "other"]
         return hint("off", reason=reason, server=server, where=where)
+    if activity.scheduled and case.batch_sizes is not None:
+        plain = drafts_without_model(case.method)
+        cost = case.profile.idle_cost(max(1.0, case.batch_sizes[1]))
+        return hint("scheduled_off" if plain else "scheduled_off_beside_model", reason=reason, cost=cost)
     if activity.state is ActivityState.BYPASSED:
         return problem("bypassed_sglang" if server == SGLANG else "bypassed", reason=reason)
     if activity.state is None:

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from ..economics.cost import Basis
 from .activity import Activity, ActivityState
-from .advice import Advice, CurrentAdvice, correction, update_advice
+from .advice import Advice, CurrentAdvice, update_advice
 from .case import Case
 from .findings import Finding, find
-from .payoff import Payoff, PayoffVerdict, apply_rules, how_to_know, judge_payoff
+from .payoff import Payoff, PayoffVerdict, apply_rules, correction, how_to_know, judge_payoff
 from .quality import Quality, judge_quality
 
 
@@ -36,7 +36,10 @@ def judge(
         quality = judge_quality(measures, list(case.other_windows), case.thresholds)
         payoff = judge_payoff(measures, case.profile, case.thresholds, case.unmeasured)
     corrected = case
-    if measures is not None and (factor := correction(measures)) != 1:
+    factor = 1.0 if measures is None else correction(measures, case.thresholds)
+    if isinstance(factor, str):
+        corrected = replace(case, unadvisable=factor)
+    elif factor != 1:
         # On top of what the engine's own steps have corrected: the estimate is made with that.
         profile = dataclasses.replace(case.profile, correction=case.profile.correction * factor)
         corrected = replace(case, profile=profile)

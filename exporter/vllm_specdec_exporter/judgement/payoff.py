@@ -16,8 +16,8 @@ from ..config.thresholds import Thresholds
 
 # Imported at run time: annotations are read to decode and document the JSON.
 from ..economics.cost import Basis, CostProfile
-from ..economics.speedup import of_all
-from ..economics.statistics import Z
+from ..economics.speedup import of_all, of_drafts
+from ..economics.statistics import Z, times
 from ..measures.measures import Measures
 
 LEAN = 0.1  # least distance of a probability from one half with which a verdict leans to a side
@@ -85,20 +85,51 @@ def _by_measurement(
     measured, estimated = measures.measured, measures.estimate.speedup
     text = (
         f"measured {speedup:.2f} times as fast per output token as the baseline at the same "
-        f"load ({measured.speedup_low:.2f} to {measured.speedup_high:.2f}, "
+        f"load ({times(measured.speedup_low or 0.0)} to {times(measured.speedup_high or 0.0)}, "
         f"{measured.requests:,.0f} requests)"
     )
     reasons = [text]
     if estimated is not None:
         reasons += _of_estimate(measures, profile)
-        whole = of_all(estimated, measures.coverage_ratio)
-        if abs(speedup / whole - 1) > thresholds.disagreement_ratio:
+        if contradicted(measures, thresholds):
+            none = isinstance(correction(measures, thresholds), str)
+            advice = "there is no advice on K" if none else "advice on K is corrected by it"
             reasons.append(
-                f"the cost profile {profile.name} does not fit this deployment: "
-                "what is measured counts, and advice on K is corrected by it"
+                f"the cost profile {profile.name} does not fit this deployment: what is measured counts, and "
+                f"{advice}"
             )
     low, high = measured.speedup_low, measured.speedup_high
     return _judged(speedup, low or speedup, high or speedup, Basis.MEASURED, reasons, thresholds)
+
+
+def contradicted(measures: Measures, thresholds: Thresholds) -> bool:
+    """Return whether the measured speedup contradicts the estimate: by its size, or as a loss or a gain."""
+    measured, estimated = measures.measured.speedup, measures.estimate.speedup
+    if measured is None or estimated is None:
+        return False
+    whole = of_all(estimated, measures.coverage_ratio)
+    apart = abs(measured / whole - 1) > thresholds.disagreement_ratio
+    return apart or (measured < 1) is not (whole < 1)
+
+
+def correction(measures: Measures, thresholds: Thresholds) -> float | str:
+    """Return the factor on a step's extra cost that explains the measured speedup; 1 without one.
+
+    The measured speedup is of all tokens, the cost of a step of those from drafts. If these are too few, or
+    cost nothing by the estimate, and both contradict each other, it is why no K can be advised.
+    """
+    cost, whole, length = (
+        measures.estimate.step_cost,
+        measures.measured.speedup,
+        measures.mean_acceptance_length,
+    )
+    if whole and cost and length:
+        measured = of_drafts(whole, measures.coverage_ratio)
+        if measured and cost > 1:
+            return max(0.0, length / measured - 1) / (cost - 1)
+        if contradicted(measures, thresholds):
+            return "what is measured contradicts the estimate, and does not show the cost of a draft"
+    return 1.0
 
 
 def _by_estimate(
@@ -173,7 +204,7 @@ def _of_estimate(measures: Measures, profile: CostProfile) -> list[str]:
     estimate, covered = measures.estimate, measures.coverage_ratio
     text = (
         f"{estimate.basis} {estimate.speedup:.2f} times as fast "
-        f"({estimate.speedup_low:.2f} to {estimate.speedup_high:.2f}): "
+        f"({times(estimate.speedup_low or 0.0)} to {times(estimate.speedup_high or 0.0)}): "
         f"{measures.mean_acceptance_length:.2f} tokens a draft for the time of "
         f"{estimate.step_cost:.2f} plain steps, at {estimate.batch_size:.1f} requests a batch and "
         f"{profile.context_tokens:,.0f} tokens of context, by the cost profile {profile.name}"

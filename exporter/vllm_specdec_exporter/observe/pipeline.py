@@ -16,7 +16,7 @@ from ..economics.cost import CostProfile
 from ..economics.profiles import deployed, guess_method
 from ..economics.speculative_config import Speculation
 from ..engines.reading import Drafting, EngineKey, EngineReading, Reading
-from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest
+from ..judgement.activity import Activity, ActivityState, judge_activity, of_newest, with_schedule
 from ..judgement.case import Case
 from ..judgement.judge import Judgement, judge
 from ..judgement.payoff import contradicts
@@ -203,7 +203,13 @@ class PolledEngine:
     @cached_property
     def activity(self) -> Activity:
         """Whether it speculates: by its gauges if they decide it, else by its counters."""
-        return _activity_by_gauges(self) or _activity_by_counters(self)
+        activity = _activity_by_gauges(self) or _activity_by_counters(self)
+        return with_schedule(activity, self.settings.speculation, self.state.history.batch_sizes(self.since))
+
+    @property
+    def since(self) -> float:
+        """When the judged window began, in seconds."""
+        return self.time - self.settings.judged.seconds - self.settings.slack
 
     @cached_property
     def case(self) -> Case:
@@ -221,7 +227,7 @@ class PolledEngine:
             thresholds=settings.thresholds,
             other_windows=tuple(m for m in self.windows if m is not judged),
             speculation=speculation,
-            batch_sizes=state.history.batch_sizes(self.time - settings.judged.seconds - settings.slack),
+            batch_sizes=state.history.batch_sizes(self.since),
             settled=delta is not None and delta.span >= _FULL * settings.judged.seconds,
             model_name=model_name,
             version=server.version,
@@ -295,9 +301,8 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
     """Return the activity of the judged window, with what the kind of server makes of it."""
     engine, delta, settings = polled.engine, polled.judged_delta, polled.settings
     if not polled.server.reading.speculative:
-        return Activity(
-            ActivityState.OFF, "a diffusion model: its denoising steps are not speculative decoding"
-        )
+        words = "a diffusion model: its denoising steps are not speculative decoding"
+        return Activity(ActivityState.OFF, words)
     # Without speculation a server prints none of its series, as the other stages of a pipeline.
     others = polled.server.reading.engines if engine.counters.drafts is None else ()
     elsewhere = any(other.counters.drafts is not None for other in others)
@@ -320,9 +325,8 @@ def _activity_by_counters(polled: PolledEngine) -> Activity:
     if activity.state in (ActivityState.OFF, ActivityState.IDLE) and generated is None:
         return Activity(None, "the server, which may be a router, does not count generated tokens")
     if engine.lifetime is not None and activity.state is ActivityState.BYPASSED:
-        return Activity(
-            None, "vLLM V0 shows means over its whole life only, so what it does now is not known"
-        )
+        words = "vLLM V0 shows means over its whole life only, so what it does now is not known"
+        return Activity(None, words)
     shortest = settings.windows[0]
     return of_newest(activity, polled.deltas.get(shortest), shortest.name, running, settings.thresholds)
 
@@ -332,10 +336,10 @@ def _first_tokens(polled: PolledEngine) -> float:
 
     They come from prefill, so they need no draft. The prefill node of a disaggregated pair has no others.
     """
-    history, settings = polled.state.history, polled.settings
+    history = polled.state.history
     if history.newest is None:
         return 0.0
-    first = history.since(history.newest.time - settings.judged.seconds - settings.slack)[0]
+    first = history.since(polled.since)[0]
     return (history.newest.steps.requests or 0.0) - (first.steps.requests or 0.0)
 
 

@@ -161,7 +161,8 @@ def _present(fields: Mapping[str, object]) -> dict[str, object]:
 def _payoff(engine: EngineResult) -> dict[str, object]:
     payoff = engine.payoff
     speedup = None if payoff.speedup is None else round(payoff.speedup, 2)
-    return {"payoff": payoff.verdict, "speedup": speedup, "speedup_basis": payoff.basis}
+    verdict = {"payoff": payoff.verdict, "payoff_likely": payoff.likely}
+    return {**verdict, "speedup": speedup, "speedup_basis": payoff.basis}
 
 
 def _advice(engine: EngineResult) -> dict[str, object]:

@@ -5,7 +5,7 @@ Lines are wrapped at 100 columns, except those to paste, which stay whole.
 
 from collections.abc import Iterator, Mapping
 
-from ..judgement.activity import ActivityState
+from ..economics.statistics import times
 from ..judgement.advice import Advice
 from ..judgement.payoff import PayoffVerdict
 from ..judgement.quality import QualityLevel
@@ -138,7 +138,7 @@ def _style(engine: EngineResult) -> str:
         return w.RED
     if engine.payoff.verdict is not None:
         return w.GREEN if engine.payoff.verdict is PayoffVerdict.BENEFICIAL else w.YELLOW
-    if engine.activity.state is ActivityState.BYPASSED or engine.quality.level is QualityLevel.POOR:
+    if engine.activity.unexplained or engine.quality.level is QualityLevel.POOR:
         return w.RED
     if engine.quality.level in (QualityLevel.HEALTHY, QualityLevel.OPTIMAL):
         return w.GREEN
@@ -175,13 +175,13 @@ def _measures(engine: EngineResult, measures: Measures) -> Iterator[str]:
 def _gains(measures: Measures) -> Iterator[tuple[str, str]]:
     estimate, measured = measures.estimate, measures.measured
     if estimate.speedup is not None:
-        interval = f"{w.shown(estimate.speedup_low, w.TIMES)} to {w.shown(estimate.speedup_high, w.TIMES)}"
+        interval = f"{times(estimate.speedup_low or 0.0)}x to {times(estimate.speedup_high or 0.0)}x"
         yield "estimated speedup", f"{w.shown(estimate.speedup, w.TIMES)} ({interval})"
         yield "break-even length", w.shown(estimate.break_even_acceptance_length, w.LENGTH)
         yield "break-even acceptance", w.shown(estimate.break_even_acceptance_ratio, w.PERCENT)
         yield "requests in the batch", _count(estimate.batch_size)
     if measured.speedup is not None:
-        interval = f"{w.shown(measured.speedup_low, w.TIMES)} to {w.shown(measured.speedup_high, w.TIMES)}"
+        interval = f"{times(measured.speedup_low or 0.0)}x to {times(measured.speedup_high or 0.0)}x"
         words = f"{interval}, {_count(measured.requests)} requests"
         yield "measured speedup", f"{w.shown(measured.speedup, w.TIMES)} ({words})"
     for name, words in w.LATENCIES.items():

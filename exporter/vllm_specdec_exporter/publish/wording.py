@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from ..economics.speculative_config import names_drafter
-from ..economics.statistics import Interval
-from ..judgement.activity import ActivityState
+from ..economics.statistics import Interval, times
 from ..judgement.advice import Action, Advice
 from ..judgement.findings import Finding, Severity
 from ..judgement.payoff import DISABLE, LOWER_K, MEASURE, NOTHING, RAISE_K, Payoff, PayoffVerdict
@@ -135,11 +134,6 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def times(ratio: float) -> str:
-    """Return a ratio with two decimals, or three near 1."""
-    return f"{ratio:.3f}" if 0 < abs(ratio - 1) < 0.01 else f"{ratio:.2f}"
-
-
 def range_words(interval: Interval) -> str:
     """Return the ends of an interval of ratios, `1.27 to 1.41`; empty where they are not known."""
     if interval.low is None or interval.high is None:
@@ -167,13 +161,13 @@ def to_do(engine: EngineResult) -> str:
     """
     payoff, advice = engine.payoff, engine.advice
     none = advice.action is Action.INSUFFICIENT_DATA
-    if engine.activity.state is ActivityState.BYPASSED:
+    if engine.activity.unexplained:
         return CHECK
-    if advice.changes_nothing:
-        if payoff.verdict is PayoffVerdict.HARMFUL:
-            return OFF
-        if payoff.likely is PayoffVerdict.HARMFUL:
-            return OFF_OR_MEASURE
+    held = advice.doubted and advice.action in (Action.KEEP, Action.INCREASE_K)
+    if payoff.verdict is PayoffVerdict.HARMFUL and (advice.changes_nothing or held):
+        return OFF
+    if payoff.likely is PayoffVerdict.HARMFUL and advice.changes_nothing:
+        return OFF_OR_MEASURE
     return "measure" if none and payoff.verdict is PayoffVerdict.UNKNOWN else action_words(advice)
 
 

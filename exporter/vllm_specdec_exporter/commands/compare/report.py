@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...economics.statistics import Interval, SampleMean
+from ...economics.statistics import Interval, SampleMean, times
 from ...publish import plots
 from ...publish.markup import Html, Section, element, figure, page, side_by_side
-from ...publish.wording import DASH, GREEN, RED, YELLOW, digits, painter, range_words, table, times, wrap
+from ...publish.wording import DASH, GREEN, RED, YELLOW, digits, painter, range_words, table, wrap
 from .comparison import Comparison
 from .side import PER_TOKEN, Side
 from .verdict import SpeedComparison
@@ -49,7 +49,8 @@ def describe(side: Side) -> str:
     elif side.speculating is False:
         drafting = "no drafts"
     else:
-        drafting = ""
+        busy = side.measures.generation_tokens_per_second
+        drafting = "no drafts, which with a draft model is not without speculation" if busy else ""
     period = "" if side.measures.span_seconds is None else f"{side.measures.span_seconds:.0f} s"
     facts = (
         f"{'watched for' if side.live else 'snapshot of'} {period}" if period else "no period",

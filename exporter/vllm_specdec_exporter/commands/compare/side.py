@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ...config.options import ConfigError
 from ...config.thresholds import Thresholds
+from ...economics.speculative_config import drafts_without_model
 from ...economics.speedup import Estimate
 from ...economics.statistics import MINIMUM_REQUESTS, Acceptance, Interval, SampleMean
 from ...engines.reading import sum_known
@@ -20,6 +21,7 @@ from ...judgement.activity import ActivityState
 from ...measures.history import Delta, Latency
 from ...measures.measures import Measures, derive
 from ...observe.result import EngineResult, ExporterResult, TargetResult
+from ...publish.wording import verdict_words
 
 #: The latency for the speed, and the one for requests at a time.
 PER_TOKEN, END_TO_END = "time_per_output_token", "end_to_end"
@@ -44,7 +46,7 @@ class Side:
     cost_profile: str = ""
     ended_seconds: float | None = None  # Unix time of the last sample
     restarts: int = 0  # detected resets of its counters
-    speculating: bool | None = None  # whether it drafted; ``None`` where it generated nothing
+    speculating: bool | None = None  # whether it drafted; ``None`` if not known
     num_speculative_tokens: int | None = None  # K
     measures: Measures = Measures("")  # of its period, all engines together
     acceptance_ratio: Interval | None = None  # the one of `measures` with its interval
@@ -130,7 +132,7 @@ def side_of(
         requests_running=sum_known(engine.load.requests_running for engine in engines),
         requests_waiting=sum_known(engine.load.requests_waiting for engine in engines),
         quality=", ".join(_distinct(str(e.quality.level or "") for e in at_work)),
-        payoff=", ".join(_distinct(str(e.payoff.verdict or "") for e in at_work)),
+        payoff=", ".join(_distinct(verdict_words(e.payoff) for e in at_work)),
         advice=", ".join(_distinct(_advice(e) for e in at_work if e.payoff.verdict)),
         disagreement_ratio=result.thresholds.get("disagreement_ratio", Thresholds().disagreement_ratio),
         why_no_latencies="" if measures.latencies else _why_none(measures, live=live),
@@ -186,10 +188,11 @@ def _requests(measures: Measures) -> tuple[float | None, float | None]:
 def _speculating(engines: list[EngineResult], measures: Measures) -> bool | None:
     if measures.drafts:
         return True
-    states = {engine.activity.state for engine in engines}
-    if measures.generation_tokens_per_second and states <= {ActivityState.OFF, ActivityState.BYPASSED}:
-        return False
-    return None
+    states, plain = {engine.activity.state for engine in engines}, {ActivityState.OFF}
+    # With a draft model, a step without drafts still has its first pass.
+    if all(drafts_without_model(engine.deployment.method) for engine in engines):
+        plain.add(ActivityState.BYPASSED)
+    return False if measures.generation_tokens_per_second and states <= plain else None
 
 
 def _why_none(measures: Measures, *, live: bool) -> str:

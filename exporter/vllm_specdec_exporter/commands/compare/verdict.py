@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...economics.speedup import of_all
-from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means
+from ...economics.statistics import MINIMUM_REQUESTS, Interval, ratio_of_means, times
 from ...judgement.payoff import PayoffVerdict, leans, loss_probability
-from ...publish.wording import range_words, times
+from ...publish.wording import range_words
 from .side import PER_TOKEN, Side
 
 #: Largest factor between equal loads.

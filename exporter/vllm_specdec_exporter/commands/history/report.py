@@ -7,8 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ...config.values import format_duration
+from ...economics.statistics import times
 from ...publish import plots
-from ...publish.wording import DASH, printable, range_words, table, times, wrap
+from ...publish.wording import DASH, printable, range_words, table, wrap
 from .past import Comparison, ModelHistory, Summary
 
 _HEADS = ("configuration", "from", "to", "requests", "running", "accepted", "ms/token", "tokens/s")

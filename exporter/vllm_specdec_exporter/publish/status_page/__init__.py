@@ -159,7 +159,7 @@ def _rank(engine: EngineResult) -> tuple[int, float]:
     bad = (
         payoff.verdict is PayoffVerdict.HARMFUL,
         payoff.likely is PayoffVerdict.HARMFUL,
-        engine.activity.state is ActivityState.BYPASSED,
+        engine.activity.unexplained,
         engine.quality.level is QualityLevel.POOR,
         payoff.verdict is PayoffVerdict.MARGINAL,
         payoff.verdict is not PayoffVerdict.BENEFICIAL and engine.activity.state is ActivityState.ACTIVE,
