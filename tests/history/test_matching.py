@@ -128,18 +128,20 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, m
     assert "cannot be compared: " in render([past], 3600)
 
 
-def test_a_block_with_most_of_the_traffic_makes_no_interval_narrow() -> None:
-    """Blocks scatter by a tenth, and one has as much traffic as all others."""
+@pytest.mark.parametrize("busy", [{20: 4000.0}, dict.fromkeys(range(16, 25), 1000.0)], ids=["one", "some"])
+def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int, float]) -> None:
+    """Blocks scatter by a tenth, neighbours alike, and few of them have most of the traffic."""
     held = compared = 0
     for seed in range(300):
         chance = random.Random(seed)
         sides: list[Cells] = []
         for seconds, first in ((1.0, 0), (0.8, 40)):
             cells: Cells = {}
+            scatter = 0.0
             for block in range(40):
-                tokens = 4000.0 if block == 20 else 100.0
-                spent = seconds * tokens * math.exp(chance.gauss(0, 0.1))
-                sums = spent, tokens, 0.0, 0.0, tokens * math.log(4), tokens
+                scatter = 0.5 * scatter + chance.gauss(0, 0.07) if len(busy) > 1 else chance.gauss(0, 0.1)
+                tokens = busy.get(block, 100.0)
+                sums = seconds * tokens * math.exp(scatter), tokens, 0.0, 0.0, tokens * math.log(4), tokens
                 add(cells, cell_of(first + block, 4.0, 100.0), sums)
             sides.append(cells)
         found = compare(*sides).speedup

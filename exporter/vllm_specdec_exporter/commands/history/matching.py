@@ -8,9 +8,15 @@ requests (or tokens) that finished::
 
 So every request of the new configuration is held against the old one's mean at its load, as with a baseline.
 
-Its interval is that of a measured speedup (`over_time`), with the seconds of each block held against those of
-the other blocks in its strata, or against the other configuration where a block has most of a stratum. It is
-widened by what the loads within a stratum differ: a step grows at most in proportion to its batch.
+Its interval holds the seconds of each block against those of the other blocks in its strata, or against the
+other configuration where a block has most of a stratum. Blocks are joined to parts with about equal
+weight, since what differs between them changes slowly. With the share w of a part, the variance of ``ln`` of
+its side is that of a ratio estimator (HC2 of MacKinnon and White, 1985)::
+
+    var = sum((y - r p)^2 / (1 - w)) / sum(y)^2,   r = sum(y) / sum(p),   w = p / sum(p)
+
+with as many degrees of freedom as equal parts would have, less one. The interval is widened by what the loads
+within a stratum differ: a step grows at most in proportion to its batch.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...economics.baseline import LOADS
-from ...economics.statistics import MAX_BLOCKS, Interval, over_time, reach_of
+from ...economics.statistics import MAX_BLOCKS, Interval, Uncertainty, reach_of
 
 #: Blocks of each side below which there is no interval: it would depend on too few.
 MINIMUM_BLOCKS = 6
@@ -215,7 +221,7 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         return Interval(speedup)
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
-    reach = reach_of(*(over_time(list(_joined(side)), math.inf, 1.0, 0.0) for side in sides))
+    reach = reach_of(*map(_uncertainty, sides))
     return Interval(speedup, speedup * math.exp(-reach - lower), speedup * math.exp(reach + higher))
 
 
@@ -225,9 +231,24 @@ def _effective(blocks: list[tuple[float, float]]) -> float:
     return math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights)
 
 
-def _joined(blocks: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield at most `MAX_BLOCKS` sums of successive blocks, as equal as can be: slow drift counts."""
-    number = min(MAX_BLOCKS, len(blocks))
-    for place in range(number):
-        part = blocks[place * len(blocks) // number : (place + 1) * len(blocks) // number]
-        yield math.fsum(was for was, _ in part), math.fsum(by_means for _, by_means in part)
+def _uncertainty(blocks: list[tuple[float, float]]) -> Uncertainty:
+    """Return the uncertainty of a side, of long blocks or of longer ones: the load may change slowly."""
+    found = []
+    for number in (MAX_BLOCKS, MAX_BLOCKS // 2):
+        parts = _joined(blocks, number)
+        taken, whole = (math.fsum(each) for each in zip(*parts, strict=True))
+        residuals = (((y - taken / whole * p) / taken) ** 2 / (1 - p / whole) for y, p in parts)
+        found.append(Uncertainty(math.fsum(residuals), max(1.0, _effective(parts) - 1)))
+    return max(found, key=reach_of)
+
+
+def _joined(blocks: list[tuple[float, float]], number: int) -> list[tuple[float, float]]:
+    """Return at most so many sums of successive blocks, with about equal weight."""
+    whole, before = math.fsum(weight for _, weight in blocks), 0.0
+    parts: dict[int, tuple[float, float]] = {}
+    for taken, weight in blocks:
+        place = int(number * (before + weight / 2) / whole)
+        before += weight
+        y, p = parts.get(place, (0.0, 0.0))
+        parts[place] = y + taken, p + weight
+    return list(parts.values())
