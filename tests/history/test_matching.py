@@ -128,6 +128,24 @@ def test_what_cannot_be_compared_is_refused_with_what_is_missing(world: World, m
     assert "cannot be compared: " in render([past], 3600)
 
 
+def finish(cells: Cells, block: int, tokens: float, seconds: float, prompt: float = 100.0) -> None:
+    """Let so many tokens be generated in a block, with four running requests."""
+    logs = tokens * math.log(4), tokens * math.log(prompt), tokens
+    add(cells, cell_of(block, 4.0, prompt), (seconds * tokens, tokens, 0.0, 0.0, *logs))
+
+
+@pytest.mark.parametrize("prompt", [1700.0, 2600.0])
+def test_prompts_that_become_longer_are_no_effect_of_the_change(prompt: float) -> None:
+    """A step takes longer with a longer context: what differs by it is within the interval, or refused."""
+    sides: tuple[Cells, Cells] = ({}, {})
+    for block in range(40):
+        for cells, first, length in ((sides[0], 0, 1500.0), (sides[1], 40, prompt)):
+            finish(cells, first + block, 100.0, 1 + length / 4000, length)
+    found = compare(*sides)
+    assert found.effect != "worse"
+    assert (found.speedup is None) == (prompt > 2000), found
+
+
 @pytest.mark.parametrize("busy", [{20: 4000.0}, dict.fromkeys(range(16, 25), 1000.0)], ids=["one", "some"])
 def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int, float]) -> None:
     """Blocks scatter by a tenth, neighbours alike, and few of them have most of the traffic."""
@@ -141,8 +159,7 @@ def test_blocks_with_most_of_the_traffic_make_no_interval_narrow(busy: dict[int,
             for block in range(40):
                 scatter = 0.5 * scatter + chance.gauss(0, 0.07) if len(busy) > 1 else chance.gauss(0, 0.1)
                 tokens = busy.get(block, 100.0)
-                sums = seconds * tokens * math.exp(scatter), tokens, 0.0, 0.0, tokens * math.log(4), tokens
-                add(cells, cell_of(first + block, 4.0, 100.0), sums)
+                finish(cells, first + block, tokens, seconds * math.exp(scatter))
             sides.append(cells)
         found = compare(*sides).speedup
         if found is not None:

@@ -15,8 +15,8 @@ its side is that of a ratio estimator (HC2 of MacKinnon and White, 1985)::
 
     var = sum((y - r p)^2 / (1 - w)) / sum(y)^2,   r = sum(y) / sum(p),   w = p / sum(p)
 
-with as many degrees of freedom as equal parts would have, less one. The interval is widened by what the loads
-within a stratum differ: a step grows at most in proportion to its batch.
+with as many degrees of freedom as equal parts would have, less one. The interval is widened by what loads and
+prompt lengths within a stratum differ: a step grows at most in proportion to its batch, and to its context.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ MINIMUM_COVERAGE = 0.1
 #: Cells per doubling of the running requests, so that loads within a cell differ by 19 % at most.
 _PARTS = 4
 _MAX_LOAD = _PARTS * (len(LOADS) - 1)
-_PROMPTS = 32  # numbers of prompt lengths: 0 if unknown, and one for each doubling up to 2^30 tokens
+_PROMPTS = 64  # numbers of prompt lengths: 0 if unknown, and two for each doubling up to 2^31 tokens
 _CELLS = 64 * _PROMPTS  # numbers of cells in a block
 
 #: By block and cell in one number, what finished there. An array has a fifth of the memory of an object.
 Cells = dict[int, "array[float]"]
 #: Places in such an array: sum of the time per output token of requests, and their number; the same by
-#: tokens; and a sum of the logarithm of the load, weighted by the generated tokens in the last place.
-SECONDS, REQUESTS, STEP_SECONDS, TOKENS, LOG_LOAD, GENERATED = range(6)
+#: tokens; and sums of the logarithms of load and prompt length, weighted by the tokens in the last place.
+SECONDS, REQUESTS, STEP_SECONDS, TOKENS, LOG_LOAD, LOG_PROMPT, GENERATED = range(7)
 
 
 def cell_of(block: int, running: float, prompt_tokens: float) -> int:
     """Return the number of a cell; the prompt length is NaN if it is not known."""
     load = min(_MAX_LOAD, math.ceil(_PARTS * math.log2(running))) if running > 1 else 0
-    prompt = 1 + round(math.log2(max(1.0, prompt_tokens))) if prompt_tokens >= 0 else 0
+    prompt = 1 + round(2 * math.log2(max(1.0, prompt_tokens))) if prompt_tokens >= 0 else 0
     return block * _CELLS + load * _PROMPTS + min(prompt, _PROMPTS - 1)
 
 
 def add(cells: Cells, cell: int, amounts: Iterable[float]) -> None:
     """Add what finished to a cell."""
-    sums = cells.setdefault(cell, array("d", (0.0,)) * 6)
+    sums = cells.setdefault(cell, array("d", (0.0,)) * 7)
     for place, amount in enumerate(amounts):
         sums[place] += amount
 
@@ -98,6 +98,7 @@ class _Side:
     seconds: float = 0.0
     weight: float = 0.0  # requests or tokens
     log_load: float = 0.0
+    log_prompt: float = 0.0
     generated: float = 0.0
     blocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # seconds and weight
 
@@ -107,6 +108,7 @@ class _Side:
         self.seconds += sums[first]
         self.weight += sums[first + 1]
         self.log_load += sums[LOG_LOAD]
+        self.log_prompt += sums[LOG_PROMPT]
         self.generated += sums[GENERATED]
 
 
@@ -201,7 +203,7 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     speedup = expected / taken
     #: Of old and new, by block: seconds as they were, and as predicted from the other blocks.
     blocks: tuple[dict[int, tuple[float, float]], ...] = ({}, {})
-    lower = higher = 0.0
+    lower = higher = longer = 0.0
     for old, new in strata:
         pairs = (old, new, new.weight / old.weight, speedup), (new, old, 1.0, 1 / speedup)
         for sums, (side, other, counted, ratio) in zip(blocks, pairs, strict=True):
@@ -214,6 +216,7 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
         difference = new.log_load / new.generated - old.log_load / old.generated
         higher += new.weight / whole * max(0.0, difference)
         lower += new.weight / whole * max(0.0, -difference)
+        longer += new.weight / whole * (new.log_prompt / new.generated - old.log_prompt / old.generated)
     if min(map(len, blocks)) < MINIMUM_BLOCKS:
         return Interval(speedup)
     sides = [[sums[block] for block in sorted(sums)] for sums in blocks]
@@ -222,7 +225,8 @@ def combine(strata: list[_Stratum], *, concurrent: bool) -> Interval:
     if concurrent:  # both sides differ by the same
         sides = sides[1:]
     reach = reach_of(*map(_uncertainty, sides))
-    return Interval(speedup, speedup * math.exp(-reach - lower), speedup * math.exp(reach + higher))
+    low, high = -reach - lower + min(0.0, longer), reach + higher + max(0.0, longer)
+    return Interval(speedup, speedup * math.exp(low), speedup * math.exp(high))
 
 
 def _effective(blocks: list[tuple[float, float]]) -> float:
