@@ -35,6 +35,14 @@ WORLD = World(
 SGLANG = World(
     [Life("s0:30000", 0, 3, 0), Life("s0:30000", 3, 6, 3)], seed=4, step=SCRAPE, model="qwen", sglang=True
 )
+#: And two replicas on one node of Ray, of which only the positions of drafts would show K.
+RAY = World(
+    [Life(f"u{n}", i, i + 1, 3 * i) for i in range(2) for n in range(2)],
+    seed=5,
+    step=SCRAPE,
+    model="ray",
+    ray=True,
+)
 SINCE = ("--since", "2025-11-01")
 #: The token of another server, which must not be sent.
 SECRET = {"VLLM_SPECDEC_EXPORTER_VLLM_BEARER_TOKEN_FILE": __file__}
@@ -46,7 +54,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus with the past in blocks, and a limit of samples that makes queries be divided."""
     folder = tmp_path_factory.mktemp("past")
     with (folder / "past.txt").open("w") as file:
-        openmetrics((WORLD, SGLANG), file)
+        openmetrics((WORLD, SGLANG, RAY), file)
     promtool = [find_program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics"]
     subprocess.run([*promtool, "-q", "--max-block-duration=744h", "past.txt", "data"], cwd=folder, check=True)
     (folder / "prometheus.yml").write_text("{}")
@@ -85,8 +93,9 @@ def check(model: dict[str, Any]) -> None:
 def test_the_past_in_a_prometheus(prometheus: str) -> None:
     """Configurations with what the exporter shows of them, their traffic, and speedups near the truth."""
     found = document(run_here("history", prometheus, *SINCE, "--json"))
-    model, other = found["models"]
-    assert (model["name"], other["name"], found["block_seconds"]) == ("llama", "qwen", 3600)
+    model, *others = found["models"]
+    assert [each["name"] for each in (model, *others)] == ["llama", "qwen", "ray"]
+    assert found["block_seconds"] == 3600
     check(model)
     for place, each in enumerate(model["configurations"]):
         k = (0, 1, 3, 5)[place]
@@ -117,6 +126,19 @@ def test_the_past_of_sglang(prometheus: str) -> None:
     assert drafting["mean_acceptance_length"] == pytest.approx(1 + sum(ACCEPTED[:3]), rel=0.01)
     assert drafting["acceptance_ratio"] == pytest.approx(sum(ACCEPTED[:3]) / 3, rel=0.01)
     assert model["comparisons"][0]["speedup"]["speedup"]["value"] == pytest.approx(2.2, abs=0.2)
+
+
+def test_speculation_without_positions_on_one_node_of_ray(prometheus: str) -> None:
+    """Its drafts show it, and replicas of one address are told apart."""
+    (model,) = document(run_here("history", prometheus, *SINCE, "--model-name", "ray", "--json"))["models"]
+    without, drafting = model["configurations"]
+    assert [each["configuration"]["num_speculative_tokens"] for each in (without, drafting)] == [0, None]
+    lives = zip(RAY.lives[::2], RAY.lives[1::2], strict=True)
+    for each, pair in zip((without, drafting), lives, strict=True):
+        finished = sum(RAY.counts[life]["requests"].sum() for life in pair)
+        assert (each["replicas"], each["requests"]) == (2, pytest.approx(finished, rel=0.02))
+        running = sum(RAY.counts[life]["requests_running"].mean() for life in pair) / 2
+        assert each["running"] == pytest.approx(running, rel=0.02)
 
 
 def test_the_report_in_a_terminal_with_baseline_and_plot(prometheus: str, tmp_path: Path) -> None:
@@ -205,7 +227,7 @@ def test_a_prometheus_without_vllm(prometheus: str) -> None:
     """What there is instead is named."""
     other = run_here("history", prometheus, *SINCE, "--model-name", "other")
     assert 'no series of vLLM or SGLang with {model_name="other"} in that time' in other.err
-    assert "of 4 engines, of the models llama, qwen" in other.err
+    assert "there are 7, of the models llama, qwen, ray" in other.err
     empty = run_here("history", prometheus, "--since", "1h")
     assert (empty.code, "the server has 0 other metrics" in empty.err) == (4, True)
     assert "--since" in run_here("history", prometheus, "--since", "soon").err

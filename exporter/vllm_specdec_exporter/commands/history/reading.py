@@ -22,8 +22,8 @@ from .source import Prometheus, PrometheusError, Times
 
 #: Dialects whose series have a time per output token, or one of a step.
 _READ = tuple(d for d in DIALECTS if d.name in ("vllm-v1", "aphrodite", "sglang"))
-#: Labels that tell replicas apart; of other labels, series are added up.
-_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "engine", "model_name")
+#: Labels that tell replicas apart. Series that differ only in others are of several Prometheus servers.
+_IDENTITY = ("cluster", "namespace", "job", "pod", "instance", "ReplicaId", "engine", "model_name")
 _BY = ", ".join(_IDENTITY)
 #: Counters whose increases are read: fields of the normal form, and the time per output token by requests.
 _COUNTERS = (
@@ -100,24 +100,32 @@ class _Family:
         """Return the selector of a sample name over a step."""
         return f'{{__name__="{name}"{self.matchers and ","}{self.matchers}}}[$step]'
 
-    def by_replica(self, together: str, function: str, field: str) -> str:
+    def by_replica(self, function: str, name: str, *labels: str) -> str:
+        """Return the expression of a function of a sample over a step, by further labels.
+
+        Increases and loads of the parts of an engine are added up.
+        """
+        together = "sum" if function in ("increase", "avg_over_time") else "max"
+        parts = ", ".join(sorted(self.dialect.parts))
+        value = f"{together} without ({parts}) ({function}({self.selector(name)}))"
+        return f"max by ({', '.join((_BY, *labels))}) ({value})"
+
+    def field(self, function: str, field: str) -> str:
         """Return the expression of a function of a field over a step, with its preferred name."""
-        parts = (f"{function}({self.selector(name)})" for name in self.names(field))
-        return " or ".join(f"{together} by ({_BY}) ({part})" for part in parts)
+        return " or ".join(self.by_replica(function, name) for name in self.names(field))
 
     def k(self) -> str:
         """Return the expression of K: 0 without speculation, and -1 for one with an unknown K.
 
-        vLLM has a series for each position as soon as it starts, and V0 only a gauge of its acceptance.
+        vLLM has these series as soon as it starts: one for each position, but V0 only its draft tokens.
         """
-        none = f"0 * {self.by_replica('max', 'last_over_time', 'requests_running')}"
+        none = f"0 * {self.field('last_over_time', 'requests_running')}"
         if PER_POSITION not in self.dialect.series:
-            k = self.by_replica("max", "last_over_time", "verified_tokens")
+            k = self.field("last_over_time", "verified_tokens")
             return f"clamp_min({k} - 1, 0) or {none}"
         (name,) = self.names(PER_POSITION)
-        of_v0 = f"last_over_time({self.selector(f'{self.prefix}spec_decode_draft_acceptance_rate')})"
-        positions = f"count by ({_BY}, position) (last_over_time({self.selector(name)}))"
-        return f"count by ({_BY}) ({positions}) or (0 * max by ({_BY}) ({of_v0}) - 1) or {none}"
+        positions = f"count by ({_BY}) ({self.by_replica('last_over_time', name, 'position')})"
+        return f"{positions} or (0 * {self.field('last_over_time', 'draft_tokens')} - 1) or {none}"
 
 
 class Reader:
@@ -151,9 +159,8 @@ class Reader:
 
     async def _values(self, family: _Family, times: Times, counters: Iterable[str]) -> dict[str, Grid]:
         """Return the increases of counters, and the mean of the running requests."""
-        # SGLang prints this gauge once for each rank.
-        queries = {"requests_running": family.by_replica("max", "avg_over_time", "requests_running")}
-        queries |= {c: family.by_replica("sum", "increase", c) for c in counters if family.names(c)}
+        queries = {"requests_running": family.field("avg_over_time", "requests_running")}
+        queries |= {c: family.field("increase", c) for c in counters if family.names(c)}
         return {field: await self._prometheus.grid(query, times) for field, query in queries.items()}
 
     async def _find(self) -> None:
@@ -171,7 +178,7 @@ class Reader:
             models = ", ".join(sorted({labels.get("model_name", "") for labels in others})[:_MAX_NAMES])
             raise PrometheusError(
                 f"no series of vLLM or SGLang with {{{scope.matchers}}} in that time; without it there are "
-                f"those of {len(others)} engines, of the models {models}"
+                f"{len(others)}, of the models {models}"
             )
         names = await source.names(scope.since, scope.until)
         near = [name for name in names if "vllm" in name or "sglang" in name][:_MAX_NAMES]
@@ -187,7 +194,7 @@ class Reader:
         while True:
             step = max(15.0, math.ceil((until - since) / _OUTLINE_POINTS))
             times = Times(since + step, step, max(1, math.ceil((until - since) / step)))
-            samples = (f.by_replica("max", "count_over_time", "requests_running") for f in self._families)
+            samples = (f.field("count_over_time", "requests_running") for f in self._families)
             query = f"max({' or '.join(samples)})"
             (counts,) = (await self._prometheus.grid(query, times)).values() or [()]
             seen = [(times.start + place * step, count) for place, count in enumerate(counts) if count > 0]
@@ -261,8 +268,8 @@ class Reader:
         running, tokens = values["requests_running"], values["generation_tokens"]
         histograms: dict[Replica, list[tuple[str, float, Sequence[float]]]] = defaultdict(list)
         for latency, name in family.dialect.histograms.items():
-            for part, by in (("sum", _BY), ("bucket", f"{_BY}, le")):
-                query = f"sum by ({by}) (increase({family.selector(f'{family.prefix}{name}_{part}')}))"
+            for part, by in (("sum", ()), ("bucket", ("le",))):
+                query = family.by_replica("increase", f"{family.prefix}{name}_{part}", *by)
                 for series, column in (await self._prometheus.grid(query, times)).items():
                     le = self._prometheus.number(dict(series).get("le", str(SUM)), math.inf)
                     replica = tuple(pair for pair in series if pair[0] != "le")
